@@ -1,0 +1,49 @@
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check
+
+.PHONY: demo venv test lint types docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/quickstart.py
+
+venv: $(VENV)/.test
+
+test: lint types
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/lint-imports
+
+types: $(VENV)/.test
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info
+
+# The C++ sources of the sparse extra need the installed torch to build, hence no isolation.
+$(VENV)/.test: $(VENV)/.core
+	$(PIP) -e '.[dev,fast,examples]'
+	$(PIP) --no-build-isolation torch-scatter torch-sparse
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.core
+	$(PIP) -e '.[examples]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.core: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) '$(or $(TORCH),torch)' 'setuptools>=77' wheel
+	touch $@

@@ -1,0 +1,83 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn import KernelAttentionConv
+
+
+@pytest.fixture
+def conv():
+    return KernelAttentionConv(6, 8, heads=2).double()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(20, 6, dtype=torch.float64)
+
+
+BATCH = torch.arange(20) % 3
+
+
+def close(one, other):
+    for name in ('numerator', 'denominator'):
+        scaled = [getattr(s, name) * s.maximum.exp()[(...,) + (None,) * (getattr(s, name).dim() - 3)] for s in (one, other)]
+        torch.testing.assert_close(*scaled, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(one.squares, other.squares)
+    assert torch.equal(one.count, other.count)
+
+
+def test_merge_is_a_commutative_monoid(conv, x):
+    a, b, c = (conv.attention_state(part) for part in (x[:4], 5 * x[4:9], x[9:]))
+    empty = conv.attention_state(x[:0])
+    close(a.merge(b), b.merge(a))
+    close(a.merge(b).merge(c), a.merge(b.merge(c)))
+    close(a.merge(empty), a)
+    close(empty.merge(a), a)
+    close(a.merge(b).merge(c), conv.attention_state(torch.cat([x[:4], 5 * x[4:9], x[9:]])))
+
+
+def test_read_of_merged_state_equals_full_graph_with_gradient(conv, x):
+    x.requires_grad_()
+    whole = conv(x)
+    merged = conv(x, state=conv.attention_state(x[:7]).merge(conv.attention_state(x[7:])))
+    torch.testing.assert_close(merged, whole, atol=1e-12, rtol=0)
+    grad = torch.randn_like(whole)
+    for one, other in zip(
+        torch.autograd.grad(merged, [x, *conv.parameters()], grad), torch.autograd.grad(whole, [x, *conv.parameters()], grad), strict=True
+    ):
+        torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
+
+
+def test_detached_state_passes_no_gradient(conv, x):
+    x.requires_grad_()
+    out = conv(x, state=conv.attention_state(x).detach())
+    assert torch.autograd.grad(out.sum(), conv.lin_key.weight, allow_unused=True)[0] is None
+
+
+def test_batched_state_holds_squares_and_counts(conv, x):
+    state = conv.attention_state(x, BATCH)
+    assert state.count.tolist() == [7, 7, 6]
+    k = conv.lin_key(x).view(20, 2, 4) * 4**-0.25
+    expected = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, BATCH, k.square().sum(-1))
+    torch.testing.assert_close(state.squares, expected)
+    assert repr(state) == 'AttentionState(graphs=3, heads=2, features=4, channels=4, rank=1)'
+
+
+def test_state_dict_round_trip_and_dtype(conv, x):
+    state = conv.attention_state(x, BATCH)
+    close(AttentionState.from_state_dict(state.state_dict()), state)
+    single = state.to(torch.float32)
+    assert single.sums.dtype == single.maximum.dtype == single.squares.dtype == torch.float32 and single.count.dtype == torch.int64
+    assert conv.attention_state(x[:0]).to(torch.float32).maximum.isfinite().all()
+
+
+def test_raises(conv, x):
+    state = conv.attention_state(x)
+    with pytest.raises(ValueError, match="'other' must have"):
+        state.merge(conv.attention_state(x, BATCH))
+    with pytest.raises(ValueError, match="'state' must have"):
+        KernelAttentionConv(6, 8, heads=4).double()(x, state=state)
+    with pytest.raises(ValueError, match="'state' lacks"):
+        AttentionState.from_state_dict({'sums': state.sums})
+    with pytest.raises(ValueError, match='must have shapes'):
+        AttentionState(state.sums, state.sums, state.squares, state.count)

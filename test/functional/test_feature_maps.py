@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional.feature_maps import gaussian_projection, log_features, log_features_vjp, simplex_rows
+from torch_geometric_lgt.testing import dense
+
+
+def test_simplex_rows():
+    rows = simplex_rows(5)
+    expected = torch.full((5, 5), -0.25, dtype=torch.float64).fill_diagonal_(1.0)
+    torch.testing.assert_close(rows @ rows.t(), expected, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize('geometry', ['orthogonal', 'simplex'])
+def test_projection_geometry_in_blocks(geometry):
+    projection = gaussian_projection(11, 4, geometry, torch.Generator().manual_seed(0))
+    assert projection.shape == (11, 4) and projection.dtype == torch.float64
+    unit = projection / projection.norm(dim=1, keepdim=True)
+    off = 0.0 if geometry == 'orthogonal' else -1 / 3
+    for block in unit.split(4):
+        expected = torch.full((len(block), len(block)), off, dtype=torch.float64).fill_diagonal_(1.0)
+        torch.testing.assert_close(block @ block.t(), expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize('geometry', ['positive', 'orthogonal', 'simplex'])
+def test_projection_norms_and_seed(geometry):
+    draw = gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(0))
+    assert abs(draw.square().sum(1).mean() - 16) < 0.5  # mean of chi^2 with 16 degrees of freedom
+    assert abs(draw.square().sum(1).var() - 32) < 3
+    assert torch.equal(draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(0)))
+    assert not torch.equal(draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [((0, 4), "'num_features' and 'channels'"), ((4, 4, 'givens'), "'geometry' must be"), ((4, 1, 'simplex'), 'needs at least 2 channels')],
+)
+def test_projection_raises(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        gaussian_projection(*arguments)
+
+
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+def test_features_match_dense_with_gradient(kind):
+    x = torch.randn(9, 5, dtype=torch.float64)
+    x[0] = 0
+    projection = torch.randn(7, 5, dtype=torch.float64)
+    log, value = log_features(kind, x, projection, 3.0, True)
+    fast = (1.0 if log is None else log.exp()) * (1.0 if value is None else value)
+    leaf = x[1:].clone().requires_grad_()
+    slow = dense.feature_map(kind, leaf, projection)
+    torch.testing.assert_close(fast[1:], slow.detach(), atol=1e-10, rtol=1e-10)
+    grad = torch.randn_like(slow)
+    (expected,) = torch.autograd.grad(slow, leaf, grad)
+    actual = log_features_vjp(kind, x, projection, 3.0, True, fast, torch.cat([torch.zeros_like(grad[:1]), grad]))
+    torch.testing.assert_close(actual[1:], expected, atol=1e-10, rtol=1e-10)
+    assert actual[0].abs().max() == 0
+
+
+@pytest.mark.parametrize('scale', [1e-30, 1e12])
+def test_focused_is_finite_and_keeps_the_norm_at_any_scale(scale):
+    x = torch.rand(3, 8) * scale
+    value = log_features('focused', x, None, 3.0, True)[1]
+    torch.testing.assert_close(value.norm(dim=1) / scale, x.norm(dim=1) / scale)

@@ -1,0 +1,187 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import _ops, kernel_attention
+from torch_geometric_lgt.testing import dense
+
+KINDS = ['softmax', 'fourier', 'elu', 'relu', 'focused']
+BATCHES = {
+    'one': (None, 17),
+    'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), 11),
+    'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3]), 9),
+    'odd': (None, 63),
+    'equal': (torch.arange(4).repeat_interleave(3), 12),
+}
+
+
+def relative(actual, expected):
+    return float(((actual - expected).norm() / expected.norm().clamp(min=1e-300)).detach())
+
+
+def draw(kind, num_q, num_k, rank, scale=1.0, heads=2, channels=5, width=3, features=7):
+    projection = torch.randn(features, channels, dtype=torch.float64)
+    leaves = [torch.randn(n, heads, c, dtype=torch.float64) for n, c in ((num_q, channels), (num_k, channels), (num_k, width))]
+    leaves[0] *= scale
+    leaves[1] *= scale
+    if rank:
+        leaves += [torch.rand(num_q, dtype=torch.float64), torch.rand(num_k, dtype=torch.float64)]
+    return projection, [leaf.requires_grad_() for leaf in leaves]
+
+
+def fast(kind, projection, batch, q, k, v, *z):
+    masks = {}
+    if z:
+        angle_q, angle_k = (torch.pi / 4 * part for part in z)
+        masks = {
+            'query_mask': torch.stack([angle_q.sin(), angle_q.cos()], 1),
+            'key_mask': torch.stack([angle_k.cos(), angle_k.sin()], 1),
+        }
+    return kernel_attention(q, k, v, kind, projection, batch, **masks)
+
+
+def slow(kind, projection, batch, q, k, v, *z):
+    batch_k, batch_q = batch if isinstance(batch, tuple) else (batch, batch)
+    phi_q, phi_k = dense.feature_map(kind, q, projection), dense.feature_map(kind, k, projection)
+    return dense.kernel_attention(phi_q, phi_k, v, dense.degree_mask(*z) if z else None, batch_q, batch_k)
+
+
+def assert_equal_with_gradients(kind, projection, batch, leaves, tolerance=1e-10):
+    actual, expected = fast(kind, projection, batch, *leaves), slow(kind, projection, batch, *leaves)
+    assert relative(actual, expected) < tolerance
+    grad = torch.randn_like(expected)
+    names = ('q', 'k', 'v', 'z_q', 'z_k')
+    for name, one, other in zip(
+        names, torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=False
+    ):
+        assert relative(one, other) < tolerance, name
+
+
+@pytest.mark.parametrize('rank', [0, 2], ids=['plain', 'masked'])
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('kind', KINDS)
+def test_matches_dense(kind, batch, rank):
+    batch, num_nodes = BATCHES[batch]
+    projection, leaves = draw(kind, num_nodes, num_nodes, rank)
+    if kind == 'fourier':
+        leaves = [leaf.detach().mul(0.2 if i < 2 else 1.0).requires_grad_() for i, leaf in enumerate(leaves)]
+    assert_equal_with_gradients(kind, projection, batch, leaves)
+
+
+@pytest.mark.parametrize('rank', [0, 2], ids=['plain', 'masked'])
+@pytest.mark.parametrize('kind', ['softmax', 'elu'])
+def test_bipartite_matches_dense(kind, rank):
+    projection, leaves = draw(kind, 8, 5, rank)
+    assert_equal_with_gradients(kind, projection, (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2])), leaves)
+    assert_equal_with_gradients(kind, projection, None, leaves)
+
+
+@pytest.mark.parametrize('kind', ['softmax', 'focused'])
+def test_chunks_do_not_change_the_result(kind, monkeypatch):
+    projection, leaves = draw(kind, 300, 300, 2, heads=1)
+    batch = torch.arange(300) % 2
+    whole = fast(kind, projection, batch, *leaves)
+    monkeypatch.setattr(_ops, 'rows', lambda side: 64)
+    monkeypatch.setattr(_ops, 'max_graphs', lambda side, width: 1)
+    assert relative(fast(kind, projection, batch, *leaves), whole) < 1e-13
+    assert_equal_with_gradients(kind, projection, batch, leaves)
+
+
+@pytest.mark.parametrize('scale', [0.1, 1.0, 1.5])
+def test_float32_matches_float64(scale):
+    projection, leaves = draw('softmax', 200, 200, 2, scale, channels=6)
+    expected = slow('softmax', projection, None, *leaves)
+    grad = torch.randn_like(expected)
+    grads = torch.autograd.grad(expected, leaves, grad)
+    single = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    actual = fast('softmax', projection.float(), None, *single)
+    assert relative(actual.double(), expected) < 1e-5
+    for one, other in zip(torch.autograd.grad(actual, single, grad.float()), grads, strict=True):
+        assert relative(one.double(), other) < 1e-5
+
+
+def test_bfloat16_is_close_and_keeps_its_dtype():
+    projection, leaves = draw('softmax', 200, 200, 0, 0.5)
+    low = [leaf.detach().bfloat16() for leaf in leaves]
+    expected = slow('softmax', projection, None, *(leaf.double() for leaf in low))
+    actual = fast('softmax', projection.float(), None, *low)
+    assert actual.dtype == torch.bfloat16 and relative(actual.double(), expected) < 2e-2
+
+
+@pytest.mark.parametrize('norm', [30.0, 300.0])
+def test_large_norms_stay_finite(norm):
+    projection, leaves = draw('softmax', 50, 50, 0)
+    q, k, v = (leaf.detach().float() for leaf in leaves)
+    q, k = (norm * t / t.norm(dim=-1, keepdim=True) for t in (q, k))
+    leaves = [t.requires_grad_() for t in (q, k, v)]
+    out = fast('softmax', projection.float(), None, *leaves)
+    assert out.isfinite().all()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), leaves))
+
+
+def test_graph_does_not_feel_its_neighbour_in_the_batch():
+    projection, leaves = draw('softmax', 30, 30, 0)
+    q, k, v = (leaf.detach() for leaf in leaves)
+    alone = kernel_attention(q[:5], k[:5], v[:5], 'softmax', projection)
+    batch = torch.tensor([0] * 5 + [1] * 25)
+    q[5:] *= 100
+    k[5:] *= 100
+    v[5:] = float('nan')
+    both = kernel_attention(q, k, v, 'softmax', projection, batch)
+    assert relative(both[:5], alone) < 1e-14 and both[5:].isnan().all()
+
+
+def test_no_node_and_no_key():
+    projection, leaves = draw('softmax', 4, 0, 0)
+    out = fast('softmax', projection, None, *leaves)
+    assert out.shape == (4, 2, 3) and out.abs().max() == 0
+    projection, leaves = draw('softmax', 0, 0, 2)
+    out = fast('softmax', projection, None, *leaves)
+    assert out.shape == (0, 2, 3)
+    assert all(grad.shape == leaf.shape for grad, leaf in zip(torch.autograd.grad(out.sum(), leaves), leaves, strict=True))
+
+
+def test_gradcheck():
+    projection, leaves = draw('softmax', 5, 5, 2, channels=2, width=2, features=3)
+    batch = torch.tensor([1, 0, 1, 1, 0])
+    assert torch.autograd.gradcheck(lambda *args: fast('softmax', projection, batch, *args), leaves)
+
+
+def test_second_derivative_is_refused():
+    projection, leaves = draw('softmax', 5, 5, 0)
+    out = fast('softmax', projection, None, *leaves)
+    (grad,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
+    with pytest.raises(RuntimeError, match='no autograd formula'):
+        grad.sum().backward()
+
+
+def test_compiles_once_for_every_size():
+    projection = torch.randn(7, 5)
+
+    def run(q, k, v):
+        return kernel_attention(q, k, v, 'softmax', projection)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend='aot_eager')
+    for n in (20, 33):
+        leaves = [torch.randn(n, 2, c, requires_grad=True) for c in (5, 5, 3)]
+        expected, actual = run(*leaves), compiled(*leaves)
+        torch.testing.assert_close(actual, expected)
+        for one, other in zip(torch.autograd.grad(actual.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_saved_bytes_grow_with_nodes_not_features():
+    def saved(n, features):
+        total = 0
+
+        def pack(tensor):
+            nonlocal total
+            total += tensor.numel() * tensor.element_size()
+            return tensor
+
+        leaves = [torch.randn(n, 1, 8, requires_grad=True) for _ in range(3)]
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            kernel_attention(*leaves, 'softmax', torch.randn(features, 8))
+        return total
+
+    assert saved(4000, 8) <= 4.2 * saved(1000, 8)
+    assert saved(4000, 256) - saved(4000, 8) < 4000 * 8 * 4

@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional.segment import groups, node_to_graph, segments
+
+
+@pytest.mark.parametrize('rows', [1, 3, 8, 100])
+@pytest.mark.parametrize('max_graphs', [1, 2, 50])
+def test_groups_visit_each_node_once_beside_its_graph(rows, max_graphs):
+    batch = torch.tensor([4, 0, 4, 4, 7, 0, 2, 2, 4, 7, 4, 3])
+    nodes = segments(batch, 12, 9)
+    seen = []
+    for group in groups(rows, max_graphs, nodes):
+        assert group.graphs.numel() <= max_graphs
+        for chunk in group.chunks[0]:
+            ids = torch.arange(12)[chunk]
+            assert ids.numel() <= max(rows, 1)
+            assert torch.equal(
+                batch[ids].view(group.graphs.numel(), -1), group.graphs[:, None].expand(-1, ids.numel() // group.graphs.numel())
+            )
+            seen += ids.tolist()
+    assert sorted(seen) == list(range(12))
+
+
+def test_groups_of_many_small_graphs_beside_a_large_one_stay_few():
+    nodes = segments(torch.cat([torch.arange(10_000).repeat_interleave(10), torch.full((100_000,), 10_000)]), 200_000)
+    walked = list(groups(1000, 100, nodes))
+    assert len(walked) == 101 and sum(len(group.chunks[0]) for group in walked) == 200
+
+
+def test_two_axes_are_walked_together():
+    sources, targets = segments(torch.tensor([0, 0, 2]), 3, 3), segments(torch.tensor([1, 2, 2]), 3, 3)
+    walked = {int(group.graphs[0]): group.chunks for group in groups(10, 1, sources, targets)}
+    assert set(walked) == {0, 1, 2} and walked[0][1] == [] and walked[1][0] == [] and walked[2] == ([slice(2, 3)], [slice(1, 3)])
+
+
+def test_node_to_graph_inverts():
+    batch = torch.tensor([2, 0, 2, 5, 0])
+    nodes = segments(batch, 5, 7)
+    assert torch.equal(nodes.sizes, torch.tensor([2, 0, 2, 0, 0, 1, 0]))
+    assert torch.equal(node_to_graph(*nodes), batch)
+    assert segments(batch.sort()[0], 5).order is None
+
+
+@pytest.mark.parametrize(
+    ('batch', 'size', 'message'),
+    [
+        (torch.tensor([0.0, 1.0]), None, "'batch' must hold int64"),
+        (torch.tensor([0, 1, 1]), None, 'one graph id per node'),
+        (torch.tensor([[0], [1]]), None, 'one graph id per node'),
+        (torch.tensor([0, -1]), None, 'at least 0'),
+        (torch.tensor([0, 3]), 2, "raise 'batch_size' to at least 4"),
+        (None, 2, "'batch_size' must be 1"),
+    ],
+)
+def test_segments_raises(batch, size, message):
+    with pytest.raises(ValueError, match=message):
+        segments(batch, 2, size)

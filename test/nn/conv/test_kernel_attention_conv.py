@@ -1,0 +1,167 @@
+import copy
+import pickle
+
+import pytest
+import torch
+
+from torch_geometric_lgt.nn import KernelAttentionConv
+from torch_geometric_lgt.testing import dense
+
+MAPS = ['simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused']
+PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
+
+
+def oracle(conv, x, batch=None):
+    phi = conv.feature_map
+    scale = (conv.head_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
+    q, k, v = (lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    return dense.attention_matrix(*(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)), None, batch, batch), v
+
+
+@pytest.mark.parametrize('feature_map', MAPS)
+def test_matches_dense_with_gradients(feature_map):
+    conv = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map, temperature=2.0).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
+    weights, v = oracle(conv, x, batch)
+    expected = torch.einsum('ijh,jhd->ihd', weights, v).flatten(1)
+    actual = conv(x, batch=batch)
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
+    for one, other in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    scores = conv.attention_scores(x, PAIRS, batch)
+    torch.testing.assert_close(scores, weights[PAIRS[1], PAIRS[0]], atol=1e-10, rtol=1e-10)
+
+
+def test_hand_computed():
+    conv = KernelAttentionConv(1, 1, feature_map='elu', bias=False)
+    for lin, value in ((conv.lin_query, 1.0), (conv.lin_key, 2.0), (conv.lin_value, 3.0)):
+        torch.nn.init.constant_(lin.weight, value)
+    # phi(k) = 3, 5 for x = 1, 2; the query cancels: (3 * 3 + 5 * 6) / 8
+    torch.testing.assert_close(conv(torch.tensor([[1.0], [2.0]])), torch.full((2, 1), 39 / 8))
+
+
+@pytest.mark.parametrize(('in_channels', 'heads', 'num_features'), [(4, 1, 16), (32, 4, 8), (8, 2, 64)])
+def test_query_projection_folded_or_not(in_channels, heads, num_features):
+    conv = KernelAttentionConv(in_channels, 16, heads=heads, num_features=num_features).double()
+    x = torch.randn(12, in_channels, dtype=torch.float64)
+    weights, v = oracle(conv, x)
+    torch.testing.assert_close(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).flatten(1), atol=1e-11, rtol=1e-10)
+
+
+def test_permutation_equivariance():
+    conv, x, batch, perm = (
+        KernelAttentionConv(6, 8, heads=2).double(),
+        torch.randn(12, 6).double(),
+        torch.arange(12) % 3,
+        torch.randperm(12),
+    )
+    torch.testing.assert_close(conv(x[perm], batch=batch[perm]), conv(x, batch=batch)[perm], atol=1e-13, rtol=0)
+
+
+def test_bipartite():
+    conv = KernelAttentionConv(6, 8, heads=2).double()
+    x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
+    out = conv((x_src, x_dst), batch=(torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])))
+    torch.testing.assert_close(out[1:3], conv((x_src[::3], x_dst[1:3])), atol=1e-13, rtol=0)
+
+
+def test_concat_false_averages_heads():
+    conv = KernelAttentionConv(6, 8, heads=3, concat=False).double()
+    x = torch.randn(12, 6).double()
+    weights, v = oracle(conv, x)
+    torch.testing.assert_close(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).mean(1), atol=1e-12, rtol=0)
+
+
+def test_without_value_projection():
+    conv = KernelAttentionConv(8, 8, heads=2, value_projection=False, feature_map='elu').double()
+    x = torch.randn(5, 8).double()
+    assert conv.lin_value is None and conv(x).shape == (5, 8)
+    assert (conv(x).amin(0) >= x.amin(0)).all() and (conv(x).amax(0) <= x.amax(0)).all()
+
+
+def test_module_as_feature_map():
+    class Squares(torch.nn.Module):
+        def forward(self, x):
+            return x.square()
+
+    conv = KernelAttentionConv(6, 8, heads=2, feature_map=Squares()).double()
+    x = torch.randn(7, 6).double()
+    q, k, v = (lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    torch.testing.assert_close(conv(x), dense.kernel_attention(q.square(), k.square(), v).flatten(1), atol=1e-12, rtol=0)
+
+
+def test_approximates_softmax_better_with_more_features():
+    x = 0.5 * torch.randn(50, 16).double()
+    errors = []
+    for num_features in (16, 256, 4096):
+        conv = KernelAttentionConv(16, 16, num_features=num_features, feature_map='orthogonal').double()
+        q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
+        exact = (q @ k.t() / 4).softmax(1) @ v
+        errors.append(float((conv(x) - exact).norm() / exact.norm()))
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+def test_no_side_effect():
+    conv, x = KernelAttentionConv(6, 8, heads=2).eval(), torch.randn(12, 6)
+    before, rng = x.clone(), torch.get_rng_state()
+    out = conv(x)
+    assert torch.equal(torch.get_rng_state(), rng) and torch.equal(x, before) and torch.equal(conv(x), out)
+    other = KernelAttentionConv(6, 8, heads=2)
+    other.load_state_dict(conv.state_dict())
+    for copied in (other, copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
+        assert torch.equal(copied(x), out)
+
+
+def test_reset_parameters():
+    conv = KernelAttentionConv(6, 8, heads=2)
+    states = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        conv.reset_parameters()
+        states.append({name: value.clone() for name, value in conv.state_dict().items()})
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert not any(torch.equal(states[0][name], states[2][name]) for name in states[0])
+    conv.feature_map.redraw_projection(torch.Generator().manual_seed(3))
+    assert not torch.equal(conv.feature_map.projection, states[2]['feature_map.projection'])
+
+
+def test_repr():
+    assert repr(KernelAttentionConv(6, 8, heads=2)) == 'KernelAttentionConv(6, 8, heads=2)'
+
+
+@pytest.mark.parametrize('heads', [1, 2])
+def test_compiles_without_graph_break(heads):
+    conv = KernelAttentionConv(6, 8, heads=heads)
+    x, batch = torch.randn(12, 6), torch.arange(12) % 3
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
+    torch.testing.assert_close(compiled(x), conv(x))
+    torch.testing.assert_close(compiled(x, batch=batch, batch_size=3), conv(x, batch=batch))
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ({'heads': 3}, "'heads' must divide 'out_channels'"),
+        ({'heads': 0}, "'heads' must divide 'out_channels'"),
+        ({'feature_map': 'cosine'}, "'feature_map' must be one of"),
+        ({'feature_map': 'elu', 'num_features': 8}, "'num_features' must be None"),
+        ({'value_projection': False}, "'value_projection' = False needs"),
+        ({'temperature': 0.0}, "'temperature' must be positive"),
+        ({'heads': 8}, 'needs at least 2 channels'),
+    ],
+)
+def test_constructor_raises(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        KernelAttentionConv(6, 8, **arguments)
+
+
+def test_forward_raises():
+    conv, x = KernelAttentionConv(6, 8), torch.randn(12, 6)
+    with pytest.raises(ValueError, match="'x' must have shape"):
+        conv(torch.randn(12, 7))
+    with pytest.raises(ValueError, match="'x' must have the dtype"):
+        conv(x.double())
+    with pytest.raises(ValueError, match="'edge_index' must hold target ids"):
+        conv.attention_scores(x, torch.tensor([[0], [12]]))

@@ -1,0 +1,46 @@
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import Compose
+
+from torch_geometric_lgt.transforms import NodeDegree
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 1, 2, 1]])
+
+
+@pytest.mark.parametrize('dtype', [torch.int64, torch.int32])
+def test_counts_distinct_neighbours(dtype):
+    data = Data(edge_index=EDGES.to(dtype), num_nodes=4)
+    out = Compose([NodeDegree()])(data)
+    assert out.degree.tolist() == [1, 2, 1, 0] and out.degree.dtype == torch.int64
+    assert 'degree' not in data
+
+
+def test_bipartite_with_reverse_edges():
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = 3, 2
+    edges = torch.tensor([[0, 0, 1, 0], [0, 1, 1, 1]])
+    data['user', 'rates', 'item'].edge_index = edges
+    data['item', 'rev_rates', 'user'].edge_index = edges.flip(0)
+    out = NodeDegree('deg')(data)
+    assert out['user'].deg.tolist() == [2, 1, 0] and out['item'].deg.tolist() == [1, 2]
+
+
+def test_no_edges_and_repr():
+    assert NodeDegree()(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3)).degree.tolist() == [0, 0, 0]
+    assert repr(NodeDegree()) == "NodeDegree('degree')"
+
+
+@pytest.mark.parametrize(
+    ('edge_index', 'message'),
+    [
+        (torch.tensor([[1, 4], [2, 3]]), 'one-based'),
+        (torch.tensor([[0, -1], [1, 1]]), 'source ids from 0 to 3'),
+        (torch.rand(2, 3), 'int64 node ids'),
+        (torch.zeros(2, 3, dtype=torch.uint8), 'int64 node ids'),
+        (torch.zeros(5, 2, dtype=torch.long), 'transpose it'),
+    ],
+)
+def test_raises(edge_index, message):
+    with pytest.raises(ValueError, match=message):
+        NodeDegree()(Data(edge_index=edge_index, num_nodes=4))

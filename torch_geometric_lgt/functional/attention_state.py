@@ -1,0 +1,111 @@
+# N nodes, B graphs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import _ops
+from torch_geometric_lgt.functional.segment import Segments
+
+
+class AttentionState:
+    r"""Everything that queries need to know of the keys of each graph, whatever their number:
+
+    .. math::
+        \mathbf{S}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}, \qquad
+        \mathbf{z}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j)
+
+    for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)`. Feature :math:`m` of head :math:`h` and graph :math:`g` is stored divided by
+    :math:`\exp(c_{ghm})` with :math:`c` the :obj:`maximum` of :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no norm of the
+    keys overflows or vanishes. States form a commutative monoid under :meth:`merge` (up to rounding); the state of no node is neutral.
+
+    Attributes:
+        sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`, then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R`.
+        maximum (torch.Tensor): ``[B, H, M]``, without gradient: it cancels in every read.
+        squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
+        count (torch.Tensor): ``[B]``, the number of nodes.
+        rank (int): :math:`R`.
+    """
+
+    def __init__(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor, rank: int = 1) -> None:
+        if sums.dim() != 4 or maximum.shape != sums.shape[:3] or squares.shape != sums.shape[:2] or count.shape != sums.shape[:1]:
+            shapes = ', '.join(str(tuple(t.shape)) for t in (sums, maximum, squares, count))
+            raise ValueError(f"'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, H], [B] (got {shapes})")
+        self.sums, self.maximum, self.squares, self.count, self.rank = sums, maximum, squares, count, rank
+
+    @property
+    def numerator(self) -> Tensor:
+        r""":math:`\mathbf{S}` ``[B, H, M, R, D]``, scaled by :math:`\exp(-c)`."""
+        return self.sums[..., : -self.rank].unflatten(-1, (self.rank, -1))
+
+    @property
+    def denominator(self) -> Tensor:
+        r""":math:`\mathbf{z}` ``[B, H, M, R]``, scaled by :math:`\exp(-c)`."""
+        return self.sums[..., -self.rank :]
+
+    @classmethod
+    def from_keys(cls, keys: _ops.Side, values: _ops.Values, nodes: Segments) -> 'AttentionState':
+        r"""The state of the given keys and values."""
+        x, weight, bias, mask, projection, *settings = _ops.aligned(keys)
+        value, value_weight, value_bias = values
+        value_weight, value_bias = (None if w is None else w.to(_ops.compute_dtype(x.dtype)) for w in (value_weight, value_bias))
+        sums, maximum, squares = _ops.build_state(x, weight, bias, mask, projection, value, value_weight, value_bias, *nodes, *settings)
+        return cls(sums, maximum, squares, nodes.sizes, keys.rank)
+
+    def merge(self, other: 'AttentionState') -> 'AttentionState':
+        r"""The state of the nodes of both, graph by graph.
+
+        Raises:
+            ValueError: If the two states are not of the same graphs, heads, features and channels.
+        """
+        if self.sums.shape != other.sums.shape or self.rank != other.rank:
+            raise ValueError(
+                f"'other' must have the graphs, heads, features and channels of this state "
+                f'(got sums {tuple(other.sums.shape)} of rank {other.rank} and {tuple(self.sums.shape)} of rank {self.rank})'
+            )
+        maximum = torch.maximum(self.maximum, other.maximum)
+        sums = sum(state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
+        return AttentionState(sums, maximum, self.squares + other.squares, self.count + other.count, self.rank)
+
+    def read(self, queries: _ops.Side, nodes: Segments) -> Tensor:
+        r"""The attention output ``[N, H * D]`` of each query over the keys of its graph; 0 where there is none.
+
+        Raises:
+            ValueError: If the state has another number of graphs, heads, features or ranks than the queries.
+        """
+        given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
+        held = (*self.sums.shape[:3], self.rank)
+        if given != held:
+            raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")
+        x, weight, bias, mask, projection, *settings = _ops.aligned(queries)
+        return _ops.read_state(x, weight, bias, mask, projection, self.sums, self.maximum, *nodes, *settings)[0]
+
+    def detach(self) -> 'AttentionState':
+        r"""The same state, cut from the graph of gradients."""
+        return AttentionState(self.sums.detach(), self.maximum, self.squares.detach(), self.count, self.rank)
+
+    def to(self, *args: object, **kwargs: object) -> 'AttentionState':
+        r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
+        moved = self.sums.to(*args, **kwargs)
+        floor = _ops.neutral(moved.dtype)
+        maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
+        return AttentionState(moved, maximum, self.squares.to(moved.device, moved.dtype), self.count.to(moved.device), self.rank)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        r"""The tensors by name, to be written by any checkpoint format."""
+        rank = torch.tensor(self.rank)
+        return {'sums': self.sums, 'maximum': self.maximum, 'squares': self.squares, 'count': self.count, 'rank': rank}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
+        r"""The inverse of :meth:`state_dict`.
+
+        Raises:
+            ValueError: If a tensor is missing or the shapes do not fit together.
+        """
+        missing = {'sums', 'maximum', 'squares', 'count', 'rank'} - set(state)
+        if missing:
+            raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
+        return cls(state['sums'], state['maximum'], state['squares'], state['count'], int(state['rank']))
+
+    def __repr__(self) -> str:
+        graphs, heads, features, width = self.sums.shape
+        return f'{self.__class__.__name__}(graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank})'

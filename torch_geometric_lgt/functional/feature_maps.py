@@ -1,0 +1,127 @@
+# H heads, C channels per head, M features, `...` any leading dimensions.
+import math
+
+import torch
+from torch import Tensor
+
+KINDS = ('softmax', 'fourier', 'elu', 'relu', 'focused', 'logits', 'values')
+
+
+def gaussian_projection(num_features: int, channels: int, geometry: str = 'orthogonal', generator: torch.Generator | None = None) -> Tensor:
+    r"""Draws :math:`\mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}` for positive random features, in float64 on the CPU.
+
+    :math:`\mathbf{R}` is Haar-orthogonal, :math:`D_{ii} \sim \chi_C` and :math:`\mathbf{S}` the identity (:obj:`"orthogonal"`,
+    `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_) or the rows of a regular simplex (:obj:`"simplex"`,
+    Eq. 7 of "Masked Graph Transformer for Large-Scale Recommendation"): unit rows with pairwise inner products :math:`-1/(C-1)`.
+    :obj:`"positive"` draws independent Gaussian rows. More than :obj:`channels` features are drawn in independent blocks; a block that is cut
+    keeps the geometry among its rows.
+
+    Args:
+        num_features (int): Number of rows :math:`M`.
+        channels (int): Number of columns :math:`C`.
+        geometry (str, optional): :obj:`"positive"`, :obj:`"orthogonal"` or :obj:`"simplex"`. (default: :obj:`"orthogonal"`)
+        generator (torch.Generator, optional): CPU generator to draw from. (default: :obj:`None`, the global one)
+
+    Raises:
+        ValueError: If a size is not positive, :obj:`geometry` is unknown, or a simplex is asked for with one channel.
+    """
+    if num_features < 1 or channels < 1:
+        raise ValueError(f"'num_features' and 'channels' must be positive (got {num_features} and {channels})")
+    if geometry not in ('positive', 'orthogonal', 'simplex'):
+        raise ValueError(f"'geometry' must be 'positive', 'orthogonal' or 'simplex' (got {geometry!r})")
+    if geometry == 'simplex' and channels == 1:
+        raise ValueError("'geometry' = 'simplex' needs at least 2 channels (got 1); use 'orthogonal'")
+    if geometry == 'positive':
+        return torch.randn(num_features, channels, dtype=torch.float64, generator=generator)
+    blocks = []
+    for start in range(0, num_features, channels):
+        gaussian = torch.randn(channels, channels, dtype=torch.float64, generator=generator)
+        rotation, upper = torch.linalg.qr(gaussian)
+        rotation = rotation * upper.diagonal().sign()
+        rows = rotation if geometry == 'orthogonal' else simplex_rows(channels) @ rotation
+        norms = torch.randn(channels, channels, dtype=torch.float64, generator=generator).norm(dim=1, keepdim=True)
+        blocks.append((rows * norms)[: num_features - start])
+    return torch.cat(blocks)
+
+
+def simplex_rows(m: int) -> Tensor:
+    r"""The :math:`m` unit rows of a regular simplex in :math:`m` dimensions, with pairwise inner products :math:`-1/(m-1)`, in float64."""
+    centred = torch.eye(m, dtype=torch.float64) - 1.0 / m
+    return centred * math.sqrt(m / (m - 1))
+
+
+def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, is_key: bool) -> tuple[Tensor | None, Tensor | None]:
+    r"""The features :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)` as the pair :math:`(l, s)`, each :obj:`None` where it is constant.
+
+    =============  ==========================================================================  ======================
+    kind           :math:`l`                                                                   :math:`s`
+    =============  ==========================================================================  ======================
+    ``softmax``    :math:`\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2`               1
+    ``fourier``    :math:`\|\mathbf{x}\|^2 / 2`                                                cos and sin of Wx
+    ``elu``        0                                                                           elu(x) + 1
+    ``relu``       0                                                                           relu(x)
+    ``focused``    0                                                                           norm-preserving relu(x)^p
+    ``logits``     x                                                                           1
+    ``values``     0                                                                           x
+    =============  ==========================================================================  ======================
+
+    A factor that depends on the query alone cancels in the attention: the norm is left out unless :obj:`is_key`.
+    """
+    if kind == 'logits':
+        return x, None
+    if kind == 'values':
+        return None, x
+    if kind == 'elu':
+        return None, torch.nn.functional.elu(x) + 1
+    if kind == 'relu':
+        return None, x.relu()
+    if kind == 'focused':
+        return None, _focused(x, power)[0]
+    logits = x @ projection.t()
+    half = x.square().sum(-1, keepdim=True).mul_(0.5) if is_key else None
+    if kind == 'softmax':
+        return (logits.sub_(half) if half is not None else logits), None
+    return half, torch.cat([logits.cos(), logits.sin()], -1)
+
+
+def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: float, is_key: bool, feature: Tensor, grad: Tensor) -> Tensor:
+    r"""The gradient with respect to :obj:`x`, given the gradient with respect to the (scaled) :obj:`feature` values."""
+    if kind == 'values':
+        return grad
+    if kind == 'elu':
+        return grad * feature.clamp(max=1)
+    if kind == 'relu':
+        return grad * (feature > 0)
+    if kind == 'focused':
+        return _focused_vjp(x, power, grad)
+    if kind == 'fourier':
+        (cos, sin), (grad_cos, grad_sin) = feature.chunk(2, -1), grad.chunk(2, -1)
+        out = (grad_sin * cos - grad_cos * sin) @ projection
+        return out.addcmul_(x, (grad * feature).sum(-1, keepdim=True)) if is_key else out
+    grad = grad.mul_(feature)
+    if kind == 'logits':
+        return grad
+    out = grad @ projection
+    return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
+
+
+def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rectified = x.relu()
+    peak = rectified.amax(-1, keepdim=True)
+    unit = rectified / peak.masked_fill(peak == 0, 1)  # powers of numbers in [0, 1]: no overflow at any scale
+    raised = unit.pow(power)
+    length = rectified.norm(dim=-1, keepdim=True)
+    raised_length = raised.norm(dim=-1, keepdim=True)
+    raised_length = raised_length.masked_fill(raised_length == 0, 1)
+    return raised * (length / raised_length), unit, length, raised_length
+
+
+def _focused_vjp(x: Tensor, power: float, grad: Tensor) -> Tensor:
+    value, unit, length, raised_length = _focused(x, power)
+    rectified = x.relu()
+    safe = length.masked_fill(length == 0, 1)
+    peak = rectified.amax(-1, keepdim=True)
+    direction = value / safe  # unit vector u/|u|
+    along = (grad * direction).sum(-1, keepdim=True)
+    slope = power * unit.pow(power - 1) / (raised_length * peak.masked_fill(peak == 0, 1))
+    return along * rectified / safe + length * slope * (grad - along * direction) * (rectified > 0)

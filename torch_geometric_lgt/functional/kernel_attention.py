@@ -1,0 +1,97 @@
+# N nodes, E pairs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import _ops
+from torch_geometric_lgt.functional._ops import Side, Values
+from torch_geometric_lgt.functional.attention_state import AttentionState
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+
+
+def kernel_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    feature_map: str = 'softmax',
+    projection: Tensor | None = None,
+    batch: Tensor | tuple[Tensor | None, Tensor | None] | None = None,
+    batch_size: int | None = None,
+    *,
+    scale: float = 1.0,
+    power: float = 3.0,
+    query_mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    r"""Kernelised attention of every node to all nodes of its graph, in :math:`O(N)` (Eq. 6 of MGFormer; with a separable mask, Eq. 12):
+
+    .. math::
+        \mathbf{h}_i = \frac{\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
+        {\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j)}
+
+    Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose denominator is 0 gives 0.
+
+    Args:
+        q (torch.Tensor): Queries ``[N_t, H, C]``.
+        k (torch.Tensor): Keys ``[N_s, H, C]``.
+        v (torch.Tensor): Values ``[N_s, H, D]``.
+        feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`,
+            or :obj:`"logits"` and :obj:`"values"` if :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already.
+            (default: :obj:`"softmax"`)
+        projection (torch.Tensor, optional): ``[M, C]``, for :obj:`"softmax"` and :obj:`"fourier"`. (default: :obj:`None`)
+        batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ. (default: :obj:`None`, one graph)
+        batch_size (int, optional): Number of graphs. (default: :obj:`None`)
+        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default: :obj:`1.0`)
+        power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+        query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`)
+        key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`)
+
+    Returns:
+        ``[N_t, H, D]``
+    """
+    heads = q.size(1)
+    settings = (projection, feature_map, scale, power, heads)
+    sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
+    keys = Side(k.flatten(1), None, None, key_mask, *settings)
+    queries = Side(q.flatten(1), None, None, query_mask, *settings)
+    return attend(queries, keys, Values(v.flatten(1), None, None), sources, targets).unflatten(1, (heads, -1))
+
+
+def node_pair(
+    batch: Tensor | tuple[Tensor | None, Tensor | None] | None, num_src: int, num_dst: int, batch_size: int | None, device: torch.device
+) -> tuple[Segments, Segments]:
+    r"""The segments of sources and targets; one vector serves both."""
+    if not isinstance(batch, tuple):
+        nodes = segments(batch, num_src, batch_size, device)
+        if batch is not None or num_src == num_dst:
+            return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
+        return nodes, segments(None, num_dst, batch_size, device)
+    if batch_size is None and batch[0] is not None and batch[1] is not None and not torch.compiler.is_compiling():
+        batch_size = max((int(b.max()) + 1 for b in batch if b is not None and b.numel() > 0), default=0)
+    return segments(batch[0], num_src, batch_size, device), segments(batch[1], num_dst, batch_size, device)
+
+
+def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> Tensor:
+    r"""``[N_t, H * D]``: the keys' state, read by the queries."""
+    return AttentionState.from_keys(keys, values, sources).read(queries, targets)
+
+
+def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
+    r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs."""
+    row, col = pairs
+    graph_dst, graph_src = node_to_graph(*targets), node_to_graph(*sources)
+    scores = []
+    step = _ops.rows(queries)
+    for start in range(0, pairs.size(1), step):
+        i, j = col[start : start + step], row[start : start + step]
+        graph = graph_dst[i]
+        q = _ops.keys_of(queries, _ops.take(queries.x, i), i.numel())
+        k = _ops.keys_of(keys, _ops.take(keys.x, j), j.numel())
+        phi_q = _ops.query_features(queries, q, state.maximum[graph])[:, :, 0]
+        phi_k = _ops.key_features(keys, k, state.maximum[graph])[:, :, 0]
+        a = 1.0 if queries.mask is None else queries.mask[i][:, None, :]
+        b = 1.0 if keys.mask is None else keys.mask[j][:, None, :]
+        total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
+        weight = (phi_q * phi_k).sum(-1) * (torch.ones_like(total) if keys.mask is None else (a * b).sum(-1))
+        score = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
+        scores.append(score * (graph == graph_src[j])[:, None])
+    return torch.cat(scores) if scores else queries.x.new_zeros((0, queries.heads))

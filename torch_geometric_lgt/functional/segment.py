@@ -1,0 +1,96 @@
+# N nodes, B graphs. The only code that knows `batch`.
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Segments(NamedTuple):
+    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes already lie graph by graph, the :obj:`order`
+    ``[N]`` that sorts them so."""
+
+    sizes: Tensor
+    order: Tensor | None
+
+
+class Group(NamedTuple):
+    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node positions, each equally many nodes per graph."""
+
+    graphs: Tensor
+    chunks: tuple[list[Tensor | slice], ...]
+
+
+def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None, device: torch.device | None = None) -> Segments:
+    r"""Reads a :obj:`batch` vector (unsorted, with gaps and empty graphs if need be).
+
+    Raises:
+        ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of at least :obj:`batch_size`.
+    """
+    if batch is None:
+        if batch_size is not None and batch_size != 1:
+            raise ValueError(f"'batch_size' must be 1 without 'batch' (got {batch_size}); pass the 'batch' vector")
+        return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
+    if batch.dtype not in (torch.long, torch.int32):
+        raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()")
+    if batch.dim() != 1 or batch.numel() != num_nodes:
+        raise ValueError(f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for {num_nodes} nodes)")
+    if device is not None and batch.device != device:
+        raise ValueError(f"'batch' must be on the device of 'x' (got {batch.device} and {device}); move it with batch.to(x.device)")
+    batch = batch.long()
+    if torch.compiler.is_compiling():
+        if batch_size is None:
+            raise ValueError("'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs")
+        sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device).scatter_add_(0, batch, torch.ones_like(batch))
+        return Segments(sizes, batch.argsort(stable=True))
+    if num_nodes > 0 and int(batch.min()) < 0:
+        raise ValueError(f"'batch' must hold graph ids of at least 0 (got {int(batch.min())})")
+    top = int(batch.max()) + 1 if num_nodes > 0 else 0
+    if batch_size is not None and top > batch_size:
+        raise ValueError(f"'batch' holds the graph id {top - 1} but 'batch_size' is {batch_size}; raise 'batch_size' to at least {top}")
+    sizes = torch.bincount(batch, minlength=top if batch_size is None else batch_size)
+    is_sorted = num_nodes < 2 or bool((batch[1:] >= batch[:-1]).all())
+    return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
+
+
+def node_to_graph(sizes: Tensor, order: Tensor | None) -> Tensor:
+    r"""The graph id of every node ``[N]``, the inverse of :meth:`segments`."""
+    graph = torch.repeat_interleave(sizes)
+    if order is None:
+        return graph
+    return torch.empty_like(graph).scatter_(0, order, graph)
+
+
+def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:
+    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a time),
+    a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
+
+    The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus :math:`B` / :obj:`max_graphs`.
+    """
+    device = axes[0].sizes.device
+    sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
+    starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
+    occupied = np.flatnonzero(sizes.any(1))
+    distinct, member = np.unique(sizes[occupied], axis=0, return_inverse=True)
+    ids = torch.from_numpy(occupied[np.argsort(member.reshape(-1), kind='stable')])
+    count = np.bincount(member.reshape(-1), minlength=len(distinct))
+    first = 0
+    for per_graph, graphs in zip(distinct.tolist(), count.tolist(), strict=True):
+        largest = max(per_graph)
+        step = max(1, min(max_graphs, rows // largest, graphs))
+        for start in range(first, first + graphs, step):
+            some = ids[start : min(start + step, first + graphs)]
+            chunks = tuple(_chunks(axis, begin[some], n, rows) for axis, begin, n in zip(axes, starts, per_graph, strict=True))
+            yield Group(some.to(device), chunks)
+        first += graphs
+
+
+def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | slice]:
+    if n == 0:
+        return []
+    if begin.numel() > 1:
+        nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
+        return [nodes if axis.order is None else axis.order[nodes]]
+    spans = [slice(i, min(i + rows, int(begin) + n)) for i in range(int(begin), int(begin) + n, rows)]
+    return list(spans) if axis.order is None else [axis.order[span] for span in spans]

@@ -1,0 +1,5 @@
+from torch_geometric_lgt.nn.attention import DegreeMaskedAttention
+from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.feature_map import FeatureMap
+
+__all__ = ['DegreeMaskedAttention', 'FeatureMap', 'KernelAttentionConv']

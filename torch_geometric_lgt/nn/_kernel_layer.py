@@ -1,0 +1,127 @@
+# N nodes (N_s source, N_t target), E pairs, H heads, C channels per head, M features, F input width, R rank of the mask.
+import torch
+from torch import Tensor
+from torch.nn import Linear
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._ops import Side, Values
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.kernel_attention import attention_scores, node_pair
+from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.nn.feature_map import FeatureMap
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class KernelLayer(torch.nn.Module):
+    r"""The linear parts and the feature map of an all-pair attention layer, and the ways from features to states, outputs and scores."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int,
+        concat: bool,
+        feature_map: str | torch.nn.Module,
+        num_features: int | None,
+        temperature: float,
+        value_projection: bool,
+        bias: bool,
+    ) -> None:
+        super().__init__()
+        if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
+            raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
+        if not value_projection and (in_channels != out_channels or not concat):
+            raise ValueError(
+                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' (got concat={concat}, {in_channels} and {out_channels})"
+            )
+        if not temperature > 0:
+            raise ValueError(f"'temperature' must be positive (got {temperature})")
+        self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
+        self.temperature = temperature
+        self.head_channels = out_channels // heads if concat else out_channels
+        width = self.head_channels * heads
+        self.lin_query = Linear(in_channels, width, bias=bias)
+        self.lin_key = Linear(in_channels, width, bias=bias)
+        self.lin_value = Linear(in_channels, width, bias=bias) if value_projection else None
+        self.feature_map = FeatureMap(feature_map, self.head_channels, num_features) if isinstance(feature_map, str) else feature_map
+        if not isinstance(feature_map, str) and num_features is not None:
+            raise ValueError(f"'num_features' must be None with a module as 'feature_map' (got {num_features})")
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters and redraws the projection."""
+        for module in (self.lin_query, self.lin_key, self.lin_value, self.feature_map):
+            if module is not None and hasattr(module, 'reset_parameters'):
+                module.reset_parameters()
+
+    def _check(self, x: Tensor, name: str = 'x') -> None:
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise ValueError(f"'{name}' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
+        weight = self.lin_key.weight
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"'{name}' must have the dtype of the layer, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})"
+            )
+        if x.device != weight.device:
+            raise ValueError(
+                f"'{name}' must be on the device of the layer, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
+            )
+
+    @property
+    def _scale(self) -> float:
+        softmax = getattr(self.feature_map, 'kind', None) in ('softmax', 'fourier')
+        return (self.head_channels * self.temperature**2) ** -0.25 if softmax else 1.0
+
+    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None) -> Side:
+        if not isinstance(self.feature_map, FeatureMap):
+            features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
+            return Side(features, None, None, mask, None, 'values', 1.0, 1.0, self.heads)
+        phi = self.feature_map
+        return Side(x, lin.weight, lin.bias, mask, phi.projection, phi.kind, self._scale, phi.power, self.heads)
+
+    def _queries(self, x: Tensor, mask: Tensor | None) -> Side:
+        side = self._side(x, self.lin_query, mask)
+        if side.kind != 'softmax' or side.num_features * self.in_channels > self.head_channels * (self.in_channels + side.num_features):
+            return side
+        # the norm of a query cancels, so its features need one product instead of two
+        matrix = self._scale * side.projection  # type: ignore[operator]
+        weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
+        bias = self.lin_query.bias
+        bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
+        return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads)
+
+    def _values(self, x: Tensor) -> Values:
+        own = None if isinstance(self.feature_map, FeatureMap) else x
+        return Values(own, None, None) if self.lin_value is None else Values(own, self.lin_value.weight, self.lin_value.bias)
+
+    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments) -> AttentionState:
+        self._check(x)
+        return AttentionState.from_keys(self._side(x, self.lin_key, mask), self._values(x), nodes)
+
+    def _attend(
+        self,
+        x: Tensor | PairTensor,
+        masks: tuple[Tensor | None, Tensor | None],
+        batch: Batch,
+        batch_size: int | None,
+        state: AttentionState | None,
+    ) -> Tensor:
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_dst)
+        if state is None:
+            sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
+            state = self._state(x_src, masks[0], sources)
+        else:
+            own = batch[1] if isinstance(batch, tuple) else batch
+            size = state.count.size(0) if batch_size is None and own is not None else batch_size
+            targets = segments(own, x_dst.size(0), size, x_dst.device)
+        out = state.read(self._queries(x_dst, masks[1]), targets)
+        return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
+
+    def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_dst)
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
+        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        keys = self._side(x_src, self.lin_key, masks[0])
+        queries = self._side(x_dst, self.lin_query, masks[1])
+        return attention_scores(queries, keys, self._state(x_src, masks[0], sources), pairs, sources, targets)

@@ -1,0 +1,3 @@
+from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
+
+__all__ = ['DegreeMaskedAttention']

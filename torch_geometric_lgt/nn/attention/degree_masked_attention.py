@@ -1,0 +1,123 @@
+# N nodes (N_s source, N_t target), E pairs, H heads.
+import math
+import warnings
+
+import torch
+from torch import Tensor
+from torch.nn import Embedding, Linear
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class DegreeMaskedAttention(KernelLayer):
+    r"""The :math:`O(N)` all-pair attention with a learnable degree mask (Eq. 8-12) from the "Masked Graph Transformer for Large-Scale
+    Recommendation" paper:
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        {\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}, \qquad
+        M_{ij} = \sin \left( \frac{\pi}{2} \cdot \frac{z_i + z_j}{2} \right), \qquad
+        z_i = \sigma(\mathbf{w}^{\top} \mathbf{e}_{\deg(i)} + b)
+
+    over the nodes :math:`j` of the graph that holds :math:`i`; the sine of the sum makes the mask separable with rank 2.
+    Differs from the paper: nothing is added to :math:`\phi` or to the denominator.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        feature_map (str or torch.nn.Module, optional): As in :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        max_degree (int, optional): Largest degree of the embedding table; larger ones count as this, with a warning. (default: :obj:`512`)
+        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the inputs themselves. (default: :obj:`False`)
+
+    Shapes:
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees :math:`(N)` or a pair; batch vector(s) *(optional)*
+        - **output:** node features :math:`(N_t, C)`
+
+    Raises:
+        ValueError: If :obj:`heads` does not divide :obj:`channels`, or neither :obj:`degree` nor :obj:`edge_index` is given.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 1,
+        feature_map: str | torch.nn.Module = 'simplex',
+        num_features: int | None = None,
+        max_degree: int = 512,
+        value_projection: bool = False,
+    ) -> None:
+        if max_degree < 0:
+            raise ValueError(f"'max_degree' must be at least 0 (got {max_degree})")
+        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True)
+        self.max_degree = max_degree
+        self.degree_embedding = Embedding(max_degree + 1, channels)
+        self.lin_degree = Linear(channels, 1)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        self.degree_embedding.reset_parameters()
+        self.lin_degree.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        degree: Tensor | PairTensor | None = None,
+        batch: Batch = None,
+        *,
+        edge_index: Adj | None = None,
+        state: AttentionState | None = None,
+        batch_size: int | None = None,
+    ) -> Tensor:
+        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where :obj:`degree` is not given. With :obj:`state`
+        every query reads from it and the key side of :obj:`x` is not evaluated."""
+        return self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
+
+    def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`."""
+        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), None, x.device))
+
+    def attention_scores(
+        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None, degree: Tensor | PairTensor | None = None
+    ) -> Tensor:
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs. Without :obj:`degree`
+        the pairs count as the graph's edges."""
+        return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
+
+    def _masks(self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None) -> tuple[Tensor, Tensor]:
+        if degree is None:
+            if edge_index is None:
+                raise ValueError("'degree' or 'edge_index' must be given (got neither); the NodeDegree transform computes degrees")
+            if not isinstance(x, Tensor):
+                raise ValueError("'degree' must be given for a pair 'x'; the NodeDegree transform computes degrees")
+            degree = degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0))
+        if isinstance(degree, Tensor):
+            angle = self._angle(degree, x if isinstance(x, Tensor) else x[1])
+            return self._weights(angle, angle)
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        return self._weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
+
+    def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
+        if degree.dim() != 1 or degree.numel() != x.size(0) or degree.is_floating_point():
+            raise ValueError(
+                f"'degree' must hold one whole number per node (got {degree.dtype} {tuple(degree.shape)} for {x.size(0)} nodes)"
+            )
+        if not torch.compiler.is_compiling() and degree.numel() > 0:
+            if int(degree.min()) < 0:
+                raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")
+            above = int((degree > self.max_degree).sum())
+            if above > 0:
+                warnings.warn(f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count as that", stacklevel=4)
+        table = self.lin_degree(self.degree_embedding.weight).sigmoid().squeeze(1)  # one value per degree, not per node
+        return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
+
+    def _weights(self, angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:
+        sources = torch.stack([angle_src.cos(), angle_src.sin()], 1)
+        return sources, torch.stack([angle_dst.sin(), angle_dst.cos()], 1)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, heads={self.heads})'

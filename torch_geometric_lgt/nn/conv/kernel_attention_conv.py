@@ -1,0 +1,79 @@
+# N nodes (N_s source, N_t target), E pairs, H heads.
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class KernelAttentionConv(KernelLayer):
+    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for Large-Scale Recommendation" paper, also that of
+    `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
+        {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
+
+    with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps estimate attention with the logits
+    :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
+    Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Size of each output sample, over all heads.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default: :obj:`True`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`,
+            :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        temperature (float, optional): :math:`\tau`. (default: :obj:`1.0`)
+        value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; batch vector(s) *(optional)*
+        - **output:** node features :math:`(N_t, F_{out})`
+
+    Raises:
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature map and
+            :obj:`num_features` do not fit.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        concat: bool = True,
+        feature_map: str | torch.nn.Module = 'simplex',
+        num_features: int | None = None,
+        temperature: float = 1.0,
+        value_projection: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias)
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | None = None,
+        batch: Batch = None,
+        batch_size: int | None = None,
+        *,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is unused."""
+        return self._attend(x, (None, None), batch, batch_size, state)
+
+    def attention_state(self, x: Tensor, batch: Tensor | None = None) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`."""
+        return self._state(x, None, segments(batch, x.size(0), None, x.device))
+
+    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
+        return self._scores(x, (None, None), edge_index, batch)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})'

@@ -1,0 +1,71 @@
+# C channels per head, M features.
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional.feature_maps import gaussian_projection, log_features
+
+RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
+PLAIN_MAPS = ('elu', 'relu', 'focused')
+
+
+class FeatureMap(torch.nn.Module):
+    r"""The feature map :math:`\phi` of kernel attention, with the projection it draws from.
+
+    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`: :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`
+      (Eq. 7 of MGFormer; the constant :math:`M^{-1/2}` cancels in the attention), an unbiased estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
+    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features are signed:
+      the denominator of the attention can come close to 0 or change sign.
+    * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`: :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`:
+      :math:`\mathrm{relu}(\mathbf{x})^p` at the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
+
+    Args:
+        kind (str): One of the names above.
+        channels (int): Channels per head :math:`C`.
+        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` makes two features of each.
+            (default: :obj:`None`, as many as channels)
+        power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+
+    Raises:
+        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a projection, :obj:`power` is below 1, or a simplex
+            is asked for with one channel.
+    """
+
+    projection: Tensor | None
+
+    def __init__(self, kind: str, channels: int, num_features: int | None = None, power: float = 3.0) -> None:
+        super().__init__()
+        if kind not in RANDOM_MAPS + PLAIN_MAPS:
+            raise ValueError(f"'feature_map' must be one of {RANDOM_MAPS + PLAIN_MAPS} or a module (got {kind!r})")
+        if kind in PLAIN_MAPS and num_features is not None:
+            raise ValueError(
+                f"'num_features' must be None for the feature map {kind!r}, which has one feature per channel (got {num_features})"
+            )
+        if not power >= 1:
+            raise ValueError(f"'power' must be at least 1 (got {power})")
+        self.geometry, self.channels, self.power = kind, channels, power
+        self.num_features = channels if num_features is None else num_features
+        self.kind = 'softmax' if kind in RANDOM_MAPS[:3] else kind
+        self.register_buffer('projection', None if kind in PLAIN_MAPS else torch.empty(0))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        r"""Redraws the projection from the global generator."""
+        self.redraw_projection()
+
+    def redraw_projection(self, generator: torch.Generator | None = None) -> None:
+        r"""Draws a new projection, if the map has one."""
+        if self.projection is None:
+            return
+        geometry = 'orthogonal' if self.geometry == 'fourier' else self.geometry
+        drawn = gaussian_projection(self.num_features, self.channels, geometry, generator)
+        dtype = self.projection.dtype
+        self.projection = drawn.to(self.projection.device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention layers never form them like this."""
+        log, value = log_features(self.kind, x, self.projection, self.power, True)
+        scale = 1.0 if log is None else log.exp()
+        return scale if value is None else scale * value  # type: ignore[return-value]
+
+    def extra_repr(self) -> str:
+        return f'{self.geometry!r}, {self.channels}' + ('' if self.projection is None else f', num_features={self.num_features}')

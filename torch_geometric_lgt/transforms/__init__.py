@@ -1,0 +1,3 @@
+from torch_geometric_lgt.transforms.node_degree import NodeDegree
+
+__all__ = ['NodeDegree']

@@ -1,0 +1,60 @@
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+from torch_geometric_lgt.functional.edges import degrees, edge_list
+
+
+@functional_transform('node_degree')
+class NodeDegree(BaseTransform):
+    r"""Adds the number of distinct neighbours of each node, in whichever direction the edges run and without the node itself
+    (functional name: :obj:`node_degree`). Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all edge
+    types count, each node once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full graph.
+
+    Args:
+        attr_name (str, optional): Name of the attribute, ``[N]`` in int64. (default: :obj:`"degree"`)
+
+    Raises:
+        ValueError: If the data has no edges, or an edge names a node that does not exist.
+    """
+
+    def __init__(self, attr_name: str = 'degree') -> None:
+        self.attr_name = attr_name
+
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
+        start, total = {}, 0
+        for store in data.node_stores:
+            start[store._key] = total
+            total += _num_nodes(store)
+        edges = [torch.empty((2, 0), dtype=torch.long)]
+        for store in data.edge_stores:
+            src, dst = (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)
+            sizes = (_num_nodes(data[src]), _num_nodes(data[dst])) if isinstance(data, HeteroData) else (total, total)
+            edge_index = edge_list(_edges(store), *sizes)
+            edges.append(edge_index + edge_index.new_tensor([[start[src]], [start[dst]]]))
+        edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
+        if len(edges) == 1:
+            raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
+        degree = degrees(edge_index, total)
+        for store in data.node_stores:
+            store[self.attr_name] = degree[start[store._key] : start[store._key] + _num_nodes(store)]
+        return data
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.attr_name!r})'
+
+
+def _num_nodes(store) -> int:
+    if store.num_nodes is None:
+        raise ValueError("'data' must know its number of nodes (got None); set 'num_nodes'")
+    return store.num_nodes
+
+
+def _edges(store) -> Tensor:
+    if 'edge_index' in store:
+        return store.edge_index
+    if 'adj_t' in store:
+        return store.adj_t
+    raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
