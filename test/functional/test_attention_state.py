@@ -67,7 +67,8 @@ def test_state_dict_round_trip_and_dtype(conv, x):
     state = conv.attention_state(x, BATCH)
     close(AttentionState.from_state_dict(state.state_dict()), state)
     single = state.to(torch.float32)
-    assert single.sums.dtype == single.maximum.dtype == single.squares.dtype == torch.float32 and single.count.dtype == torch.int64
+    assert single.sums.dtype == single.maximum.dtype == single.squares.dtype == torch.float32
+    assert single.count.dtype == torch.int64
     assert conv.attention_state(x[:0]).to(torch.float32).maximum.isfinite().all()
 
 

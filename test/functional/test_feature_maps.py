@@ -14,7 +14,8 @@ def test_simplex_rows():
 @pytest.mark.parametrize('geometry', ['orthogonal', 'simplex'])
 def test_projection_geometry_in_blocks(geometry):
     projection = gaussian_projection(11, 4, geometry, torch.Generator().manual_seed(0))
-    assert projection.shape == (11, 4) and projection.dtype == torch.float64
+    assert projection.shape == (11, 4)
+    assert projection.dtype == torch.float64
     unit = projection / projection.norm(dim=1, keepdim=True)
     off = 0.0 if geometry == 'orthogonal' else -1 / 3
     for block in unit.split(4):

@@ -104,7 +104,8 @@ def test_bfloat16_is_close_and_keeps_its_dtype():
     low = [leaf.detach().bfloat16() for leaf in leaves]
     expected = slow('softmax', projection, None, *(leaf.double() for leaf in low))
     actual = fast('softmax', projection.float(), None, *low)
-    assert actual.dtype == torch.bfloat16 and relative(actual.double(), expected) < 2e-2
+    assert actual.dtype == torch.bfloat16
+    assert relative(actual.double(), expected) < 2e-2
 
 
 @pytest.mark.parametrize('norm', [30.0, 300.0])
@@ -127,13 +128,15 @@ def test_graph_does_not_feel_its_neighbour_in_the_batch():
     k[5:] *= 100
     v[5:] = float('nan')
     both = kernel_attention(q, k, v, 'softmax', projection, batch)
-    assert relative(both[:5], alone) < 1e-14 and both[5:].isnan().all()
+    assert relative(both[:5], alone) < 1e-14
+    assert both[5:].isnan().all()
 
 
 def test_no_node_and_no_key():
     projection, leaves = draw('softmax', 4, 0, 0)
     out = fast('softmax', projection, None, *leaves)
-    assert out.shape == (4, 2, 3) and out.abs().max() == 0
+    assert out.shape == (4, 2, 3)
+    assert out.abs().max() == 0
     projection, leaves = draw('softmax', 0, 0, 2)
     out = fast('softmax', projection, None, *leaves)
     assert out.shape == (0, 2, 3)

@@ -25,13 +25,17 @@ def test_groups_visit_each_node_once_beside_its_graph(rows, max_graphs):
 def test_groups_of_many_small_graphs_beside_a_large_one_stay_few():
     nodes = segments(torch.cat([torch.arange(10_000).repeat_interleave(10), torch.full((100_000,), 10_000)]), 200_000)
     walked = list(groups(1000, 100, nodes))
-    assert len(walked) == 101 and sum(len(group.chunks[0]) for group in walked) == 200
+    assert len(walked) == 101
+    assert sum(len(group.chunks[0]) for group in walked) == 200
 
 
 def test_two_axes_are_walked_together():
     sources, targets = segments(torch.tensor([0, 0, 2]), 3, 3), segments(torch.tensor([1, 2, 2]), 3, 3)
     walked = {int(group.graphs[0]): group.chunks for group in groups(10, 1, sources, targets)}
-    assert set(walked) == {0, 1, 2} and walked[0][1] == [] and walked[1][0] == [] and walked[2] == ([slice(2, 3)], [slice(1, 3)])
+    assert set(walked) == {0, 1, 2}
+    assert walked[0][1] == []
+    assert walked[1][0] == []
+    assert walked[2] == ([slice(2, 3)], [slice(1, 3)])
 
 
 def test_node_to_graph_inverts():

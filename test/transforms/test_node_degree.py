@@ -12,7 +12,8 @@ EDGES = torch.tensor([[0, 1, 1, 2, 2, 2], [1, 0, 2, 1, 2, 1]])
 def test_counts_distinct_neighbours(dtype):
     data = Data(edge_index=EDGES.to(dtype), num_nodes=4)
     out = Compose([NodeDegree()])(data)
-    assert out.degree.tolist() == [1, 2, 1, 0] and out.degree.dtype == torch.int64
+    assert out.degree.tolist() == [1, 2, 1, 0]
+    assert out.degree.dtype == torch.int64
     assert 'degree' not in data
 
 
@@ -23,7 +24,8 @@ def test_bipartite_with_reverse_edges():
     data['user', 'rates', 'item'].edge_index = edges
     data['item', 'rev_rates', 'user'].edge_index = edges.flip(0)
     out = NodeDegree('deg')(data)
-    assert out['user'].deg.tolist() == [2, 1, 0] and out['item'].deg.tolist() == [1, 2]
+    assert out['user'].deg.tolist() == [2, 1, 0]
+    assert out['item'].deg.tolist() == [1, 2]
 
 
 def test_no_edges_and_repr():

@@ -145,13 +145,15 @@ def build_group(side: Side, values: Values, graphs: int, chunks: list[Tensor | s
         k = keys_of(side, x, graphs)
         v = split(linear(x if values.x is None else take(values.x, nodes), values.weight, values.bias), graphs, side.heads)
         squares += k.square().sum((2, 3))
-        log, feature = log_features(side.kind, k, side.projection, side.power, True)
-        if log is not None:
+        log, value = log_features(side.kind, k, side.projection, side.power, True)
+        if log is None:
+            feature = value
+        else:
             new = torch.maximum(maximum, log.amax(2))
             sums *= (maximum - new).exp_()[..., None]
             maximum = new
-            feature = exponential(log, feature, maximum[:, :, None])
-        sums += feature.transpose(2, 3) @ weighted(v, mask_of(side, nodes, graphs))
+            feature = exponential(log, value, maximum[:, :, None])
+        sums += feature.transpose(2, 3) @ weighted(v, mask_of(side, nodes, graphs))  # type: ignore[union-attr]
     return sums, maximum, squares
 
 

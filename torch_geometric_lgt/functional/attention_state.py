@@ -1,4 +1,6 @@
 # N nodes, B graphs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -62,8 +64,8 @@ class AttentionState:
                 f'(got sums {tuple(other.sums.shape)} of rank {other.rank} and {tuple(self.sums.shape)} of rank {self.rank})'
             )
         maximum = torch.maximum(self.maximum, other.maximum)
-        sums = sum(state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
-        return AttentionState(sums, maximum, self.squares + other.squares, self.count + other.count, self.rank)
+        ours, theirs = (state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
+        return AttentionState(ours + theirs, maximum, self.squares + other.squares, self.count + other.count, self.rank)
 
     def read(self, queries: _ops.Side, nodes: Segments) -> Tensor:
         r"""The attention output ``[N, H * D]`` of each query over the keys of its graph; 0 where there is none.
@@ -82,7 +84,7 @@ class AttentionState:
         r"""The same state, cut from the graph of gradients."""
         return AttentionState(self.sums.detach(), self.maximum, self.squares.detach(), self.count, self.rank)
 
-    def to(self, *args: object, **kwargs: object) -> 'AttentionState':
+    def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
         moved = self.sums.to(*args, **kwargs)
         floor = _ops.neutral(moved.dtype)

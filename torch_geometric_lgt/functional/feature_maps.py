@@ -77,7 +77,7 @@ def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, 
         return None, x.relu()
     if kind == 'focused':
         return None, _focused(x, power)[0]
-    logits = x @ projection.t()
+    logits = x @ _drawn(projection).t()
     half = x.square().sum(-1, keepdim=True).mul_(0.5) if is_key else None
     if kind == 'softmax':
         return (logits.sub_(half) if half is not None else logits), None
@@ -96,13 +96,19 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
         return _focused_vjp(x, power, grad)
     if kind == 'fourier':
         (cos, sin), (grad_cos, grad_sin) = feature.chunk(2, -1), grad.chunk(2, -1)
-        out = (grad_sin * cos - grad_cos * sin) @ projection
+        out = (grad_sin * cos - grad_cos * sin) @ _drawn(projection)
         return out.addcmul_(x, (grad * feature).sum(-1, keepdim=True)) if is_key else out
     grad = grad.mul_(feature)
     if kind == 'logits':
         return grad
-    out = grad @ projection
+    out = grad @ _drawn(projection)
     return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
+
+
+def _drawn(projection: Tensor | None) -> Tensor:
+    if projection is None:
+        raise ValueError("'projection' must be given for this feature map (got None); draw one with 'gaussian_projection'")
+    return projection
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

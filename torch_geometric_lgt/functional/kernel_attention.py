@@ -88,10 +88,9 @@ def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Te
         k = _ops.keys_of(keys, _ops.take(keys.x, j), j.numel())
         phi_q = _ops.query_features(queries, q, state.maximum[graph])[:, :, 0]
         phi_k = _ops.key_features(keys, k, state.maximum[graph])[:, :, 0]
-        a = 1.0 if queries.mask is None else queries.mask[i][:, None, :]
-        b = 1.0 if keys.mask is None else keys.mask[j][:, None, :]
+        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((queries, i), (keys, j)))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
-        weight = (phi_q * phi_k).sum(-1) * (torch.ones_like(total) if keys.mask is None else (a * b).sum(-1))
+        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
         score = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
         scores.append(score * (graph == graph_src[j])[:, None])
     return torch.cat(scores) if scores else queries.x.new_zeros((0, queries.heads))

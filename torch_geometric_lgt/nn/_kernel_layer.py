@@ -51,7 +51,7 @@ class KernelLayer(torch.nn.Module):
         r"""Resets all learnable parameters and redraws the projection."""
         for module in (self.lin_query, self.lin_key, self.lin_value, self.feature_map):
             if module is not None and hasattr(module, 'reset_parameters'):
-                module.reset_parameters()
+                module.reset_parameters()  # type: ignore[operator]
 
     def _check(self, x: Tensor, name: str = 'x') -> None:
         if x.dim() != 2 or x.size(1) != self.in_channels:

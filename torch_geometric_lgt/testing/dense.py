@@ -30,7 +30,7 @@ def attention_matrix(
     weight = torch.einsum('ihm,jhm->ijh', phi_q, phi_k)
     if mask is not None:
         weight = weight * mask[..., None]
-    if batch_q is not None:
+    if batch_q is not None and batch_k is not None:
         weight = weight * (batch_q[:, None] == batch_k[None, :])[..., None]
     total = weight.sum(1, keepdim=True)
     return torch.where(total == 0, torch.zeros_like(weight), weight / torch.where(total == 0, torch.ones_like(total), total))

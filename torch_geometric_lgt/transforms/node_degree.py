@@ -24,14 +24,14 @@ class NodeDegree(BaseTransform):
         self.attr_name = attr_name
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        start, total = {}, 0
+        start, count, total = {}, {}, 0
         for store in data.node_stores:
-            start[store._key] = total
-            total += _num_nodes(store)
+            start[store._key], count[store._key] = total, _num_nodes(store)
+            total += count[store._key]
         edges = [torch.empty((2, 0), dtype=torch.long)]
         for store in data.edge_stores:
             src, dst = (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)
-            sizes = (_num_nodes(data[src]), _num_nodes(data[dst])) if isinstance(data, HeteroData) else (total, total)
+            sizes = (count[src], count[dst])
             edge_index = edge_list(_edges(store), *sizes)
             edges.append(edge_index + edge_index.new_tensor([[start[src]], [start[dst]]]))
         edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
@@ -39,7 +39,7 @@ class NodeDegree(BaseTransform):
             raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
         degree = degrees(edge_index, total)
         for store in data.node_stores:
-            store[self.attr_name] = degree[start[store._key] : start[store._key] + _num_nodes(store)]
+            store[self.attr_name] = degree[start[store._key] : start[store._key] + count[store._key]]
         return data
 
     def __repr__(self) -> str:

@@ -77,8 +77,10 @@ def test_concat_false_averages_heads():
 def test_without_value_projection():
     conv = KernelAttentionConv(8, 8, heads=2, value_projection=False, feature_map='elu').double()
     x = torch.randn(5, 8).double()
-    assert conv.lin_value is None and conv(x).shape == (5, 8)
-    assert (conv(x).amin(0) >= x.amin(0)).all() and (conv(x).amax(0) <= x.amax(0)).all()
+    assert conv.lin_value is None
+    assert conv(x).shape == (5, 8)
+    assert (conv(x).amin(0) >= x.amin(0)).all()
+    assert (conv(x).amax(0) <= x.amax(0)).all()
 
 
 def test_module_as_feature_map():
@@ -99,7 +101,7 @@ def test_approximates_softmax_better_with_more_features():
         conv = KernelAttentionConv(16, 16, num_features=num_features, feature_map='orthogonal').double()
         q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
         exact = (q @ k.t() / 4).softmax(1) @ v
-        errors.append(float((conv(x) - exact).norm() / exact.norm()))
+        errors.append(((conv(x) - exact).norm() / exact.norm()).item())
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
 
 
@@ -107,7 +109,9 @@ def test_no_side_effect():
     conv, x = KernelAttentionConv(6, 8, heads=2).eval(), torch.randn(12, 6)
     before, rng = x.clone(), torch.get_rng_state()
     out = conv(x)
-    assert torch.equal(torch.get_rng_state(), rng) and torch.equal(x, before) and torch.equal(conv(x), out)
+    assert torch.equal(torch.get_rng_state(), rng)
+    assert torch.equal(x, before)
+    assert torch.equal(conv(x), out)
     other = KernelAttentionConv(6, 8, heads=2)
     other.load_state_dict(conv.state_dict())
     for copied in (other, copy.deepcopy(conv), pickle.loads(pickle.dumps(conv))):
