@@ -82,3 +82,10 @@ def test_raises(conv, x):
         AttentionState.from_state_dict({'sums': state.sums})
     with pytest.raises(ValueError, match='must have shapes'):
         AttentionState(state.sums, state.sums, state.squares, state.count)
+
+
+def test_file_round_trip(conv, x, tmp_path):
+    state = conv.attention_state(x, BATCH)
+    state.save(tmp_path / 'state.safetensors')
+    loaded = AttentionState.load(tmp_path / 'state.safetensors')
+    assert torch.equal(conv(x, batch=BATCH, state=loaded), conv(x, batch=BATCH, state=state))

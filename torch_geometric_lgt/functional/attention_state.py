@@ -1,9 +1,13 @@
 # N nodes, B graphs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
+import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from torch_geometric_lgt._io import read_tensors, write_tensors
+from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
 from torch_geometric_lgt.functional import _ops
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -67,6 +71,23 @@ class AttentionState:
         ours, theirs = (state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
         return AttentionState(ours + theirs, maximum, self.squares + other.squares, self.count + other.count, self.rank)
 
+    def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
+        r"""The state of the nodes of all processes of :obj:`group` (:obj:`None`: the default group), by a maximum and one packed sum.
+
+        Every process must call it for the same graphs, one without nodes included. The gradient is that of the sum of all processes' losses.
+
+        Raises:
+            RuntimeError: If :mod:`torch.distributed` is not initialised, or a process is lost (after the timeout of the group).
+        """
+        maximum = all_reduce_max(self.maximum, group)
+        sums = self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
+        # whole numbers up to 2^36 pass a float32 sum exactly in two parts
+        high, low = self.count // 4096, self.count % 4096
+        parts = [sums.flatten(), self.squares.flatten(), high.to(sums.dtype), low.to(sums.dtype)]
+        total = all_reduce_sum(torch.cat(parts), group).split([part.numel() for part in parts])
+        count = (total[2].detach().round().long() * 4096) + total[3].detach().round().long()
+        return AttentionState(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count, self.rank)
+
     def read(self, queries: _ops.Side, nodes: Segments) -> Tensor:
         r"""The attention output ``[N, H * D]`` of each query over the keys of its graph; 0 where there is none.
 
@@ -107,6 +128,24 @@ class AttentionState:
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
         return cls(state['sums'], state['maximum'], state['squares'], state['count'], int(state['rank']))
+
+    def save(self, path: str | os.PathLike) -> None:
+        r"""Writes the state to a safetensors file with a version and a checksum, atomically.
+
+        Raises:
+            OSError: If the file cannot be written; none is left half-written.
+        """
+        write_tensors(path, self.state_dict(), 'attention_state')
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> 'AttentionState':
+        r"""Reads what :meth:`save` wrote, without unpickling anything.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            ValueError: If the file is damaged, of another kind or of another version.
+        """
+        return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape

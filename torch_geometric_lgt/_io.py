@@ -1,0 +1,78 @@
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+FORMAT_VERSION = 1
+
+
+def write_atomically(path: str | os.PathLike, content: bytes) -> None:
+    r"""Writes a file so that :obj:`path` holds either what it held before or all of :obj:`content`, whatever happens in between.
+
+    Raises:
+        OSError: If the folder is missing or read-only, or the disk is full; no partial file is left.
+    """
+    path = Path(path)
+    descriptor, name = tempfile.mkstemp(prefix=f'.{path.name}.', suffix='.tmp', dir=path.parent)
+    try:
+        with os.fdopen(descriptor, 'wb') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    if os.name == 'posix':
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
+    r"""Writes tensors as safetensors with a format version and a checksum, atomically."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    metadata = {'kind': kind, 'version': str(FORMAT_VERSION), 'sha256': checksum(tensors)}
+    write_atomically(path, save(tensors, metadata))
+
+
+def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
+    r"""Reads what :meth:`write_tensors` wrote. Nothing is unpickled.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If the file is no safetensors file, holds something else, has another version, or is damaged.
+    """
+    try:
+        with safe_open(path, framework='pt') as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"'path' must be an intact safetensors file (got {str(path)!r}: {error}); write it again") from error
+    if metadata.get('kind') != kind or metadata.get('version') != str(FORMAT_VERSION):
+        held = f'{metadata.get("kind")!r} of version {metadata.get("version")!r}'
+        raise ValueError(f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in {str(path)!r}); write it again")
+    if metadata.get('sha256') != checksum(tensors):
+        raise ValueError(f"'path' is damaged: the checksum of {str(path)!r} does not fit its content; write it again")
+    return tensors
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    r"""SHA-256 over names, dtypes, shapes and bytes."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
