@@ -77,9 +77,12 @@ class DegreeMaskedAttention(KernelLayer):
         every query reads from it and the key side of :obj:`x` is not evaluated."""
         return self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
 
-    def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`."""
-        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), None, x.device))
+    def attention_state(
+        self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data set
+        need the same :obj:`batch_size`, the number of graphs in all parts."""
+        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), batch_size, x.device))
 
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None, degree: Tensor | PairTensor | None = None

@@ -67,9 +67,10 @@ class KernelAttentionConv(KernelLayer):
         r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is unused."""
         return self._attend(x, (None, None), batch, batch_size, state)
 
-    def attention_state(self, x: Tensor, batch: Tensor | None = None) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`."""
-        return self._state(x, None, segments(batch, x.size(0), None, x.device))
+    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data set
+        need the same :obj:`batch_size`, the number of graphs in all parts."""
+        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device))
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
