@@ -9,7 +9,14 @@ from torch import Tensor
 from torch_geometric_lgt._io import read_tensors, write_tensors
 from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
 from torch_geometric_lgt.functional import _ops
+from torch_geometric_lgt.functional._sides import Side, Values, neutral
 from torch_geometric_lgt.functional.segment import Segments
+
+
+def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
+    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
+    if given != held:
+        raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")
 
 
 class AttentionState:
@@ -48,12 +55,9 @@ class AttentionState:
         return self.sums[..., -self.rank :]
 
     @classmethod
-    def from_keys(cls, keys: _ops.Side, values: _ops.Values, nodes: Segments) -> 'AttentionState':
+    def from_keys(cls, keys: Side, values: Values, nodes: Segments) -> 'AttentionState':
         r"""The state of the given keys and values."""
-        x, weight, bias, mask, projection, *settings = _ops.aligned(keys)
-        value, value_weight, value_bias = values
-        value_weight, value_bias = (None if w is None else w.to(_ops.compute_dtype(x.dtype)) for w in (value_weight, value_bias))
-        sums, maximum, squares = _ops.build_state(x, weight, bias, mask, projection, value, value_weight, value_bias, *nodes, *settings)
+        sums, maximum, squares = _ops.build_state(*keys.aligned(), *values.aligned(keys), *nodes)
         return cls(sums, maximum, squares, nodes.sizes, keys.rank)
 
     def merge(self, other: 'AttentionState') -> 'AttentionState':
@@ -88,18 +92,14 @@ class AttentionState:
         count = (total[2].detach().round().long() * 4096) + total[3].detach().round().long()
         return AttentionState(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count, self.rank)
 
-    def read(self, queries: _ops.Side, nodes: Segments) -> Tensor:
+    def read(self, queries: Side, nodes: Segments) -> Tensor:
         r"""The attention output ``[N, H * D]`` of each query over the keys of its graph; 0 where there is none.
 
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the queries.
         """
-        given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
-        held = (*self.sums.shape[:3], self.rank)
-        if given != held:
-            raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")
-        x, weight, bias, mask, projection, *settings = _ops.aligned(queries)
-        return _ops.read_state(x, weight, bias, mask, projection, self.sums, self.maximum, *nodes, *settings)[0]
+        check_fit(queries, nodes, (*self.sums.shape[:3], self.rank))
+        return _ops.read_state(*queries.aligned(), *nodes, self.sums, self.maximum)[0]
 
     def detach(self) -> 'AttentionState':
         r"""The same state, cut from the graph of gradients."""
@@ -108,7 +108,7 @@ class AttentionState:
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
         moved = self.sums.to(*args, **kwargs)
-        floor = _ops.neutral(moved.dtype)
+        floor = neutral(moved.dtype)
         maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
         return AttentionState(moved, maximum, self.squares.to(moved.device, moved.dtype), self.count.to(moved.device), self.rank)
 

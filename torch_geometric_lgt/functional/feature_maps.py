@@ -4,7 +4,8 @@ import math
 import torch
 from torch import Tensor
 
-KINDS = ('softmax', 'fourier', 'elu', 'relu', 'focused', 'logits', 'values')
+PROJECTED_KINDS = ('softmax', 'fourier')
+LINEAR_KINDS = ('elu', 'relu', 'focused', 'values')
 
 
 def gaussian_projection(num_features: int, channels: int, geometry: str = 'orthogonal', generator: torch.Generator | None = None) -> Tensor:
@@ -50,7 +51,7 @@ def simplex_rows(m: int) -> Tensor:
     return centred * math.sqrt(m / (m - 1))
 
 
-def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, is_key: bool) -> tuple[Tensor | None, Tensor | None]:
+def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
     r"""The features :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)` as the pair :math:`(l, s)`, each :obj:`None` where it is constant.
 
     =============  ==========================================================================  ======================
@@ -65,7 +66,7 @@ def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, 
     ``values``     0                                                                           x
     =============  ==========================================================================  ======================
 
-    A factor that depends on the query alone cancels in the attention: the norm is left out unless :obj:`is_key`.
+    A factor that depends on the query alone cancels in the attention: queries come without :obj:`squared`, the sums of squares ``[..., 1]`` of keys.
     """
     if kind == 'logits':
         return x, None
@@ -77,11 +78,10 @@ def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, 
         return None, x.relu()
     if kind == 'focused':
         return None, _focused(x, power)[0]
-    logits = x @ _drawn(projection).t()
-    half = x.square().sum(-1, keepdim=True).mul_(0.5) if is_key else None
+    logits = x @ projection.t()
     if kind == 'softmax':
-        return (logits.sub_(half) if half is not None else logits), None
-    return half, torch.cat([logits.cos(), logits.sin()], -1)
+        return (logits if squared is None else logits.sub_(squared, alpha=0.5)), None
+    return (None if squared is None else squared / 2), torch.cat([logits.cos(), logits.sin()], -1)
 
 
 def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: float, is_key: bool, feature: Tensor, grad: Tensor) -> Tensor:
@@ -96,19 +96,13 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
         return _focused_vjp(x, power, grad)
     if kind == 'fourier':
         (cos, sin), (grad_cos, grad_sin) = feature.chunk(2, -1), grad.chunk(2, -1)
-        out = (grad_sin * cos - grad_cos * sin) @ _drawn(projection)
+        out = (grad_sin * cos - grad_cos * sin) @ projection
         return out.addcmul_(x, (grad * feature).sum(-1, keepdim=True)) if is_key else out
     grad = grad.mul_(feature)
     if kind == 'logits':
         return grad
-    out = grad @ _drawn(projection)
+    out = grad @ projection
     return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
-
-
-def _drawn(projection: Tensor | None) -> Tensor:
-    if projection is None:
-        raise ValueError("'projection' must be given for this feature map (got None); draw one with 'gaussian_projection'")
-    return projection
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -3,8 +3,10 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import _ops
-from torch_geometric_lgt.functional._ops import Side, Values
-from torch_geometric_lgt.functional.attention_state import AttentionState
+from torch_geometric_lgt.functional._loops import Queries, scaled
+from torch_geometric_lgt.functional._sides import Affine, Side, Values, rows, split
+from torch_geometric_lgt.functional.attention_state import AttentionState, check_fit
+from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, PROJECTED_KINDS, log_features
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
 
@@ -47,7 +49,16 @@ def kernel_attention(
 
     Returns:
         ``[N_t, H, D]``
+
+    Raises:
+        ValueError: If :obj:`feature_map` is unknown, :obj:`projection` does not fit it, or :obj:`batch` does not fit the nodes.
     """
+    drawn = feature_map in PROJECTED_KINDS
+    if not drawn and feature_map not in (*LINEAR_KINDS, 'logits'):
+        raise ValueError(f"'feature_map' must be one of {(*PROJECTED_KINDS, *LINEAR_KINDS, 'logits')} (got {feature_map!r})")
+    if drawn != (projection is not None):
+        need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
+        raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
     heads = q.size(1)
     settings = (projection, feature_map, scale, power, heads)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
@@ -71,23 +82,27 @@ def node_pair(
 
 
 def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> Tensor:
-    r"""``[N_t, H * D]``: the keys' state, read by the queries."""
-    return AttentionState.from_keys(keys, values, sources).read(queries, targets)
+    r"""``[N_t, H * D]``: the keys' state, read by the queries. States that need more room than the keys' inputs are not kept."""
+    graphs, width = sources.sizes.size(0), keys.rank * (values.channels(keys) + 1)
+    check_fit(queries, targets, (graphs, keys.heads, keys.num_features, keys.rank))
+    keep = graphs * keys.heads * keys.num_features * width <= keys.x.numel()
+    shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
+    return _ops.attend(*queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, keep)[0]
 
 
 def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
     r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs."""
     row, col = pairs
     graph_dst, graph_src = node_to_graph(*targets), node_to_graph(*sources)
-    scores = []
-    step = _ops.rows(queries)
+    of_queries, linear_key = Queries(queries), Affine(keys.x, (keys.weight, keys.bias, keys.scale))
+    scores, step = [], rows(queries)
     for start in range(0, pairs.size(1), step):
         i, j = col[start : start + step], row[start : start + step]
         graph = graph_dst[i]
-        q = _ops.keys_of(queries, _ops.take(queries.x, i), i.numel())
-        k = _ops.keys_of(keys, _ops.take(keys.x, j), j.numel())
-        phi_q = _ops.query_features(queries, q, state.maximum[graph])[:, :, 0]
-        phi_k = _ops.key_features(keys, k, state.maximum[graph])[:, :, 0]
+        phi_q = of_queries.features(i, state.maximum[graph])[2][:, :, 0]
+        key = split(linear_key(j)[1], j.numel(), keys.heads)
+        log, value = log_features(keys.kind, key, keys.projection, keys.power, key.square().sum(-1, keepdim=True))
+        phi_k = scaled(log, value, state.maximum[graph])[:, :, 0]
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((queries, i), (keys, j)))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
         weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)

@@ -4,9 +4,9 @@ from torch import Tensor
 from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._ops import Side, Values
+from torch_geometric_lgt.functional._sides import Side, Values
 from torch_geometric_lgt.functional.edges import edge_list
-from torch_geometric_lgt.functional.kernel_attention import attention_scores, node_pair
+from torch_geometric_lgt.functional.kernel_attention import attend, attention_scores, node_pair
 from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -108,13 +108,15 @@ class KernelLayer(torch.nn.Module):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         if state is None:
+            self._check(x_src)
             sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            state = self._state(x_src, masks[0], sources)
+            keys = self._side(x_src, self.lin_key, masks[0])
+            out = attend(self._queries(x_dst, masks[1]), keys, self._values(x_src), sources, targets)
         else:
             own = batch[1] if isinstance(batch, tuple) else batch
             size = state.count.size(0) if batch_size is None and own is not None else batch_size
             targets = segments(own, x_dst.size(0), size, x_dst.device)
-        out = state.read(self._queries(x_dst, masks[1]), targets)
+            out = state.read(self._queries(x_dst, masks[1]), targets)
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:

@@ -63,7 +63,7 @@ class FeatureMap(torch.nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention layers never form them like this."""
-        log, value = log_features(self.kind, x, self.projection, self.power, True)
+        log, value = log_features(self.kind, x, self.projection, self.power, x.square().sum(-1, keepdim=True))
         scale = 1.0 if log is None else log.exp()
         return scale if value is None else scale * value  # type: ignore[return-value]
 

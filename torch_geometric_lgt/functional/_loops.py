@@ -1,0 +1,194 @@
+# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
+# W = R * (D + 1) columns of the state: R times D values, then R weights.
+import math
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional._sides import Affine, AffineGrad, Nodes, Side, Values, compute_dtype, join, mask_of, neutral, split, take
+from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, log_features, log_features_vjp
+
+
+def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
+    r"""``[G, H, n, W]``: :obj:`v` under each mask weight, then :obj:`last` ``[G, H, n, 1]`` under each."""
+    if mask is None:
+        return torch.cat([v, last], -1)
+    rank, width = mask.size(-1), v.size(-1)
+    out = v.new_empty((*v.shape[:-1], rank * (width + 1)))
+    for r in range(rank):
+        torch.mul(v, mask[..., r : r + 1], out=out[..., r * width : (r + 1) * width])
+    torch.mul(last, mask, out=out[..., rank * width :])
+    return out
+
+
+def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
+    r"""``[G, H, n, D]``: the values of :obj:`columns`, summed under the mask weights; the transpose of :meth:`spread`."""
+    width = columns.size(-1) // rank - 1
+    if mask is None:
+        return columns[..., :width]
+    total = columns[..., :width] * mask[..., :1]
+    for r in range(1, rank):
+        total.addcmul_(columns[..., r * width : (r + 1) * width], mask[..., r : r + 1])
+    return total
+
+
+def mask_gradient(columns: Tensor, v: Tensor, last: Tensor, rank: int) -> Tensor:
+    r"""``[G * n, R]``: the inner products of :obj:`columns` with what :meth:`spread` puts under each mask weight, summed over the heads."""
+    width = columns.size(-1) // rank - 1
+    parts = [(columns[..., r * width : (r + 1) * width] * v).sum(-1, keepdim=True) for r in range(rank)]
+    return torch.cat(parts, -1).addcmul_(columns[..., rank * width :], last).sum(1).flatten(0, 1)
+
+
+def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
+    r"""The features of keys, divided by :math:`\exp(c)` with :math:`c` the :obj:`maximum`."""
+    if log is None:
+        return value
+    feature = (log - maximum[:, :, None]).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()
+    return feature if value is None else feature.mul_(value)
+
+
+class Queries:
+    r"""The query side of a call."""
+
+    def __init__(self, side: Side) -> None:
+        self.side, self.affine = side, Affine(side.x, (side.weight, side.bias, side.scale))
+
+    def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, M]``; exponentials are scaled to sum to 1."""
+        x, q = self.affine(nodes)
+        q = split(q, maximum.size(0), self.side.heads)
+        log, value = log_features(self.side.kind, q, self.side.projection, self.side.power, None)
+        if self.side.kind in LINEAR_KINDS:
+            return x, q, value
+        log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
+        feature = torch.softmax(log, -1).clamp(min=torch.finfo(log.dtype).tiny)  # denormal numbers are slow
+        return x, q, feature if value is None else feature * value
+
+    def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
+        r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of its denominators ``[N, H]``."""
+        rank = self.side.rank
+        for nodes in chunks:
+            product = self.features(nodes, maximum)[2] @ sums
+            mask = mask_of(self.side, nodes, sums.size(0))
+            last = product[..., -rank:]
+            den = last if mask is None else (last * mask).sum(-1, keepdim=True)
+            inverse = den.reciprocal().masked_fill_(den == 0, 0)
+            result = product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
+            out[nodes] = join(result).to(out.dtype)
+            normaliser[nodes] = join(den)
+
+
+class QueryGrads(Queries):
+    r"""The gradients of the query side of a call."""
+
+    def __init__(self, side: Side) -> None:
+        super().__init__(side)
+        self.grad = AffineGrad(self.affine)
+        self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
+
+    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
+        r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
+        side, graphs = self.side, sums.size(0)
+        grad_sums, transposed = torch.zeros_like(sums), sums.transpose(2, 3).contiguous()
+        for nodes in chunks:
+            x, q, feature = self.features(nodes, maximum)
+            mask = mask_of(side, nodes, graphs)
+            den, g, o = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad, out))
+            g = g * den.reciprocal().masked_fill_(den == 0, 0)
+            slope = (g * o).sum(-1, keepdim=True).neg_()
+            columns = spread(g, slope, mask)
+            grad_sums += feature.transpose(2, 3) @ columns
+            if self.grad_mask is not None:
+                self.grad_mask[nodes] = mask_gradient(feature @ sums, g, slope, side.rank).to(self.grad_mask.dtype)
+            grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, columns @ transposed)
+            self.grad.add(nodes, x, join(grad_q))
+        return grad_sums
+
+    def result(self) -> list[Tensor | None]:
+        r"""Those of the input, the weight, the bias and the mask; to be called after those of keys that share the input."""
+        return [self.grad.x.to(self.side.x.dtype), *self.grad.parameters(self.side.heads * self.side.channels), self.grad_mask]
+
+
+class Keys:
+    r"""The keys and values of a call."""
+
+    def __init__(self, side: Side, values: Values) -> None:
+        self.side, self.values = side, values
+        self.widths = side.heads * side.channels, side.heads * values.channels(side)
+        keys, given = (side.weight, side.bias, side.scale), (values.weight, values.bias, 1.0)
+        alike = (side.bias is None) == (values.bias is None)
+        self.joint = values.x is None and side.weight is not None and values.weight is not None and alike
+        self.affine = Affine(side.x, keys, given) if self.joint else Affine(side.x, keys)
+        self.value_affine = self.affine if self.joint else Affine(side.x if values.x is None else values.x, given)
+
+    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        r"""The input of the keys ``[G * n, F]``, the keys ``[G, H, n, C]``, the input of the values, the values ``[G, H, n, D]``."""
+        x, k = self.affine(nodes)
+        if self.joint:
+            x_value, (k, v) = x, k.split(self.widths, 1)
+        else:
+            x_value, v = self.value_affine(nodes)
+        return x, split(k, graphs, self.side.heads), x_value, split(v, graphs, self.side.heads)
+
+    def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
+        r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys ``[G, H]`` of no node."""
+        side, dtype = self.side, compute_dtype(self.side.x.dtype)
+        maximum = side.x.new_full((graphs, side.heads, side.num_features), 0.0 if side.kind in LINEAR_KINDS else neutral(dtype), dtype=dtype)
+        sums = maximum.new_zeros((*maximum.shape, side.rank * (self.values.channels(side) + 1)))
+        return sums, maximum, sums.new_zeros((graphs, side.heads))
+
+    def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
+        r"""The state of :obj:`graphs` graphs, in the order of :meth:`empty_state`."""
+        side = self.side
+        sums, maximum, squares = self.empty_state(graphs)
+        for nodes in chunks:
+            _, k, _, v = self.evaluate(nodes, graphs)
+            squared = k.square().sum(-1, keepdim=True)
+            squares += squared.sum((2, 3))
+            log, value = log_features(side.kind, k, side.projection, side.power, squared)
+            if log is not None:
+                new = torch.maximum(maximum, log.amax(2))
+                sums *= (maximum - new).exp_()[..., None]
+                maximum = new
+            mask = mask_of(side, nodes, graphs)
+            sums += scaled(log, value, maximum).transpose(2, 3) @ spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
+        return sums, maximum, squares
+
+
+class KeyGrads(Keys):
+    r"""The gradients of the keys and values of a call; that of the input may go to :obj:`shared`, where queries collect theirs."""
+
+    def __init__(self, side: Side, values: Values, shared: Tensor | None = None) -> None:
+        super().__init__(side, values)
+        self.shared, self.grad = shared is not None, AffineGrad(self.affine, shared)
+        self.value_grad = self.grad if self.joint else AffineGrad(self.value_affine, self.grad.x if values.x is None else None)
+        self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
+
+    def add(self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None) -> None:
+        r"""Adds those of the nodes of :obj:`chunks`."""
+        side, graphs = self.side, grad_sums.size(0)
+        transposed = grad_sums.transpose(2, 3).contiguous()
+        for nodes in chunks:
+            x, k, x_value, v = self.evaluate(nodes, graphs)
+            mask = mask_of(side, nodes, graphs)
+            one = v.new_ones(()).expand(*v.shape[:-1], 1)
+            feature = scaled(*log_features(side.kind, k, side.projection, side.power, k.square().sum(-1, keepdim=True)), maximum)
+            columns = feature @ grad_sums
+            if self.grad_mask is not None:
+                self.grad_mask[nodes] = mask_gradient(columns, v, one, side.rank).to(self.grad_mask.dtype)
+            grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, spread(v, one, mask) @ transposed)
+            if grad_squares is not None:
+                grad_k.addcmul_(k, grad_squares[..., None, None], value=2)
+            grad_v = join(fold(columns, mask, side.rank))
+            if self.joint:
+                self.grad.add(nodes, x, torch.cat([join(grad_k), grad_v], 1))
+            else:
+                self.grad.add(nodes, x, join(grad_k))
+                self.value_grad.add(nodes, x_value, grad_v)
+
+    def result(self) -> list[Tensor | None]:
+        r"""Those of the input, the weight, the bias and the mask of the keys, then of the input, the weight and the bias of the values."""
+        parts = self.grad.parameters(*self.widths) if self.joint else self.grad.parameters(self.widths[0]) + self.value_grad.parameters(self.widths[1])
+        own = None if self.shared else self.grad.x.to(self.side.x.dtype)
+        value = None if self.values.x is None else self.value_grad.x.to(self.values.x.dtype)
+        return [own, *parts[:2], self.grad_mask, value, *parts[2:]]

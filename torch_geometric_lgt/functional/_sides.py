@@ -1,0 +1,140 @@
+# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank.
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 17
+Nodes = Tensor | slice
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def convert(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else x.to(dtype)
+
+
+def neutral(dtype: torch.dtype) -> float:
+    r"""The maximum of no key: finite, so that differences of maxima stay numbers."""
+    return torch.finfo(dtype).min / 4
+
+
+class Side(NamedTuple):
+    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, and the feature map."""
+
+    x: Tensor
+    weight: Tensor | None
+    bias: Tensor | None
+    mask: Tensor | None
+    projection: Tensor | None
+    kind: str
+    scale: float
+    power: float
+    heads: int
+
+    @property
+    def rank(self) -> int:
+        return 1 if self.mask is None else self.mask.shape[1]
+
+    @property
+    def channels(self) -> int:
+        return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
+
+    @property
+    def num_features(self) -> int:
+        drawn = self.channels if self.projection is None else self.projection.shape[0]
+        return 2 * drawn if self.kind == 'fourier' else drawn
+
+    def aligned(self) -> 'Side':
+        r"""The same side with its parameters in the dtype that sums are computed in."""
+        dtype = compute_dtype(self.x.dtype)
+        return self._replace(**{name: convert(getattr(self, name), dtype) for name in ('weight', 'bias', 'mask', 'projection')})
+
+
+class Values(NamedTuple):
+    r"""What makes the values: the linear part of :obj:`x` (none: :obj:`x` itself); :obj:`x` is :obj:`None` where it is that of the keys."""
+
+    x: Tensor | None
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def channels(self, keys: Side) -> int:
+        x = keys.x if self.x is None else self.x
+        return (x.shape[1] if self.weight is None else self.weight.shape[0]) // keys.heads
+
+    def aligned(self, keys: Side) -> 'Values':
+        r"""The same values with their parameters in the dtype that sums are computed in."""
+        dtype = compute_dtype(keys.x.dtype)
+        return Values(self.x, convert(self.weight, dtype), convert(self.bias, dtype))
+
+
+def rows(side: Side) -> int:
+    r"""Nodes of a chunk: its features fill the nearest cache."""
+    return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features)))
+
+
+def take(x: Tensor, nodes: Nodes) -> Tensor:
+    x = x[nodes]
+    return x.to(compute_dtype(x.dtype))
+
+
+def split(x: Tensor, graphs: int, heads: int) -> Tensor:
+    r"""``[G * n, H * C]`` as ``[G, H, n, C]``, a view."""
+    return x.unflatten(0, (graphs, -1)).unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+def join(x: Tensor) -> Tensor:
+    return x.transpose(1, 2).reshape(x.size(0) * x.size(2), -1)
+
+
+def mask_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""``[G, 1, n, R]``."""
+    return None if side.mask is None else split(take(side.mask, nodes), graphs, 1)
+
+
+class Affine:
+    r"""Linear parts of one input, evaluated as one and chunk by chunk. Each part is a weight, a bias and the factor of both; without a weight it
+    is the input itself."""
+
+    def __init__(self, x: Tensor, *parts: tuple[Tensor | None, Tensor | None, float]) -> None:
+        self.x = x
+        self.scales = [scale for _, _, scale in parts]
+        weights = [weight * scale for weight, _, scale in parts if weight is not None]
+        biases = [bias * scale for _, bias, scale in parts if bias is not None]
+        self.weight, self.bias = (torch.cat(given) if given else None for given in (weights, biases))
+
+    def __call__(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
+        x = take(self.x, nodes)
+        if self.weight is None:
+            return x, x if self.scales[0] == 1.0 else x * self.scales[0]
+        return x, torch.nn.functional.linear(x, self.weight, self.bias)
+
+
+class AffineGrad:
+    r"""Collects the gradients of an :class:`Affine`; that of the input may be shared with another one's."""
+
+    def __init__(self, affine: Affine, shared: Tensor | None = None) -> None:
+        self.affine = affine
+        self.x = torch.zeros_like(affine.x, dtype=compute_dtype(affine.x.dtype)) if shared is None else shared
+        self.weight, self.bias = (None if t is None else torch.zeros_like(t) for t in (affine.weight, affine.bias))
+
+    def add(self, nodes: Nodes, x: Tensor, grad: Tensor) -> None:
+        if self.weight is None:
+            self.x[nodes] += grad if self.affine.scales[0] == 1.0 else grad * self.affine.scales[0]
+            return
+        if isinstance(nodes, slice):
+            self.x[nodes].addmm_(grad, self.affine.weight)
+        else:
+            self.x[nodes] += grad @ self.affine.weight
+        self.weight.addmm_(grad.t(), x)
+        if self.bias is not None:
+            self.bias += grad.sum(0)
+
+    def parameters(self, *lengths: int) -> list[Tensor | None]:
+        r"""The gradients of weight and bias of each part, given the parts' lengths."""
+        out = []
+        for part, scale in enumerate(self.affine.scales):
+            out += [None if t is None else t.split(lengths)[part] * scale for t in (self.weight, self.bias)]
+        return out
