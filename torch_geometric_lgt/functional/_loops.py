@@ -89,7 +89,8 @@ class QueryGrads(Queries):
     def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
         r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
         side, graphs = self.side, sums.size(0)
-        grad_sums, transposed = torch.zeros_like(sums), sums.transpose(2, 3).contiguous()
+        transposed = sums.transpose(2, 3).contiguous()
+        grad_sums = torch.zeros_like(transposed)  # wide by features: the faster shape of the product
         for nodes in chunks:
             x, q, feature = self.features(nodes, maximum)
             mask = mask_of(side, nodes, graphs)
@@ -97,12 +98,12 @@ class QueryGrads(Queries):
             g = g * den.reciprocal().masked_fill_(den == 0, 0)
             slope = (g * o).sum(-1, keepdim=True).neg_()
             columns = spread(g, slope, mask)
-            grad_sums += feature.transpose(2, 3) @ columns
+            grad_sums += columns.transpose(2, 3) @ feature
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = mask_gradient(feature @ sums, g, slope, side.rank).to(self.grad_mask.dtype)
             grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, columns @ transposed)
             self.grad.add(nodes, x, join(grad_q))
-        return grad_sums
+        return grad_sums.transpose(2, 3)
 
     def result(self) -> list[Tensor | None]:
         r"""Those of the input, the weight, the bias and the mask; to be called after those of keys that share the input."""
@@ -141,6 +142,7 @@ class Keys:
         r"""The state of :obj:`graphs` graphs, in the order of :meth:`empty_state`."""
         side = self.side
         sums, maximum, squares = self.empty_state(graphs)
+        sums = sums.transpose(2, 3).contiguous()  # wide by features: the faster shape of the product
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
@@ -148,11 +150,12 @@ class Keys:
             log, value = log_features(side.kind, k, side.projection, side.power, squared)
             if log is not None:
                 new = torch.maximum(maximum, log.amax(2))
-                sums *= (maximum - new).exp_()[..., None]
+                sums *= (maximum - new).exp_()[:, :, None]
                 maximum = new
             mask = mask_of(side, nodes, graphs)
-            sums += scaled(log, value, maximum).transpose(2, 3) @ spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
-        return sums, maximum, squares
+            columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
+            sums += columns.transpose(2, 3) @ scaled(log, value, maximum)
+        return sums.transpose(2, 3).contiguous(), maximum, squares
 
 
 class KeyGrads(Keys):
