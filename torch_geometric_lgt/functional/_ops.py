@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
@@ -47,6 +48,19 @@ def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
 
 def operator(name: str, arguments: str, returns: str) -> Callable:
     return custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({arguments}) -> {returns}')
+
+
+def call(operator: Callable, *args):
+    r"""Runs an operator with automatic differentiation.
+
+    Raises:
+        NotImplementedError: Under forward-mode differentiation, :func:`torch.vmap` and other :mod:`torch.func` transforms, which would drop a tangent.
+    """
+    if not torch.compiler.is_compiling():
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        if torch._C._are_functorch_transforms_active() or any(unpack_dual(value).tangent is not None for value in tensors):
+            raise NotImplementedError('attention states know first derivatives in reverse mode only: no vmap, torch.func or forward mode; use autograd')
+    return operator(*args)
 
 
 def given(grads: list[Tensor | None], like: Tensor) -> list[Tensor]:

@@ -4,6 +4,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, PROJECTED_KINDS
+
 CHUNK_ELEMENTS = 1 << 17
 Nodes = Tensor | slice
 
@@ -53,6 +55,27 @@ class Side(NamedTuple):
         return self._replace(**{name: convert(getattr(self, name), dtype) for name in ('weight', 'bias', 'mask', 'projection')})
 
 
+def plain_side(x: Tensor, mask: Tensor | None, feature_map: str, projection: Tensor | None, scale: float, power: float) -> Side:
+    r"""The side of given queries or keys ``[N, H, C]``.
+
+    Raises:
+        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection` does not fit it.
+    """
+    if x.dim() != 3:
+        raise ValueError(f"queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})")
+    drawn = feature_map in PROJECTED_KINDS
+    if not drawn and feature_map not in (*LINEAR_KINDS, 'logits'):
+        raise ValueError(f"'feature_map' must be one of {(*PROJECTED_KINDS, *LINEAR_KINDS, 'logits')} (got {feature_map!r})")
+    if drawn != (projection is not None):
+        need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
+        raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
+    if projection is not None and projection.size(-1) != x.size(2):
+        raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
+    if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
+        raise ValueError(f"mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})")
+    return Side(x.flatten(1), None, None, mask, projection, feature_map, scale, power, x.size(1))
+
+
 class Values(NamedTuple):
     r"""What makes the values: the linear part of :obj:`x` (none: :obj:`x` itself); :obj:`x` is :obj:`None` where it is that of the keys."""
 
@@ -68,6 +91,17 @@ class Values(NamedTuple):
         r"""The same values with their parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(keys.x.dtype)
         return Values(self.x, convert(self.weight, dtype), convert(self.bias, dtype))
+
+
+def plain_values(v: Tensor, k: Tensor) -> Values:
+    r"""Given values ``[N, H, D]``.
+
+    Raises:
+        ValueError: If they are not as many as the keys, or of other heads.
+    """
+    if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
+        raise ValueError(f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got {tuple(v.shape)})")
+    return Values(v.flatten(1), None, None)
 
 
 def rows(side: Side) -> int:

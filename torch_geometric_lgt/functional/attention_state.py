@@ -9,14 +9,8 @@ from torch import Tensor
 from torch_geometric_lgt._io import read_tensors, write_tensors
 from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
 from torch_geometric_lgt.functional import _ops
-from torch_geometric_lgt.functional._sides import Side, Values, neutral
-from torch_geometric_lgt.functional.segment import Segments
-
-
-def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
-    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
-    if given != held:
-        raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")
+from torch_geometric_lgt.functional._sides import Side, Values, neutral, plain_side, plain_values
+from torch_geometric_lgt.functional.segment import Segments, segments
 
 
 class AttentionState:
@@ -55,10 +49,47 @@ class AttentionState:
         return self.sums[..., -self.rank :]
 
     @classmethod
-    def from_keys(cls, keys: Side, values: Values, nodes: Segments) -> 'AttentionState':
-        r"""The state of the given keys and values."""
-        sums, maximum, squares = _ops.build_state(*keys.aligned(), *values.aligned(keys), *nodes)
-        return cls(sums, maximum, squares, nodes.sizes, keys.rank)
+    def from_keys(
+        cls,
+        k: Tensor,
+        v: Tensor,
+        feature_map: str = 'softmax',
+        projection: Tensor | None = None,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        scale: float = 1.0,
+        power: float = 3.0,
+        key_mask: Tensor | None = None,
+    ) -> 'AttentionState':
+        r"""The state of the keys ``[N, H, C]`` and values ``[N, H, D]``; arguments as in
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`, which equals :meth:`read` of this state.
+
+        Raises:
+            ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not fit.
+        """
+        keys = plain_side(k, key_mask, feature_map, projection, scale, power)
+        return build_state(keys, plain_values(v, k), segments(batch, k.size(0), batch_size, k.device))
+
+    def read(
+        self,
+        q: Tensor,
+        feature_map: str = 'softmax',
+        projection: Tensor | None = None,
+        batch: Tensor | None = None,
+        *,
+        scale: float = 1.0,
+        power: float = 3.0,
+        query_mask: Tensor | None = None,
+    ) -> Tensor:
+        r"""The attention output ``[N, H, D]`` of each query ``[N, H, C]`` over the keys of its graph; 0 where there is none.
+
+        Raises:
+            ValueError: If the state has another number of graphs, heads, features or ranks than the queries, or an argument does not fit.
+        """
+        queries = plain_side(q, query_mask, feature_map, projection, scale, power)
+        nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
+        return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
     def merge(self, other: 'AttentionState') -> 'AttentionState':
         r"""The state of the nodes of both, graph by graph.
@@ -91,15 +122,6 @@ class AttentionState:
         total = all_reduce_sum(torch.cat(parts), group).split([part.numel() for part in parts])
         count = (total[2].detach().round().long() * 4096) + total[3].detach().round().long()
         return AttentionState(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count, self.rank)
-
-    def read(self, queries: Side, nodes: Segments) -> Tensor:
-        r"""The attention output ``[N, H * D]`` of each query over the keys of its graph; 0 where there is none.
-
-        Raises:
-            ValueError: If the state has another number of graphs, heads, features or ranks than the queries.
-        """
-        check_fit(queries, nodes, (*self.sums.shape[:3], self.rank))
-        return _ops.read_state(*queries.aligned(), *nodes, self.sums, self.maximum)[0]
 
     def detach(self) -> 'AttentionState':
         r"""The same state, cut from the graph of gradients."""
@@ -150,3 +172,21 @@ class AttentionState:
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
         return f'{self.__class__.__name__}(graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank})'
+
+
+def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:
+    r"""The state of keys and values whose linear parts are evaluated on the way."""
+    sums, maximum, squares = _ops.call(_ops.build_state, *keys.aligned(), *values.aligned(keys), *nodes)
+    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank)
+
+
+def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
+    r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
+    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank))
+    return _ops.call(_ops.read_state, *queries.aligned(), *nodes, state.sums, state.maximum)[0]
+
+
+def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
+    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
+    if given != held:
+        raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")

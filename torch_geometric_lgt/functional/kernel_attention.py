@@ -4,9 +4,9 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional import _ops
 from torch_geometric_lgt.functional._loops import Queries, scaled
-from torch_geometric_lgt.functional._sides import Affine, Side, Values, rows, split
+from torch_geometric_lgt.functional._sides import Affine, Side, Values, plain_side, plain_values, rows, split
 from torch_geometric_lgt.functional.attention_state import AttentionState, check_fit
-from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, PROJECTED_KINDS, log_features
+from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 
 
@@ -53,18 +53,10 @@ def kernel_attention(
     Raises:
         ValueError: If :obj:`feature_map` is unknown, :obj:`projection` does not fit it, or :obj:`batch` does not fit the nodes.
     """
-    drawn = feature_map in PROJECTED_KINDS
-    if not drawn and feature_map not in (*LINEAR_KINDS, 'logits'):
-        raise ValueError(f"'feature_map' must be one of {(*PROJECTED_KINDS, *LINEAR_KINDS, 'logits')} (got {feature_map!r})")
-    if drawn != (projection is not None):
-        need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
-        raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
-    heads = q.size(1)
-    settings = (projection, feature_map, scale, power, heads)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    keys = Side(k.flatten(1), None, None, key_mask, *settings)
-    queries = Side(q.flatten(1), None, None, query_mask, *settings)
-    return attend(queries, keys, Values(v.flatten(1), None, None), sources, targets).unflatten(1, (heads, -1))
+    keys = plain_side(k, key_mask, feature_map, projection, scale, power)
+    queries = plain_side(q, query_mask, feature_map, projection, scale, power)
+    return attend(queries, keys, plain_values(v, k), sources, targets).unflatten(1, (q.size(1), -1))
 
 
 def node_pair(
@@ -87,7 +79,7 @@ def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets
     check_fit(queries, targets, (graphs, keys.heads, keys.num_features, keys.rank))
     keep = graphs * keys.heads * keys.num_features * width <= keys.x.numel()
     shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
-    return _ops.attend(*queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, keep)[0]
+    return _ops.call(_ops.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, keep)[0]
 
 
 def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:

@@ -5,6 +5,7 @@ from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional.attention_state import build_state, read_state
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import attend, attention_scores, node_pair
 from torch_geometric_lgt.functional.segment import Segments, segments
@@ -95,7 +96,7 @@ class KernelLayer(torch.nn.Module):
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments) -> AttentionState:
         self._check(x)
-        return AttentionState.from_keys(self._side(x, self.lin_key, mask), self._values(x), nodes)
+        return build_state(self._side(x, self.lin_key, mask), self._values(x), nodes)
 
     def _attend(
         self,
@@ -116,7 +117,7 @@ class KernelLayer(torch.nn.Module):
             own = batch[1] if isinstance(batch, tuple) else batch
             size = state.count.size(0) if batch_size is None and own is not None else batch_size
             targets = segments(own, x_dst.size(0), size, x_dst.device)
-            out = state.read(self._queries(x_dst, masks[1]), targets)
+            out = read_state(state, self._queries(x_dst, masks[1]), targets)
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:

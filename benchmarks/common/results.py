@@ -1,0 +1,100 @@
+import json
+import math
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torch_geometric_lgt._io import write_atomically
+
+RESULTS = Path(__file__).parents[1] / 'results'
+ROOT = RESULTS.parents[1]
+
+
+def summary(values: Sequence[float]) -> dict[str, Any]:
+    r"""Mean, standard deviation (of the sample), median and best of the values, and the values."""
+    spread = statistics.stdev(values) if len(values) > 1 else 0.0
+    return {'mean': statistics.fmean(values), 'std': spread, 'median': statistics.median(values), 'min': min(values), 'values': list(values)}
+
+
+def write_result(
+    task: str,
+    dataset: str,
+    model: str,
+    *,
+    variant: str,
+    protocol: str,
+    seeds: Sequence[int],
+    metrics: Mapping[str, Sequence[float]],
+    config: Mapping[str, Any],
+    parameters: int | None = None,
+    epoch_seconds: float | None = None,
+    peak_memory_mib: float | None = None,
+    folder: Path = RESULTS,
+) -> Path:
+    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path."""
+    if any(not math.isfinite(value) for values in metrics.values() for value in values):
+        raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
+    record = {
+        'task': task,
+        'dataset': dataset,
+        'model': model,
+        'variant': variant,
+        'protocol': protocol,
+        'seeds': list(seeds),
+        'metrics': {name: summary(values) for name, values in metrics.items()},
+        'parameters': parameters,
+        'epoch_seconds': epoch_seconds,
+        'peak_memory_mib': peak_memory_mib,
+        'config': dict(config),
+        'command': command(),
+        'commit': commit(),
+        'versions': {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
+        | {'python': platform.python_version()},
+        'machine': machine(),
+        'date': datetime.now(timezone.utc).isoformat(timespec='seconds'),
+    }
+    path = folder / task / ('-'.join(part for part in (model, dataset, variant) if part) + '.json')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
+    return path
+
+
+def command() -> str:
+    module = sys.modules['__main__'].__spec__
+    program = ['-m', module.name] if module is not None else [os.path.relpath(sys.argv[0], ROOT)]
+    return shlex.join(['python', *program, *sys.argv[1:]])
+
+
+def commit() -> str:
+    r"""The commit of the working tree, with ``+`` where it was changed since."""
+    git = ['git', '-C', str(ROOT)]
+    head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
+    if head.returncode != 0:
+        return 'unknown'
+    changed = subprocess.run([*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'], capture_output=True, check=True)
+    return head.stdout.strip() + ('+' if changed.stdout else '')
+
+
+def machine() -> dict[str, Any]:
+    names = [line.split(':', 1)[1].strip() for line in _lines('/proc/cpuinfo') if line.startswith('model name')]
+    memory = [int(line.split()[1]) / 2**20 for line in _lines('/proc/meminfo') if line.startswith('MemTotal')]
+    return {
+        'cpu': names[0] if names else platform.processor(),
+        'threads': torch.get_num_threads(),
+        'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        'memory_gib': round(memory[0], 1) if memory else None,
+    }
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if Path(path).exists() else []

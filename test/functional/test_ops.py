@@ -1,0 +1,137 @@
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import AttentionState, _ops, kernel_attention
+from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+
+H, C, M = 2, 4, 8
+BATCHES = {'one': None, 'ragged': torch.arange(40) // torch.tensor([1, 7]).repeat(20)}
+
+
+def layer_and_arguments(kind, batch=None):
+    if kind == 'masked':
+        return DegreeMaskedAttention(H * C, heads=H, num_features=M, value_projection=True), (torch.arange(40) % 9, batch)
+    return KernelAttentionConv(H * C, H * C, heads=H, num_features=M), (None, batch)
+
+
+def in_place_product(_, a, b, out_shape=None, **kwargs):
+    return 2 * a[0] * a[1] * b[1]
+
+
+class Executed(TorchDispatchMode):
+    """Runs the loops of each operator in the open and counts the matrix products that they do."""
+
+    def __init__(self):
+        super().__init__()
+        self.flops = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace != 'torch_geometric_lgt':
+            return func(*args, **(kwargs or {}))
+        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place_product}) as counter:
+            out = getattr(_ops, func._opname)._init_fn(*args, **(kwargs or {}))
+        self.flops[func._opname] = counter.get_total_flops()
+        return out
+
+
+@pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('kind', ['plain', 'masked'])
+def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
+    layer, arguments = layer_and_arguments(kind, BATCHES[batch])
+    x = torch.randn(40, H * C, requires_grad=True)
+
+    def run():
+        degree = arguments[:1] if kind == 'masked' else ()
+        state = layer.attention_state(x, *degree, batch=arguments[1]) if through_state else None
+        layer(x, *arguments, state=state).sum().backward()
+
+    with Executed() as executed:
+        run()
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
+    assert {name: counts[name] for name in executed.flops} == executed.flops
+    names = ('build_state', 'read_state') if through_state else ('attend',)
+    assert set(executed.flops) == {name + suffix for name in names for suffix in ('', '_backward')}
+
+
+def test_flops_of_the_closed_form():
+    layer, (degree, _) = layer_and_arguments('masked')
+    x = torch.randn(40, H * C, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        layer(x, degree).sum().backward()
+    width, inner = 2 * (C + 1), H * C
+    folded, linear, features, state = 2 * inner * H * M, 2 * inner * inner, 2 * inner * M, 2 * H * M * width
+    queries = 4 * folded + 4 * state  # the projection of queries is folded into their linear part
+    keys = 4 * 2 * linear + 3 * features + 3 * state
+    counts = counter.get_flop_counts()['Global']
+    assert sum(n for name, n in counts.items() if 'attend' in str(name)) == 40 * (queries + keys)
+
+
+@pytest.mark.parametrize('kind', ['plain', 'masked'])
+def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
+    costs = []
+    for n in (1000, 4000):
+        layer, _ = layer_and_arguments(kind)
+        x, saved = torch.randn(n, H * C, requires_grad=True), 0
+
+        def pack(tensor):
+            nonlocal saved
+            saved += tensor.numel() * tensor.element_size()
+            return tensor
+
+        with FlopCounterMode(display=False) as counter:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                out = layer(x, torch.arange(n) % 9) if kind == 'masked' else layer(x)
+            out.sum().backward()
+        costs.append((counter.get_total_flops(), saved))
+    (flops, saved), (more_flops, more_saved) = costs
+    assert 0 < more_flops <= 4.2 * flops
+    assert 0 < more_saved <= 4.2 * saved
+
+
+def test_many_small_graphs_keep_no_states():
+    n, graphs = 3000, 600
+    batch = torch.cat([torch.arange(graphs - 1).repeat_interleave(2), torch.full((n - 2 * (graphs - 1),), graphs - 1)])
+    conv, x, largest = KernelAttentionConv(16, 16), torch.randn(n, 16, requires_grad=True), 0
+
+    def pack(tensor):
+        nonlocal largest
+        largest = max(largest, tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = conv(x, batch=batch)
+    assert largest == x.numel() < conv.attention_state(x, batch).sums.numel()
+    torch.testing.assert_close(out[-5:], conv(x[batch == graphs - 1])[-5:])
+
+
+@pytest.mark.parametrize(
+    'transform',
+    [
+        lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+        lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
+        lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    ],
+    ids=['vmap', 'grad', 'jvp'],
+)
+@pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
+def test_function_transforms_are_refused(transform, through_state):
+    projection = torch.randn(M, C)
+
+    def run(x):
+        if through_state:
+            return AttentionState.from_keys(x, x, 'softmax', projection).read(x, 'softmax', projection)
+        return kernel_attention(x, x, x, 'softmax', projection)
+
+    with pytest.raises(NotImplementedError, match='reverse mode only'):
+        transform(run, torch.randn(5, H, C))
+
+
+def test_forward_mode_is_refused():
+    x = torch.randn(5, H, C)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match='reverse mode only'):
+        kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')
