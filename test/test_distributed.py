@@ -25,4 +25,6 @@ def test_processes_equal_one_process(world, tmp_path):
         torch.testing.assert_close(torch.cat([part for part, _ in results]), out.detach(), atol=1e-12, rtol=1e-10)
         for _, grads in results:
             for name, parameter in layer.named_parameters():
-                torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
+                torch.testing.assert_close(
+                    grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}'
+                )

@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
 
     Every process must take part, in forward and in backward, in the same order.
     """
-    return _Sum.apply(value, group)  # type: ignore[return-value]
+    return cast(Tensor, _Sum.apply(value, group))
 
 
 def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:

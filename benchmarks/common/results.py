@@ -23,7 +23,13 @@ ROOT = RESULTS.parents[1]
 def summary(values: Sequence[float]) -> dict[str, Any]:
     r"""Mean, standard deviation (of the sample), median and best of the values, and the values."""
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    return {'mean': statistics.fmean(values), 'std': spread, 'median': statistics.median(values), 'min': min(values), 'values': list(values)}
+    return {
+        'mean': statistics.fmean(values),
+        'std': spread,
+        'median': statistics.median(values),
+        'min': min(values),
+        'values': list(values),
+    }
 
 
 def write_result(
@@ -81,7 +87,9 @@ def commit() -> str:
     head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
     if head.returncode != 0:
         return 'unknown'
-    changed = subprocess.run([*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'], capture_output=True, check=True)
+    changed = subprocess.run(
+        [*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'], capture_output=True, check=True
+    )
     return head.stdout.strip() + ('+' if changed.stdout else '')
 
 

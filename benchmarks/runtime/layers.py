@@ -1,21 +1,23 @@
 r"""Layers against their formulas written out and against the bare matrix products, each in fresh processes, in turn.
 
-    python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table
-    python -m benchmarks.runtime.layers --table         # the table alone, from the results that are there
+python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table
+python -m benchmarks.runtime.layers --table         # the table alone, from the results that are there
 """
 
 import argparse
 import csv
 import io
 import json
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 
 import torch
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, summary, write_result
+from benchmarks.common.results import RESULTS, write_result
 from benchmarks.runtime.formulas import degree_masked_attention, kernel_attention
 from benchmarks.runtime.measure import peak_memory_mib, seconds
 from torch_geometric_lgt._io import write_atomically
@@ -65,8 +67,7 @@ def check(case: str, channels: int, num_features: int) -> None:
         raise RuntimeError(f'the formula of {case} differs from the layer by {error:.1e}')
 
 
-def work(case: str, method: str, num_nodes: int, channels: int, num_features: int, repeats: int) -> dict:
-    torch.set_num_threads(2)
+def work(case: str, method: str, num_nodes: int, channels: int, num_features: int, repeats: int) -> dict[str, list[float]]:
     if method == 'products':
         run = products(case, num_nodes, channels, num_features)
         run()
@@ -74,57 +75,66 @@ def work(case: str, method: str, num_nodes: int, channels: int, num_features: in
     make(case, 1000, channels, num_features)[method]().sum().backward()  # libraries are loaded and their buffers are there
     forward = make(case, num_nodes, channels, num_features)[method]
     grad = torch.randn(num_nodes, channels)
-    out = {'peak_memory_mib': peak_memory_mib(lambda: forward().backward(grad))}
+    out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad))]}
     with torch.no_grad():
         out['forward'] = seconds(forward, repeats)
     out['forward_backward'] = seconds(lambda: forward().backward(grad), repeats)
     return out
 
 
-def measure(case: str, num_nodes: int, rounds: int, repeats: int, channels: int, num_features: int, bar: tqdm) -> None:
-    check(case, channels, num_features)
-    found: dict[str, dict[str, list[float]]] = {method: {} for method in METHODS}
+def measure(case: str, rounds: int, config: dict[str, int], bar: tqdm) -> None:
+    check(case, config['channels'], config['num_features'])
+    found: dict[str, list[float]] = {}
     for _ in range(rounds):
         for method in METHODS:
-            bar.set_postfix_str(f'{case}, {num_nodes} nodes, {method}')
-            settings = json.dumps([case, method, num_nodes, channels, num_features, repeats])
-            command = [sys.executable, '-m', 'benchmarks.runtime.layers', '--worker', settings]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
+            worker = ['--worker', json.dumps({'case': case, 'method': method, **config})]
+            done = subprocess.run([sys.executable, '-m', 'benchmarks.runtime.layers', *worker], capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                raise RuntimeError(f'{method} of {case} at {num_nodes} nodes failed:\n{done.stderr}')
+                raise RuntimeError(f'{method} of {case} with {config} failed:\n{done.stderr}')
             for name, values in json.loads(done.stdout).items():
-                found[method].setdefault(name, []).extend(values if isinstance(values, list) else [values])
+                found.setdefault(f'{method}_{name}', []).extend(values)
             bar.update()
-    torch.set_num_threads(2)
     write_result(
         'runtime',
-        f'random-{num_nodes}',
+        f'random-{config["num_nodes"]}',
         case,
         variant='',
         protocol='fresh-processes-alternating',
         seeds=[0],
-        metrics={f'{method}_{name}': values for method, names in found.items() for name, values in names.items()},
-        peak_memory_mib=summary(found['ours']['peak_memory_mib'])['median'],
-        config={'nodes': num_nodes, 'channels': channels, 'num_features': num_features, 'heads': 1, 'dtype': 'float32', 'rounds': rounds, 'repeats': repeats},
+        metrics=found,
+        peak_memory_mib=statistics.median(found['ours_peak_memory_mib']),
+        config={**config, 'heads': 1, 'dtype': 'float32', 'rounds': rounds},
     )
 
 
+def row(record: dict) -> dict[str, str]:
+    metric, nodes = record['metrics'], record['config']['num_nodes']
+    ours, formula, bare = (metric[f'{method}_forward_backward'] for method in METHODS)
+    memory, peer_memory = (metric[f'{method}_peak_memory_mib']['median'] for method in METHODS[:2])
+    return {
+        'layer': record['model'],
+        'nodes': f'{nodes:,}',
+        'ours (ms)': f'{1e3 * ours["median"]:.0f}',
+        'formula (ms)': f'{1e3 * formula["median"]:.0f}',
+        'ours / formula': f'{ours["median"] / formula["median"]:.2f}',
+        'best / best': f'{ours["min"] / formula["min"]:.2f}',
+        'forward only': f'{metric["ours_forward"]["median"] / metric["formula_forward"]["median"]:.2f}',
+        'ours / products': f'{ours["median"] / bare["median"]:.2f}',
+        'ours (MiB)': f'{memory:.0f}',
+        'formula (MiB)': f'{peer_memory:.0f}',
+        'memory ratio': f'{memory / peer_memory:.3f}',
+    }
+
+
 def table() -> str:
-    r"""One row per result, as CSV: medians, ratios of medians and of best, peak memory."""
-    out = io.StringIO()
-    rows = csv.writer(out, lineterminator='\n')
-    rows.writerow(['layer', 'nodes', 'ours (ms)', 'formula (ms)', 'time ratio', 'best ratio', 'forward ratio', 'products ratio', 'ours (MiB)', 'formula (MiB)', 'memory ratio'])
+    r"""One row per result, as CSV: medians of forward and backward together, ratios, peak memory above that of the inputs."""
     records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
-    for record in sorted((r for r in records if r['model'] in CASES), key=lambda r: (r['model'], r['config']['nodes'])):
-        metric = record['metrics']
-        ours, formula, bare = (metric[f'{method}_forward_backward'] for method in METHODS)
-        forward = metric['ours_forward']['median'] / metric['formula_forward']['median']
-        memory = [metric[f'{method}_peak_memory_mib']['median'] for method in METHODS[:2]]
-        ratios = ours['median'] / formula['median'], ours['min'] / formula['min'], forward, ours['median'] / bare['median']
-        rows.writerow(
-            [record['model'], record['config']['nodes'], f'{1e3 * ours["median"]:.0f}', f'{1e3 * formula["median"]:.0f}', *(f'{r:.2f}' for r in ratios)]
-            + [f'{memory[0]:.0f}', f'{memory[1]:.0f}', f'{memory[0] / memory[1]:.3f}']
-        )
+    records = sorted((r for r in records if r['model'] in CASES), key=lambda r: (r['model'], r['config']['num_nodes']))
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(row(records[0])) if records else [], lineterminator='\n')
+    writer.writeheader()
+    writer.writerows(map(row, records))
     return out.getvalue()
 
 
@@ -140,13 +150,13 @@ def main() -> None:
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
-        print(json.dumps(work(*json.loads(args.worker))))
+        print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
         with tqdm(total=len(args.cases) * len(args.nodes) * args.rounds * len(METHODS)) as bar:
-            for case in args.cases:
-                for num_nodes in args.nodes:
-                    measure(case, num_nodes, args.rounds, args.repeats, args.channels, args.num_features, bar)
+            for case, num_nodes in product(args.cases, args.nodes):
+                sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features}
+                measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)
     content = table()
     write_atomically(RESULTS / 'runtime' / 'layers.csv', content.encode())
     print(content)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.nn import KernelAttentionConv
 
 
@@ -89,3 +89,32 @@ def test_file_round_trip(conv, x, tmp_path):
     state.save(tmp_path / 'state.safetensors')
     loaded = AttentionState.load(tmp_path / 'state.safetensors')
     assert torch.equal(conv(x, batch=BATCH, state=loaded), conv(x, batch=BATCH, state=state))
+
+
+@pytest.mark.parametrize('masked', [False, True])
+def test_from_keys_and_read_equal_kernel_attention(masked):
+    q, k = torch.randn(6, 2, 4).double(), torch.randn(9, 2, 4).double()
+    v, projection = torch.randn(9, 2, 3).double(), torch.randn(5, 4).double()
+    of, to = torch.arange(9) % 2, torch.arange(6) % 2
+    masks = (torch.rand(9, 2).double(), torch.rand(6, 2).double()) if masked else (None, None)
+    state = AttentionState.from_keys(k, v, 'softmax', projection, of, scale=0.7, key_mask=masks[0])
+    out = state.read(q, 'softmax', projection, to, scale=0.7, query_mask=masks[1])
+    expected = kernel_attention(q, k, v, 'softmax', projection, (of, to), scale=0.7, key_mask=masks[0], query_mask=masks[1])
+    torch.testing.assert_close(out, expected, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ({'feature_map': 'cosine'}, "'feature_map' must be one of"),
+        ({'feature_map': 'softmax'}, "'projection' must be given"),
+        ({'feature_map': 'elu', 'projection': torch.ones(3, 4)}, "'projection' must be None"),
+        ({'feature_map': 'softmax', 'projection': torch.ones(3, 5)}, r"'projection' must have shape \[M, 4\]"),
+        ({'feature_map': 'elu', 'key_mask': torch.ones(5)}, r'mask weights must have shape \[9, R\]'),
+        ({'feature_map': 'elu', 'v': torch.ones(8, 2, 4)}, r"'v' must have shape \[9, 2, D\]"),
+        ({'feature_map': 'elu', 'k': torch.ones(9, 4)}, r'must have shape \[N, H, C\]'),
+    ],
+)
+def test_from_keys_raises(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        AttentionState.from_keys(**{'k': torch.ones(9, 2, 4), 'v': torch.ones(9, 2, 4), **arguments})

@@ -1,11 +1,24 @@
 # N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
 # W = R * (D + 1) columns of the state: R times D values, then R weights.
 import math
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._sides import Affine, AffineGrad, Nodes, Side, Values, compute_dtype, join, mask_of, neutral, split, take
+from torch_geometric_lgt.functional._sides import (
+    Affine,
+    AffineGrad,
+    Nodes,
+    Side,
+    Values,
+    compute_dtype,
+    join,
+    mask_of,
+    neutral,
+    split,
+    take,
+)
 from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, log_features, log_features_vjp
 
 
@@ -42,7 +55,7 @@ def mask_gradient(columns: Tensor, v: Tensor, last: Tensor, rank: int) -> Tensor
 def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
     r"""The features of keys, divided by :math:`\exp(c)` with :math:`c` the :obj:`maximum`."""
     if log is None:
-        return value
+        return cast(Tensor, value)
     feature = (log - maximum[:, :, None]).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()
     return feature if value is None else feature.mul_(value)
 
@@ -54,12 +67,12 @@ class Queries:
         self.side, self.affine = side, Affine(side.x, (side.weight, side.bias, side.scale))
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, M]``; exponentials are scaled to sum to 1."""
+        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, M]``, exponentials scaled to sum to 1."""
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), self.side.heads)
         log, value = log_features(self.side.kind, q, self.side.projection, self.side.power, None)
         if self.side.kind in LINEAR_KINDS:
-            return x, q, value
+            return x, q, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
         feature = torch.softmax(log, -1).clamp(min=torch.finfo(log.dtype).tiny)  # denormal numbers are slow
         return x, q, feature if value is None else feature * value
@@ -134,7 +147,8 @@ class Keys:
     def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
         r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys ``[G, H]`` of no node."""
         side, dtype = self.side, compute_dtype(self.side.x.dtype)
-        maximum = side.x.new_full((graphs, side.heads, side.num_features), 0.0 if side.kind in LINEAR_KINDS else neutral(dtype), dtype=dtype)
+        start = 0.0 if side.kind in LINEAR_KINDS else neutral(dtype)
+        maximum = side.x.new_full((graphs, side.heads, side.num_features), start, dtype=dtype)
         sums = maximum.new_zeros((*maximum.shape, side.rank * (self.values.channels(side) + 1)))
         return sums, maximum, sums.new_zeros((graphs, side.heads))
 
@@ -191,7 +205,10 @@ class KeyGrads(Keys):
 
     def result(self) -> list[Tensor | None]:
         r"""Those of the input, the weight, the bias and the mask of the keys, then of the input, the weight and the bias of the values."""
-        parts = self.grad.parameters(*self.widths) if self.joint else self.grad.parameters(self.widths[0]) + self.value_grad.parameters(self.widths[1])
+        if self.joint:
+            parts = self.grad.parameters(*self.widths)
+        else:
+            parts = self.grad.parameters(self.widths[0]) + self.value_grad.parameters(self.widths[1])
         own = None if self.shared else self.grad.x.to(self.side.x.dtype)
         value = None if self.values.x is None else self.value_grad.x.to(self.values.x.dtype)
         return [own, *parts[:2], self.grad_mask, value, *parts[2:]]

@@ -13,9 +13,10 @@ from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, r
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
-SIDE = 'Tensor? {0}x, Tensor? {0}weight, Tensor? {0}bias, Tensor? {0}mask, Tensor? {0}projection, str {0}kind, float {0}scale, float {0}power'
-QUERIES = f'{SIDE.format("q_")}, int q_heads, Tensor q_sizes, Tensor? q_order'
-KEYS = f'{SIDE.format("k_")}, int k_heads, Tensor? v_x, Tensor? v_weight, Tensor? v_bias, Tensor k_sizes, Tensor? k_order'
+SIDE = 'Tensor? {0}x, Tensor? {0}weight, Tensor? {0}bias, Tensor? {0}mask, Tensor? {0}projection, str {0}kind'
+SIDE += ', float {0}scale, float {0}power, int {0}heads'
+QUERIES = f'{SIDE.format("q_")}, Tensor q_sizes, Tensor? q_order'
+KEYS = f'{SIDE.format("k_")}, Tensor? v_x, Tensor? v_weight, Tensor? v_bias, Tensor k_sizes, Tensor? k_order'
 STATE = 'Tensor sums, Tensor maximum'
 NUM_QUERIES, NUM_KEYS = 11, 14
 QUERY_GRADS, KEY_GRADS = (0, 1, 2, 3), (0, 1, 2, 3, 9, 10, 11)
@@ -54,12 +55,12 @@ def call(operator: Callable, *args):
     r"""Runs an operator with automatic differentiation.
 
     Raises:
-        NotImplementedError: Under forward-mode differentiation, :func:`torch.vmap` and other :mod:`torch.func` transforms, which would drop a tangent.
+        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func` transforms, which would drop a tangent.
     """
     if not torch.compiler.is_compiling():
         tensors = [value for value in args if isinstance(value, Tensor)]
         if torch._C._are_functorch_transforms_active() or any(unpack_dual(value).tangent is not None for value in tensors):
-            raise NotImplementedError('attention states know first derivatives in reverse mode only: no vmap, torch.func or forward mode; use autograd')
+            raise NotImplementedError('attention states have derivatives in reverse mode only: use autograd, no vmap or torch.func')
     return operator(*args)
 
 
@@ -168,9 +169,11 @@ def _(grad, _out, _normaliser, _sums, _maximum, *args):
     return given([args[i] if args[i] is None else torch.empty_like(args[i]) for i in ATTEND_GRADS], grad)
 
 
-def differentiable(forward: Callable, backward: Callable, inputs: tuple[int, ...], outputs: tuple[int, ...], saved: tuple[int, ...]) -> None:
-    r"""Registers :obj:`backward`, which takes the gradients of :obj:`outputs`, the outputs :obj:`saved` and all arguments, and returns the gradients
-    of the arguments :obj:`inputs`."""
+def differentiable(
+    forward: Callable, backward: Callable, inputs: tuple[int, ...], outputs: tuple[int, ...], saved: tuple[int, ...]
+) -> None:
+    r"""Registers :obj:`backward`: from the gradients of :obj:`outputs`, the outputs :obj:`saved` and all arguments to the gradients of the
+    arguments :obj:`inputs`."""
 
     def setup_context(ctx, inputs, output) -> None:
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]

@@ -24,7 +24,7 @@ def neutral(dtype: torch.dtype) -> float:
 
 
 class Side(NamedTuple):
-    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, and the feature map."""
+    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map."""
 
     x: Tensor
     weight: Tensor | None
@@ -62,7 +62,7 @@ def plain_side(x: Tensor, mask: Tensor | None, feature_map: str, projection: Ten
         ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection` does not fit it.
     """
     if x.dim() != 3:
-        raise ValueError(f"queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})")
+        raise ValueError(f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})')
     drawn = feature_map in PROJECTED_KINDS
     if not drawn and feature_map not in (*LINEAR_KINDS, 'logits'):
         raise ValueError(f"'feature_map' must be one of {(*PROJECTED_KINDS, *LINEAR_KINDS, 'logits')} (got {feature_map!r})")
@@ -72,7 +72,7 @@ def plain_side(x: Tensor, mask: Tensor | None, feature_map: str, projection: Ten
     if projection is not None and projection.size(-1) != x.size(2):
         raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
     if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
-        raise ValueError(f"mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})")
+        raise ValueError(f'mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})')
     return Side(x.flatten(1), None, None, mask, projection, feature_map, scale, power, x.size(1))
 
 
@@ -129,8 +129,8 @@ def mask_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
 
 
 class Affine:
-    r"""Linear parts of one input, evaluated as one and chunk by chunk. Each part is a weight, a bias and the factor of both; without a weight it
-    is the input itself."""
+    r"""Linear parts of one input, evaluated as one and chunk by chunk. Each part is a weight, a bias and the factor of both; without a
+    weight it is the input itself."""
 
     def __init__(self, x: Tensor, *parts: tuple[Tensor | None, Tensor | None, float]) -> None:
         self.x = x
@@ -157,7 +157,7 @@ class AffineGrad:
         self.weight, self.bias = (None if t is None else torch.zeros_like(t) for t in (affine.transposed, affine.bias))
 
     def add(self, nodes: Nodes, x: Tensor, grad: Tensor) -> None:
-        if self.weight is None:
+        if self.weight is None or self.affine.weight is None:
             self.x[nodes] += grad if self.affine.scales[0] == 1.0 else grad * self.affine.scales[0]
             return
         if isinstance(nodes, slice):

@@ -21,11 +21,13 @@ class AttentionState:
         \mathbf{z}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j)
 
     for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)`. Feature :math:`m` of head :math:`h` and graph :math:`g` is stored divided by
-    :math:`\exp(c_{ghm})` with :math:`c` the :obj:`maximum` of :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no norm of the
-    keys overflows or vanishes. States form a commutative monoid under :meth:`merge` (up to rounding); the state of no node is neutral.
+    :math:`\exp(c_{ghm})` with :math:`c` the :obj:`maximum` of :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no
+    norm of the keys overflows or vanishes. States form a commutative monoid under :meth:`merge` (up to rounding); the state of no node is
+    neutral.
 
     Attributes:
-        sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`, then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R`.
+        sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`, then
+            :math:`\mathbf{z}_1, \dots, \mathbf{z}_R`.
         maximum (torch.Tensor): ``[B, H, M]``, without gradient: it cancels in every read.
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
         count (torch.Tensor): ``[B]``, the number of nodes.
@@ -109,7 +111,8 @@ class AttentionState:
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
         r"""The state of the nodes of all processes of :obj:`group` (:obj:`None`: the default group), by a maximum and one packed sum.
 
-        Every process must call it for the same graphs, one without nodes included. The gradient is that of the sum of all processes' losses.
+        Every process must call it for the same graphs, one without nodes included. The gradient is that of the sum of all processes'
+        losses.
 
         Raises:
             RuntimeError: If :mod:`torch.distributed` is not initialised, or a process is lost (after the timeout of the group).
@@ -171,7 +174,8 @@ class AttentionState:
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
-        return f'{self.__class__.__name__}(graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank})'
+        sizes = f'graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank}'
+        return f'{self.__class__.__name__}({sizes})'
 
 
 def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:

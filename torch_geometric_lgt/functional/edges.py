@@ -1,6 +1,7 @@
 # N nodes, E edges.
 import torch
 from torch import Tensor
+from torch_geometric import EdgeIndex
 
 from torch_geometric_lgt.typing import Adj
 
@@ -16,12 +17,13 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, _ = edge_index.coo()
         edge_index = torch.stack([source, target])
+    if isinstance(edge_index, EdgeIndex):
+        edge_index = edge_index.as_tensor()
     if not isinstance(edge_index, Tensor):
         raise TypeError(f"'edge_index' must be a tensor [2, E] or a sparse matrix (got {type(edge_index).__name__})")
     if edge_index.layout != torch.strided:
         target, source = edge_index.to_sparse_coo().coalesce().indices()
         edge_index = torch.stack([source, target])
-    edge_index = edge_index.as_subclass(Tensor)
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
         raise ValueError(f"'edge_index' must have shape [2, E] (got {tuple(edge_index.shape)}){hint}")

@@ -1,5 +1,6 @@
 # H heads, C channels per head, M features, `...` any leading dimensions.
 import math
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ def gaussian_projection(num_features: int, channels: int, geometry: str = 'ortho
     :math:`\mathbf{R}` is Haar-orthogonal, :math:`D_{ii} \sim \chi_C` and :math:`\mathbf{S}` the identity (:obj:`"orthogonal"`,
     `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_) or the rows of a regular simplex (:obj:`"simplex"`,
     Eq. 7 of "Masked Graph Transformer for Large-Scale Recommendation"): unit rows with pairwise inner products :math:`-1/(C-1)`.
-    :obj:`"positive"` draws independent Gaussian rows. More than :obj:`channels` features are drawn in independent blocks; a block that is cut
-    keeps the geometry among its rows.
+    :obj:`"positive"` draws independent Gaussian rows. More than :obj:`channels` features are drawn in independent blocks; a block that is
+    cut keeps the geometry among its rows.
 
     Args:
         num_features (int): Number of rows :math:`M`.
@@ -51,7 +52,9 @@ def simplex_rows(m: int) -> Tensor:
     return centred * math.sqrt(m / (m - 1))
 
 
-def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+def log_features(
+    kind: str, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+) -> tuple[Tensor | None, Tensor | None]:
     r"""The features :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)` as the pair :math:`(l, s)`, each :obj:`None` where it is constant.
 
     =============  ==========================================================================  ======================
@@ -66,7 +69,8 @@ def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, 
     ``values``     0                                                                           x
     =============  ==========================================================================  ======================
 
-    A factor that depends on the query alone cancels in the attention: queries come without :obj:`squared`, the sums of squares ``[..., 1]`` of keys.
+    A factor that depends on the query alone cancels in the attention: queries come without :obj:`squared`, the sums of squares ``[..., 1]``
+    of keys.
     """
     if kind == 'logits':
         return x, None
@@ -78,7 +82,7 @@ def log_features(kind: str, x: Tensor, projection: Tensor | None, power: float, 
         return None, x.relu()
     if kind == 'focused':
         return None, _focused(x, power)[0]
-    logits = x @ projection.t()
+    logits = x @ cast(Tensor, projection).t()
     if kind == 'softmax':
         return (logits if squared is None else logits.sub_(squared, alpha=0.5)), None
     return (None if squared is None else squared / 2), torch.cat([logits.cos(), logits.sin()], -1)
@@ -96,12 +100,12 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
         return _focused_vjp(x, power, grad)
     if kind == 'fourier':
         (cos, sin), (grad_cos, grad_sin) = feature.chunk(2, -1), grad.chunk(2, -1)
-        out = (grad_sin * cos - grad_cos * sin) @ projection
+        out = (grad_sin * cos - grad_cos * sin) @ cast(Tensor, projection)
         return out.addcmul_(x, (grad * feature).sum(-1, keepdim=True)) if is_key else out
     grad = grad.mul_(feature)
     if kind == 'logits':
         return grad
-    out = grad @ projection
+    out = grad @ cast(Tensor, projection)
     return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
 
 

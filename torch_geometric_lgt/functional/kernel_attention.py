@@ -36,8 +36,8 @@ def kernel_attention(
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
-        feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`,
-            or :obj:`"logits"` and :obj:`"values"` if :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already.
+        feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
+            :obj:`"focused"`, or :obj:`"logits"` and :obj:`"values"` if :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already.
             (default: :obj:`"softmax"`)
         projection (torch.Tensor, optional): ``[M, C]``, for :obj:`"softmax"` and :obj:`"fourier"`. (default: :obj:`None`)
         batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ. (default: :obj:`None`, one graph)

@@ -8,15 +8,16 @@ from torch import Tensor
 
 
 class Segments(NamedTuple):
-    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes already lie graph by graph, the :obj:`order`
-    ``[N]`` that sorts them so."""
+    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes already lie graph by graph, the
+    :obj:`order` ``[N]`` that sorts them so."""
 
     sizes: Tensor
     order: Tensor | None
 
 
 class Group(NamedTuple):
-    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node positions, each equally many nodes per graph."""
+    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node positions, each equally many nodes per
+    graph."""
 
     graphs: Tensor
     chunks: tuple[list[Tensor | slice], ...]
@@ -63,8 +64,8 @@ def node_to_graph(sizes: Tensor, order: Tensor | None) -> Tensor:
 
 
 def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:
-    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a time),
-    a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
+    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a
+    time), a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
 
     The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus :math:`B` / :obj:`max_graphs`.
     """

@@ -1,7 +1,10 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels per head, M features, F input width, R rank of the mask.
+from typing import cast
+
 import torch
 from torch import Tensor
 from torch.nn import Linear
+from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
@@ -33,7 +36,8 @@ class KernelLayer(torch.nn.Module):
             raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
         if not value_projection and (in_channels != out_channels or not concat):
             raise ValueError(
-                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' (got concat={concat}, {in_channels} and {out_channels})"
+                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' "
+                f'(got concat={concat}, {in_channels} and {out_channels})'
             )
         if not temperature > 0:
             raise ValueError(f"'temperature' must be positive (got {temperature})")
@@ -50,9 +54,7 @@ class KernelLayer(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and redraws the projection."""
-        for module in (self.lin_query, self.lin_key, self.lin_value, self.feature_map):
-            if module is not None and hasattr(module, 'reset_parameters'):
-                module.reset_parameters()  # type: ignore[operator]
+        reset([self.lin_query, self.lin_key, self.lin_value, self.feature_map])
 
     def _check(self, x: Tensor, name: str = 'x') -> None:
         if x.dim() != 2 or x.size(1) != self.in_channels:
@@ -84,7 +86,7 @@ class KernelLayer(torch.nn.Module):
         if side.kind != 'softmax' or side.num_features * self.in_channels > self.head_channels * (self.in_channels + side.num_features):
             return side
         # the norm of a query cancels, so its features need one product instead of two
-        matrix = self._scale * side.projection  # type: ignore[operator]
+        matrix = self._scale * cast(Tensor, side.projection)
         weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
         bias = self.lin_query.bias
         bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()

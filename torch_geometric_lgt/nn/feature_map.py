@@ -11,10 +11,11 @@ PLAIN_MAPS = ('elu', 'relu', 'focused')
 class FeatureMap(torch.nn.Module):
     r"""The feature map :math:`\phi` of kernel attention, with the projection it draws from.
 
-    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`: :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`
-      (Eq. 7 of MGFormer; the constant :math:`M^{-1/2}` cancels in the attention), an unbiased estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
-    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features are signed:
-      the denominator of the attention can come close to 0 or change sign.
+    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
+      :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of MGFormer; the constant
+      :math:`M^{-1/2}` cancels in the attention), an unbiased estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
+    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features
+      are signed: the denominator of the attention can come close to 0 or change sign.
     * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`: :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`:
       :math:`\mathrm{relu}(\mathbf{x})^p` at the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
 
@@ -26,8 +27,8 @@ class FeatureMap(torch.nn.Module):
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
 
     Raises:
-        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a projection, :obj:`power` is below 1, or a simplex
-            is asked for with one channel.
+        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a projection, :obj:`power` is below 1, or a
+            simplex is asked for with one channel.
     """
 
     projection: Tensor | None
@@ -64,8 +65,8 @@ class FeatureMap(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention layers never form them like this."""
         log, value = log_features(self.kind, x, self.projection, self.power, x.square().sum(-1, keepdim=True))
-        scale = 1.0 if log is None else log.exp()
-        return scale if value is None else scale * value  # type: ignore[return-value]
+        scale = torch.ones_like(x[..., :1]) if log is None else log.exp()
+        return scale if value is None else scale * value
 
     def extra_repr(self) -> str:
         return f'{self.geometry!r}, {self.channels}' + ('' if self.projection is None else f', num_features={self.num_features}')

@@ -10,8 +10,8 @@ from torch_geometric_lgt.functional.edges import degrees, edge_list
 @functional_transform('node_degree')
 class NodeDegree(BaseTransform):
     r"""Adds the number of distinct neighbours of each node, in whichever direction the edges run and without the node itself
-    (functional name: :obj:`node_degree`). Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all edge
-    types count, each node once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full graph.
+    (functional name: :obj:`node_degree`). Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
+    edge types count, each node once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full graph.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[N]`` in int64. (default: :obj:`"degree"`)

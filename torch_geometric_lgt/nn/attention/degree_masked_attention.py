@@ -29,13 +29,16 @@ class DegreeMaskedAttention(KernelLayer):
     Args:
         channels (int): Size of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): As in :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+        feature_map (str or torch.nn.Module, optional): As in :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default:
+            :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
         max_degree (int, optional): Largest degree of the embedding table; larger ones count as this, with a warning. (default: :obj:`512`)
-        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the inputs themselves. (default: :obj:`False`)
+        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the inputs themselves. (default:
+            :obj:`False`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees :math:`(N)` or a pair; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees :math:`(N)` or a pair; batch vector(s)
+          *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
@@ -73,22 +76,20 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where :obj:`degree` is not given. With :obj:`state`
-        every query reads from it and the key side of :obj:`x` is not evaluated."""
+        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where :obj:`degree` is not given. With
+        :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated."""
         return self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
 
-    def attention_state(
-        self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
-    ) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data set
-        need the same :obj:`batch_size`, the number of graphs in all parts."""
+    def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
+        set need the same :obj:`batch_size`, the number of graphs in all parts."""
         return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), batch_size, x.device))
 
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None, degree: Tensor | PairTensor | None = None
     ) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs. Without :obj:`degree`
-        the pairs count as the graph's edges."""
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs. Without
+        :obj:`degree` the pairs count as the graph's edges."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class KernelAttentionConv(KernelLayer):
-    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for Large-Scale Recommendation" paper, also that of
-    `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
+    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for Large-Scale Recommendation" paper, also
+    that of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
+    `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
@@ -24,9 +25,11 @@ class KernelAttentionConv(KernelLayer):
         in_channels (int): Size of each input sample.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default: :obj:`True`)
-        feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`,
-            :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default: :obj:`"simplex"`)
+        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default:
+            :obj:`True`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`,
+            :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
+            :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
         temperature (float, optional): :math:`\tau`. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
@@ -37,8 +40,8 @@ class KernelAttentionConv(KernelLayer):
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature map and
-            :obj:`num_features` do not fit.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature
+            map and :obj:`num_features` do not fit.
     """
 
     def __init__(
@@ -64,12 +67,13 @@ class KernelAttentionConv(KernelLayer):
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is unused."""
+        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is
+        unused."""
         return self._attend(x, (None, None), batch, batch_size, state)
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data set
-        need the same :obj:`batch_size`, the number of graphs in all parts."""
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
+        set need the same :obj:`batch_size`, the number of graphs in all parts."""
         return self._state(x, None, segments(batch, x.size(0), batch_size, x.device))
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:

@@ -1,0 +1,79 @@
+import pytest
+import torch
+from torch_geometric import EdgeIndex
+from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
+from torch_sparse import SparseTensor
+
+from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.transforms import NodeDegree
+
+EDGES = torch.tensor([[0, 0, 3, 1, 4], [1, 2, 1, 0, 4]])
+FORMATS = {
+    'int64': lambda: EDGES,
+    'int32': EDGES.int,
+    'EdgeIndex': lambda: EdgeIndex(EDGES, sparse_size=(5, 5)),
+    'SparseTensor': lambda: SparseTensor.from_edge_index(EDGES, sparse_sizes=(5, 5)).t(),
+    'csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csr(),
+    'csc': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csc(),
+    'coo': lambda: to_torch_coo_tensor(EDGES, size=(5, 5)).t(),
+    'transposed csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t(),
+    'transposed csc': lambda: to_torch_csc_tensor(EDGES, size=(5, 5)).t(),
+}
+
+
+def pairs(edge_index):
+    return sorted(map(tuple, edge_index.t().tolist()))
+
+
+@pytest.mark.parametrize('form', FORMATS)
+def test_formats_hold_the_same_edges(form):
+    edges = edge_list(FORMATS[form](), 5, 5)
+    assert type(edges) is torch.Tensor
+    assert edges.dtype == torch.int64
+    assert pairs(edges) == pairs(EDGES)
+
+
+@pytest.mark.parametrize('form', FORMATS)
+def test_layers_and_transform_take_every_format(form):
+    layer, conv, x = DegreeMaskedAttention(4), KernelAttentionConv(4, 4), torch.randn(5, 4)
+    adj = FORMATS[form]()
+    torch.testing.assert_close(layer(x, edge_index=adj), layer(x, torch.tensor([2, 2, 1, 1, 0])))
+    scores = dict(zip(map(tuple, edge_list(adj, 5, 5).t().tolist()), conv.attention_scores(x, adj).tolist(), strict=True))
+    expected = dict(zip(map(tuple, EDGES.t().tolist()), conv.attention_scores(x, EDGES).tolist(), strict=True))
+    assert scores.keys() == expected.keys()
+    assert all(scores[pair] == pytest.approx(expected[pair], abs=1e-6) for pair in expected)
+
+
+def test_degrees_ignore_repeats_loops_and_direction():
+    assert degrees(torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 2, 0]]), 4).tolist() == [2, 1, 1, 0]
+    assert degrees(torch.empty(2, 0, dtype=torch.long), 3).tolist() == [0, 0, 0]
+    assert degrees(torch.empty(2, 0, dtype=torch.long), 0).tolist() == []
+
+
+def test_bipartite_bounds_are_checked_by_side():
+    edge_list(torch.tensor([[4], [1]]), 5, 2)
+    with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
+        edge_list(torch.tensor([[1], [4]]), 5, 2)
+
+
+@pytest.mark.parametrize(
+    ('edge_index', 'error', 'message'),
+    [
+        ([[0], [1]], TypeError, "'edge_index' must be a tensor"),
+        (EDGES.float(), ValueError, 'int64 node ids'),
+        (EDGES.t(), ValueError, 'transpose it'),
+        (EDGES + 1, ValueError, 'one-based'),
+        (EDGES - 1, ValueError, 'source ids from 0 to 4'),
+    ],
+)
+def test_raises(edge_index, error, message):
+    with pytest.raises(error, match=message):
+        edge_list(edge_index, 5, 5)
+
+
+def test_adj_t_is_read_by_the_transform():
+    from torch_geometric.data import Data
+
+    data = Data(adj_t=FORMATS['SparseTensor'](), num_nodes=5)
+    assert NodeDegree()(data).degree.tolist() == [2, 2, 1, 1, 0]

@@ -1,0 +1,129 @@
+"""What holds for every layer over the attention state."""
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader
+
+from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.transforms import NodeDegree
+
+KINDS = ('plain', 'masked')
+
+
+def make(kind, channels=8, **arguments):
+    """The layer and what it takes beside x and batch, by the number of nodes."""
+    if kind == 'masked':
+        return DegreeMaskedAttention(channels, max_degree=9, **arguments), lambda n: {'degree': torch.arange(n) % 10}
+    return KernelAttentionConv(channels, channels, **arguments), lambda n: {}
+
+
+def relative(actual, expected):
+    return float((actual.detach().double() - expected.detach()).norm() / expected.detach().norm())
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_nan_of_a_graph_stays_there(kind):
+    layer, extra = make(kind)
+    x, batch = torch.randn(30, 8), torch.arange(30) % 3
+    clean = layer(x, batch=batch, **extra(30))
+    x[4] = float('nan')
+    out = layer(x, batch=batch, **extra(30))
+    assert torch.equal(out[batch != 1], clean[batch != 1])
+    assert out[batch == 1].isnan().all()
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_zero_rows_and_one_node_graphs_are_finite(kind):
+    layer, extra = make(kind, heads=2)
+    x, batch = torch.zeros(5, 8, requires_grad=True), torch.tensor([0, 1, 2, 2, 4])
+    out = layer(x, batch=batch, **extra(5))
+    out.sum().backward()
+    assert out.isfinite().all()
+    assert x.grad.isfinite().all()
+
+
+@pytest.mark.parametrize(('dtype', 'tolerance', 'norm'), [(torch.float32, 1e-5, 4.0), (torch.bfloat16, 2e-2, 2.0)])
+@pytest.mark.parametrize('kind', KINDS)
+def test_error_of_lower_precision(kind, dtype, tolerance, norm):
+    layer, extra = make(kind, channels=16, value_projection=True)
+    x = torch.randn(300, 16)
+    with torch.no_grad():
+        for lin in (layer.lin_query, layer.lin_key):
+            lin.weight *= norm * 16**0.25 / lin(x).norm(dim=1).max()
+            lin.bias *= 0
+    layer, x = layer.to(dtype), x.to(dtype)
+    exact, y = make(kind, channels=16, value_projection=True)[0].double(), x.double().requires_grad_()
+    exact.load_state_dict(layer.state_dict())
+    x.requires_grad_()
+    expected, actual = exact(y, **extra(300)), layer(x, **extra(300))
+    grad = torch.randn(300, 16).to(dtype)
+    expected.backward(grad.double())
+    actual.backward(grad)
+    assert actual.dtype == dtype
+    assert relative(actual, expected) < tolerance
+    assert relative(x.grad, y.grad) < tolerance
+    for (name, one), other in zip(layer.named_parameters(), exact.parameters(), strict=True):
+        if other.grad.norm() > 1e-9:
+            assert relative(one.grad, other.grad) < tolerance, name
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_autocast_keeps_states_in_float32(kind):
+    layer, extra = make(kind)
+    x = torch.randn(50, 8)
+    with torch.autocast('cpu', torch.bfloat16):
+        out = layer(x, **extra(50))
+        state = layer.attention_state(x, **extra(50))
+    assert state.sums.dtype == state.maximum.dtype == torch.float32
+    assert relative(out, layer(x, **extra(50))) < 2e-2
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_a_million_nodes_in_half_precision_are_finite(dtype):
+    conv = KernelAttentionConv(4, 4).to(dtype)
+    x = torch.randn(1_000_000, 4).to(dtype)
+    state = conv.attention_state(x)
+    assert state.sums.dtype == torch.float32
+    assert state.count.tolist() == [1_000_000]
+    out = conv(x, state=state)
+    assert out.dtype == dtype
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_compiled_code_serves_every_size(kind):
+    layer, extra = make(kind, heads=2)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True)
+    with torch.compiler.set_stance('default'):
+        compiled(torch.randn(20, 8), **extra(20))
+    with torch.compiler.set_stance('fail_on_recompile'):
+        for n in (33, 64, 100):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(compiled(x, **extra(n)), layer(x, **extra(n)))
+
+
+def test_state_of_other_graphs_is_refused():
+    conv, x = KernelAttentionConv(8, 8, heads=2), torch.randn(12, 8)
+    batch = torch.arange(12) % 3
+    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features and rank of the queries"):
+        conv(x, state=conv.attention_state(x, batch))
+    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features and rank of the queries"):
+        conv(x, batch=batch, state=KernelAttentionConv(8, 8).attention_state(x, batch))
+    with pytest.raises(ValueError, match="holds the graph id 2 but 'batch_size' is 1"):
+        conv(x, batch=batch, state=conv.attention_state(x))
+
+
+@pytest.mark.filterwarnings("ignore:Using 'NeighborSampler' without a 'pyg-lib'")
+def test_sampled_batch_attends_to_all_nodes_through_the_state():
+    edge_index = torch.randint(0, 60, (2, 300))
+    data = NodeDegree()(Data(x=torch.randn(60, 8), edge_index=edge_index))
+    layer = DegreeMaskedAttention(8, max_degree=int(data.degree.max()))
+    state, full = layer.attention_state(data.x, data.degree), layer(data.x, data.degree)
+    seen = 0
+    for part in NeighborLoader(data, num_neighbors=[3], batch_size=16):
+        assert torch.equal(part.degree, data.degree[part.n_id])
+        out = layer(part.x, part.degree, state=state)
+        torch.testing.assert_close(out, full[part.n_id])
+        seen += part.batch_size
+    assert seen == 60
