@@ -54,7 +54,8 @@ class KernelLayer(torch.nn.Module):
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and redraws the projection."""
-        reset([self.lin_query, self.lin_key, self.lin_value, self.feature_map])
+        for module in (self.lin_query, self.lin_key, self.lin_value, self.feature_map):
+            reset(module)
 
     def _check(self, x: Tensor, name: str = 'x') -> None:
         if x.dim() != 2 or x.size(1) != self.in_channels:
