@@ -1,5 +1,6 @@
 import importlib
 import inspect
+import re
 from pathlib import Path
 
 from torch_geometric_lgt import __version__
@@ -9,14 +10,18 @@ author = 'torch_geometric_lgt contributors'
 copyright = author
 version = release = __version__
 
-extensions = ['sphinx.ext.autodoc', 'sphinx.ext.autosummary', 'sphinx.ext.napoleon', 'sphinx.ext.mathjax', 'sphinx.ext.viewcode']
+extensions = ['sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx.ext.mathjax', 'sphinx.ext.viewcode']
 exclude_patterns = ['_build']
 html_theme = 'furo'
 html_title = f'{project} {version}'
+toc_object_entries_show_parents = 'hide'
 
-autosummary_generate = False
-autodoc_default_options = {'members': True, 'member-order': 'bysource'}
-autodoc_inherit_docstrings = False
+autodoc_default_options = {
+    'members': True,
+    'member-order': 'bysource',
+    'inherited-members': 'Module, BaseTransform',
+    'exclude-members': 'extra_repr',
+}
 autodoc_typehints = 'signature'
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -26,16 +31,23 @@ napoleon_custom_sections = ['Shapes']
 API_PAGES = {'nn': 'Layers', 'functional': 'Functions', 'transforms': 'Transforms'}
 
 
+def summary(value: object) -> str:
+    """The first sentence of the docstring."""
+    paragraph = (inspect.getdoc(value) or '').split('\n\n')[0] if callable(value) else ''
+    return re.split(r'(?<!Eq)\.\s', ' '.join(paragraph.split()))[0].rstrip('.:')
+
+
 def write_api_page(name: str, title: str, folder: Path) -> None:
     """Writes the page of one public module from its ``__all__``, so that no exported name can be missing."""
     module = importlib.import_module(f'torch_geometric_lgt.{name}')
-    names = [f'{module.__name__}.{entry}' for entry in module.__all__]
     heading = f'{title}: ``{module.__name__}``'
-    lines = [heading, '=' * len(heading), '', '.. autosummary::', '   :nosignatures:', '']
-    lines += [f'   {entry}' for entry in names]
+    table, entries = ['.. list-table::', '   :widths: 30 70', ''], []
     for entry in module.__all__:
-        directive = 'autoclass' if inspect.isclass(getattr(module, entry)) else 'autofunction'
-        lines += ['', f'.. {directive}:: {module.__name__}.{entry}']
+        value, path = getattr(module, entry), f'{module.__name__}.{entry}'
+        table += [f'   * - :py:obj:`~{path}`', f'     - {summary(value)}']
+        directive = 'autoclass' if inspect.isclass(value) else 'autofunction' if callable(value) else 'autodata'
+        entries += ['', f'.. {directive}:: {path}']
+    lines = [heading, '=' * len(heading), '', *table, *entries]
     text = '\n'.join(lines) + '\n'
     page = folder / f'{name}.rst'
     if not page.exists() or page.read_text(encoding='utf-8') != text:
