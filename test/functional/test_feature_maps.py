@@ -63,3 +63,8 @@ def test_focused_is_finite_and_keeps_the_norm_at_any_scale(scale):
     x = torch.rand(3, 8) * scale
     value = log_features('focused', x, None, 3.0, None)[1]
     torch.testing.assert_close(value.norm(dim=1) / scale, x.norm(dim=1) / scale)
+
+
+def test_elu_keeps_its_digits_far_below_zero():
+    x = torch.tensor([-5.0, -20.0, -80.0])
+    torch.testing.assert_close(log_features('elu', x, None, 3.0, None)[1], x.exp(), rtol=1e-6, atol=0)

@@ -1,4 +1,5 @@
 # N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D + 1).
+import functools
 from collections.abc import Callable, Iterator
 
 import torch
@@ -48,7 +49,18 @@ def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
 
 
 def operator(name: str, arguments: str, returns: str) -> Callable:
-    return custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({arguments}) -> {returns}')
+    make = custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({arguments}) -> {returns}')
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def run(*args):
+            device = next(value for value in args if isinstance(value, Tensor)).device.type
+            with torch.autocast(device, enabled=False):
+                return function(*args)
+
+        return make(run)
+
+    return decorate
 
 
 def call(operator: Callable, *args):

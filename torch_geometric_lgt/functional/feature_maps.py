@@ -77,7 +77,7 @@ def log_features(
     if kind == 'values':
         return None, x
     if kind == 'elu':
-        return None, torch.nn.functional.elu(x) + 1
+        return None, x.clamp(max=0).exp() + x.relu()
     if kind == 'relu':
         return None, x.relu()
     if kind == 'focused':

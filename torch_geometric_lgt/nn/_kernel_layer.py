@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
 from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, attention_scores, node_pair
 from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.nn.feature_map import FeatureMap
@@ -72,7 +73,7 @@ class KernelLayer(torch.nn.Module):
 
     @property
     def _scale(self) -> float:
-        softmax = getattr(self.feature_map, 'kind', None) in ('softmax', 'fourier')
+        softmax = getattr(self.feature_map, 'kind', None) in PROJECTED_KINDS
         return (self.head_channels * self.temperature**2) ** -0.25 if softmax else 1.0
 
     def _side(self, x: Tensor, lin: Linear, mask: Tensor | None) -> Side:
@@ -87,10 +88,11 @@ class KernelLayer(torch.nn.Module):
         if side.kind != 'softmax' or side.num_features * self.in_channels > self.head_channels * (self.in_channels + side.num_features):
             return side
         # the norm of a query cancels, so its features need one product instead of two
-        matrix = self._scale * cast(Tensor, side.projection)
-        weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
-        bias = self.lin_query.bias
-        bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
+        with torch.autocast(x.device.type, enabled=False):
+            matrix = self._scale * cast(Tensor, side.projection)
+            weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
+            bias = self.lin_query.bias
+            bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
         return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads)
 
     def _values(self, x: Tensor) -> Values:

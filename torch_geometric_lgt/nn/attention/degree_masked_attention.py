@@ -116,7 +116,8 @@ class DegreeMaskedAttention(KernelLayer):
             above = int((degree > self.max_degree).sum())
             if above > 0:
                 warnings.warn(f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count as that", stacklevel=4)
-        table = self.lin_degree(self.degree_embedding.weight).sigmoid().squeeze(1)  # one value per degree, not per node
+        with torch.autocast(x.device.type, enabled=False):
+            table = self.lin_degree(self.degree_embedding.weight).sigmoid().squeeze(1)  # one value per degree, not per node
         return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
 
     def _weights(self, angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:

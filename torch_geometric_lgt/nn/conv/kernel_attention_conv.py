@@ -31,7 +31,7 @@ class KernelAttentionConv(KernelLayer):
             :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
             :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
-        temperature (float, optional): :math:`\tau`. (default: :obj:`1.0`)
+        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others have none. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
