@@ -1,54 +1,72 @@
-"""Classifies scikit-learn's digits without any input graph: kernel attention among all images beside a multilayer perceptron."""
+"""Classifies scikit-learn's digits without any input graph: kernel attention among all images beside a multilayer perceptron (MLP)."""
 
 import argparse
+from math import log
 from pathlib import Path
+from statistics import mean, stdev
 
 import matplotlib
+import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
+from matplotlib.colors import LogNorm
 from sklearn.datasets import load_digits
 from torch import Tensor
-from torch.nn import LayerNorm, Linear, ModuleList
+from torch.nn import LayerNorm, Linear, Module, ModuleList
 from tqdm import tqdm
 
 from torch_geometric_lgt.nn import KernelAttentionConv
 
 matplotlib.use('Agg')
-import matplotlib.pyplot as plt
 
-CLASSES, CHANNELS, LAYERS = 10, 64, 2
-SETTINGS = {
-    'MLP': {'layer': Linear, 'dropout': 0.4, 'weight_decay': 0.02},
-    'Attention': {'layer': KernelAttentionConv, 'dropout': 0.3, 'weight_decay': 0.01},
-}
+CLASSES, CHANNELS, HEADS, LAYERS = 10, 64, 4, 2
+MAP_QUERIES = 300
 
 
-class Net(torch.nn.Module):
-    """Equal for both methods but for the class of its inner layers: a Linear sees one image, a KernelAttentionConv all of them."""
+def linear_layer() -> Module:
+    return Linear(CHANNELS, CHANNELS)
 
-    def __init__(self, layer: type[torch.nn.Module], dropout: float) -> None:
+
+def attention_layer() -> Module:
+    conv = KernelAttentionConv(CHANNELS, CHANNELS, heads=HEADS)
+    conv.lin_key = conv.lin_query  # one map for both: images that are alike attend to each other
+    return conv
+
+
+# Dropout and weight decay of each method had the best accuracy on the validation images.
+METHODS = {'MLP': (linear_layer, 0.35, 1.0), 'Attention': (attention_layer, 0.2, 0.3)}
+
+
+class Net(Module):
+    """The same for both methods but for the inner layers: a linear one sees a single image, attention sees all of them."""
+
+    def __init__(self, make_layer, dropout: float) -> None:
         super().__init__()
-        self.lin_in = Linear(64, CHANNELS)
-        self.layers = ModuleList(layer(CHANNELS, CHANNELS) for _ in range(LAYERS))
+        self.lin_in, self.lin_out, self.dropout = Linear(64, CHANNELS), Linear(CHANNELS, CLASSES), dropout
+        self.layers = ModuleList(make_layer() for _ in range(LAYERS))
         self.norms = ModuleList(LayerNorm(CHANNELS) for _ in range(LAYERS + 1))
-        self.lin_out = Linear(CHANNELS, CLASSES)
-        self.dropout = dropout
 
     def embed(self, x: Tensor, num_layers: int) -> Tensor:
         x = self.norms[0](self.lin_in(x)).relu()
-        for layer, norm in zip(self.layers[:num_layers], self.norms[1:], strict=False):
+        for i in range(num_layers):
             x = F.dropout(x, self.dropout, self.training)
-            x = norm(x + layer(x)).relu()
+            x = self.norms[i + 1](x + self.layers[i](x)).relu()
         return x
 
     def forward(self, x: Tensor) -> Tensor:
         return self.lin_out(self.embed(x, LAYERS))
 
 
-def train(model: Net, x: Tensor, y: Tensor, split: tuple[Tensor, ...], weight_decay: float, epochs: int, bar: tqdm) -> float:
-    """Trains on the labels of the training nodes, goes back to the best epoch on the validation nodes and returns the test accuracy."""
+@torch.no_grad()
+def accuracy(model: Net, x: Tensor, y: Tensor, nodes: Tensor) -> float:
+    model.eval()
+    return 100 * (model(x)[nodes].argmax(1) == y[nodes]).float().mean().item()
+
+
+def train(model: Net, x: Tensor, y: Tensor, split: tuple[Tensor, ...], weight_decay: float, epochs: int, bar: tqdm) -> tuple[float, float]:
+    """Trains on the first part of the split, goes back to the best epoch on the second, and reads the third once."""
     train_nodes, val_nodes, test_nodes = split
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=weight_decay)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=weight_decay)
     best, best_state = -1.0, {}
     for _ in range(epochs):
         model.train()
@@ -61,74 +79,80 @@ def train(model: Net, x: Tensor, y: Tensor, split: tuple[Tensor, ...], weight_de
         bar.set_postfix(val=f'{val:.1f} %', best=f'{best:.1f} %', refresh=False)
         bar.update()
     model.load_state_dict(best_state)
-    return accuracy(model, x, y, test_nodes)
-
-
-@torch.no_grad()
-def accuracy(model: Net, x: Tensor, y: Tensor, nodes: Tensor) -> float:
-    model.eval()
-    return 100 * (model(x)[nodes].argmax(1) == y[nodes]).float().mean().item()
+    return best, accuracy(model, x, y, test_nodes)
 
 
 @torch.no_grad()
 def class_attention(model: Net, x: Tensor, y: Tensor, queries: Tensor) -> Tensor:
-    """Row i, column j: the weight that queries of class i put on all nodes of class j in the last layer, over that of uniform attention."""
+    """Row i, column j: the weight of all images of class j for queries of class i in the last layer, over that of uniform attention."""
     h = model.eval().embed(x, LAYERS - 1)
     total = torch.zeros(CLASSES, CLASSES)
-    for chunk in queries.split(256):
+    for chunk in queries.split(100):
         source, target = torch.arange(len(x)).repeat(len(chunk)), chunk.repeat_interleave(len(x))
         weight = model.layers[-1].attention_scores(h, torch.stack([source, target])).mean(1)
         total.index_put_((y[target], y[source]), weight, accumulate=True)
     return total / total.sum(1, keepdim=True) / (y.bincount() / len(y))
 
 
-def draw(test: dict[str, list[float]], attention: Tensor, path: Path) -> None:
-    """Accuracy per method with its standard deviation and single splits on the left, the attention between classes on the right."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), gridspec_kw={'width_ratios': [1, 1.5]}, layout='constrained')
+def mean_std(values: list[float]) -> tuple[float, float]:
+    return mean(values), stdev(values) if len(values) > 1 else 0.0
+
+
+def draw(test: dict[str, list[float]], attention: Tensor, labels: int, path: Path) -> None:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 5), width_ratios=[1, 1.7], layout='constrained')
+    left.plot([0.1, 0.9], list(test.values()), color='0.75', marker='o', markersize=4, zorder=1)
     for i, values in enumerate(test.values()):
-        spread = torch.tensor(values).std().item()
-        left.bar(i, sum(values) / len(values), yerr=spread, width=0.6, capsize=6, color=('#9aa5b1', '#3b7dd8')[i])
-        left.scatter([i + 0.18] * len(values), values, s=14, color='black', zorder=3)
-    low = min(min(values) for values in test.values())
-    left.set(xticks=range(len(test)), xticklabels=list(test), ylabel='test accuracy (%)', ylim=(10 * (low // 10 - 1), 100))
-    left.set_title(f'Mean ± standard deviation, {len(next(iter(test.values())))} splits')
-    limit = max(attention.max().item(), 2 - attention.min().item())
-    image = right.imshow(attention, cmap='RdBu_r', vmin=2 - limit, vmax=limit)
-    right.set(xticks=range(CLASSES), yticks=range(CLASSES), xlabel='digit attended to', ylabel='digit that attends (test images)')
-    right.set_title(f'Attention of layer {LAYERS}, mean over splits')
-    figure.colorbar(image, ax=right, label='weight / uniform weight')
+        center, spread = mean_std(values)
+        left.errorbar(i, center, spread, fmt='s', markersize=9, capsize=7, color=f'C{i}')
+    left.set(xticks=range(len(test)), xticklabels=list(test), xlim=(-0.4, 1.4), ylabel='test accuracy (%)')
+    left.set_title(f'{labels} labels, no graph\ncolour: mean ± std, grey: single splits')
+    limit = max(attention.max().item(), 1 / attention.min().item())
+    image = right.imshow(attention, cmap='RdBu_r', norm=LogNorm(1 / limit, limit))
+    for i in range(CLASSES):
+        for j in range(CLASSES):
+            dark = abs(log(attention[i, j])) > 0.6 * log(limit)
+            right.text(j, i, f'{attention[i, j]:.1f}', ha='center', va='center', fontsize=8, color='white' if dark else 'black')
+    right.set(xlabel='digit attended to (all images)', ylabel='digit that attends (test images)')
+    right.set(xticks=range(CLASSES), yticks=range(CLASSES))
+    right.set_title(f'Attention of layer {LAYERS} of {LAYERS}\nmean over {HEADS} heads and {len(test["MLP"])} splits')
+    ticks = [tick for tick in (0.25, 0.5, 1, 2, 4) if 1 / limit <= tick <= limit]
+    bar = figure.colorbar(image, ax=right, label='weight on the class / weight under uniform attention', ticks=ticks, format='%g')
+    bar.minorticks_off()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--splits', type=int, default=5, help='random splits of the images')
-    parser.add_argument('--epochs', type=int, default=150)
-    parser.add_argument('--output', type=Path, default=Path(__file__).parent / 'output' / 'quickstart.png')
+    parser.add_argument('--splits', type=int, default=5, help='number of random splits')
+    parser.add_argument('--epochs', type=int, default=120, help='epochs per run')
+    parser.add_argument('--output', type=Path, default=Path(__file__).parent / 'output' / 'quickstart.png', help='the picture')
     args = parser.parse_args()
 
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
-    sizes = [len(x) // 20, 3 * len(x) // 20]
-    sizes.append(len(x) - sum(sizes))
-    test: dict[str, list[float]] = {method: [] for method in SETTINGS}
-    maps = []
-    with tqdm(total=args.splits * len(SETTINGS) * args.epochs) as bar:
+    sizes = [89, 270, len(x) - 359]
+    val, test, maps = {m: [] for m in METHODS}, {m: [] for m in METHODS}, []
+    with tqdm(total=args.splits * len(METHODS) * args.epochs, unit='epoch') as bar:
         for seed in range(args.splits):
-            split = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed)).split(sizes)
-            for method, setting in SETTINGS.items():
-                bar.set_description(f'split {seed + 1}, {method}')
+            for method, (make_layer, dropout, weight_decay) in METHODS.items():
+                bar.set_description(f'split {seed + 1}/{args.splits}, {method}')
                 torch.manual_seed(seed)
-                model = Net(setting['layer'], setting['dropout'])
-                test[method].append(train(model, x, y, split, setting['weight_decay'], args.epochs, bar))
-            maps.append(class_attention(model, x, y, split[2]))
+                split = torch.randperm(len(x)).split(sizes)
+                model = Net(make_layer, dropout)
+                scores = train(model, x, y, split, weight_decay, args.epochs, bar)
+                val[method].append(scores[0])
+                test[method].append(scores[1])
+            maps.append(class_attention(model, x, y, split[2][:MAP_QUERIES]))
+    attention = torch.stack(maps).mean(0)
 
-    print(f'{len(x)} images; {sizes[0]} with labels to train on, {sizes[1]} to validate on, {sizes[2]} to test on; {args.splits} splits')
-    for method, values in test.items():
-        print(f'{method:<10} test accuracy {sum(values) / len(values):.2f} ± {torch.tensor(values).std():.2f} %')
-    draw(test, torch.stack(maps).mean(0), args.output)
-    print(f'picture: {args.output}')
+    print(f'{len(x)} images as nodes, no edges: {sizes[0]} labels to train on (5 %), {sizes[1]} to validate on, {sizes[2]} to test on')
+    for method in METHODS:
+        (val_mean, val_std), (test_mean, test_std) = mean_std(val[method]), mean_std(test[method])
+        print(f'{method:9s}  test {test_mean:.1f} ± {test_std:.1f} %  validation {val_mean:.1f} ± {val_std:.1f} %  ({args.splits} splits)')
+    print(f'An image puts {attention.diagonal().mean():.2f} times the uniform weight on images of its own digit.')
+    draw(test, attention, sizes[0], args.output)
+    print(f'Picture: {args.output}')
 
 
 if __name__ == '__main__':
