@@ -45,19 +45,17 @@ def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
     return total
 
 
-def mask_gradient(columns: Tensor, v: Tensor, last: Tensor, rank: int) -> Tensor:
-    r"""``[G * n, R]``: the inner products of :obj:`columns` with what :meth:`spread` puts under each mask weight, summed over the heads."""
-    width = columns.size(-1) // rank - 1
-    parts = [(columns[..., r * width : (r + 1) * width] * v).sum(-1, keepdim=True) for r in range(rank)]
-    return torch.cat(parts, -1).addcmul_(columns[..., rank * width :], last).sum(1).flatten(0, 1)
+def inner(columns: Tensor, v: Tensor, rank: int) -> Tensor:
+    r"""``[G, H, n, R]``: the inner products of :obj:`v` with the values of :obj:`columns` under each mask weight."""
+    return (columns[..., :-rank].unflatten(-1, (rank, -1)) * v[..., None, :]).sum(-1)
 
 
 def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
-    r"""The features of keys, divided by :math:`\exp(c)` with :math:`c` the :obj:`maximum`."""
+    r"""The features, divided by :math:`\exp(c)` with :math:`c` the :obj:`maximum`, that of a feature or that of a row."""
     if log is None:
         return cast(Tensor, value)
-    feature = (log - maximum[:, :, None]).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()
-    return feature if value is None else feature.mul_(value)
+    feature = (log - maximum).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()  # denormal numbers are slow
+    return feature if value is None else feature * value
 
 
 class Queries:
@@ -67,15 +65,14 @@ class Queries:
         self.side, self.affine = side, Affine(side.x, (side.weight, side.bias, side.scale))
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, M]``, exponentials scaled to sum to 1."""
+        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, M]``, the largest exponential 1."""
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), self.side.heads)
         log, value = log_features(self.side.kind, q, self.side.projection, self.side.power, None)
         if self.side.kind in LINEAR_KINDS:
             return x, q, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
-        feature = torch.softmax(log, -1).clamp(min=torch.finfo(log.dtype).tiny)  # denormal numbers are slow
-        return x, q, feature if value is None else feature * value
+        return x, q, scaled(log, value, log.detach().amax(-1, keepdim=True))
 
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of its denominators ``[N, H]``."""
@@ -107,13 +104,18 @@ class QueryGrads(Queries):
         for nodes in chunks:
             x, q, feature = self.features(nodes, maximum)
             mask = mask_of(side, nodes, graphs)
-            den, g, o = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad, out))
-            g = g * den.reciprocal().masked_fill_(den == 0, 0)
-            slope = (g * o).sum(-1, keepdim=True).neg_()
+            den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
+            inverse = den.reciprocal().masked_fill_(den == 0, 0)
+            g = g * inverse
+            if mask is None or self.grad_mask is None:
+                slope = (g * split(take(out, nodes), graphs, side.heads)).sum(-1, keepdim=True).neg_()
+            else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
+                product = feature @ sums
+                parts = inner(product, g, side.rank)
+                slope = -(parts * mask).sum(-1, keepdim=True) * inverse
+                self.grad_mask[nodes] = parts.addcmul_(product[..., -side.rank :], slope).sum(1).flatten(0, 1)
             columns = spread(g, slope, mask)
             grad_sums += columns.transpose(2, 3) @ feature
-            if self.grad_mask is not None:
-                self.grad_mask[nodes] = mask_gradient(feature @ sums, g, slope, side.rank).to(self.grad_mask.dtype)
             grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, columns @ transposed)
             self.grad.add(nodes, x, join(grad_q))
         return grad_sums.transpose(2, 3)
@@ -168,7 +170,7 @@ class Keys:
                 maximum = new
             mask = mask_of(side, nodes, graphs)
             columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
-            sums += columns.transpose(2, 3) @ scaled(log, value, maximum)
+            sums += columns.transpose(2, 3) @ scaled(log, value, maximum[:, :, None])
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
 
@@ -188,11 +190,12 @@ class KeyGrads(Keys):
         for nodes in chunks:
             x, k, x_value, v = self.evaluate(nodes, graphs)
             mask = mask_of(side, nodes, graphs)
-            one = v.new_ones(()).expand(*v.shape[:-1], 1)
-            feature = scaled(*log_features(side.kind, k, side.projection, side.power, k.square().sum(-1, keepdim=True)), maximum)
+            squared = k.square().sum(-1, keepdim=True)
+            feature = scaled(*log_features(side.kind, k, side.projection, side.power, squared), maximum[:, :, None])
             columns = feature @ grad_sums
             if self.grad_mask is not None:
-                self.grad_mask[nodes] = mask_gradient(columns, v, one, side.rank).to(self.grad_mask.dtype)
+                self.grad_mask[nodes] = inner(columns, v, side.rank).add_(columns[..., -side.rank :]).sum(1).flatten(0, 1)
+            one = v.new_ones(()).expand(*v.shape[:-1], 1)
             grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, spread(v, one, mask) @ transposed)
             if grad_squares is not None:
                 grad_k.addcmul_(k, grad_squares[..., None, None], value=2)

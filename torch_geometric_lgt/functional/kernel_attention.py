@@ -94,7 +94,7 @@ def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Te
         phi_q = of_queries.features(i, state.maximum[graph])[2][:, :, 0]
         key = split(linear_key(j)[1], j.numel(), keys.heads)
         log, value = log_features(keys.kind, key, keys.projection, keys.power, key.square().sum(-1, keepdim=True))
-        phi_k = scaled(log, value, state.maximum[graph])[:, :, 0]
+        phi_k = scaled(log, value, state.maximum[graph][:, :, None])[:, :, 0]
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((queries, i), (keys, j)))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
         weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
