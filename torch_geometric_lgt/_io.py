@@ -3,10 +3,12 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
+from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -65,6 +67,22 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
         raise ValueError(f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in {str(path)!r}); write it again")
     if metadata.get('sha256') != checksum(tensors):
         raise ValueError(f"'path' is damaged: the checksum of {str(path)!r} does not fit its content; write it again")
+    return tensors
+
+
+def cached_tensors(path: str | os.PathLike, kind: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file is built again, with a warning; of several
+    processes that need the same file, one builds it and the others wait."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f'{path}.lock'):
+        if path.exists():
+            try:
+                return read_tensors(path, kind)
+            except ValueError as error:
+                warnings.warn(f'{str(path)!r} is built again: {error}', stacklevel=2)
+        tensors = build()
+        write_tensors(path, tensors, kind)
     return tensors
 
 

@@ -46,3 +46,10 @@ def kernel_attention(
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
     r"""Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i + z_j}{2})`."""
     return torch.sin(torch.pi / 2 * (z_q[:, None] + z_k[None, :]) / 2)
+
+
+def uniformity(x: Tensor, temperature: float) -> Tensor:
+    r"""The second part of Eq. 13 of MGFormer for one side: all ordered pairs of different rows, on the unit sphere."""
+    unit = x / (x * x).sum(1, keepdim=True).sqrt()
+    squared = ((unit[:, None] - unit[None]) ** 2).sum(-1)
+    return torch.exp(-temperature * squared)[~torch.eye(x.size(0), dtype=torch.bool)].mean().log()

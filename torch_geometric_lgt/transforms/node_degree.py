@@ -1,10 +1,10 @@
 import torch
-from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
 
 
 @functional_transform('node_degree')
@@ -26,13 +26,12 @@ class NodeDegree(BaseTransform):
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         start, count, total = {}, {}, 0
         for store in data.node_stores:
-            start[store._key], count[store._key] = total, _num_nodes(store)
+            start[store._key], count[store._key] = total, num_nodes_of(store)
             total += count[store._key]
         edges = [torch.empty((2, 0), dtype=torch.long)]
         for store in data.edge_stores:
             src, dst = (store._key[0], store._key[2]) if isinstance(data, HeteroData) else (None, None)
-            sizes = (count[src], count[dst])
-            edge_index = edge_list(_edges(store), *sizes)
+            edge_index = edges_of(store, count[src], count[dst])
             edges.append(edge_index + edge_index.new_tensor([[start[src]], [start[dst]]]))
         edge_index = torch.cat([edge.to(edges[-1].device) for edge in edges], 1)
         if len(edges) == 1:
@@ -44,17 +43,3 @@ class NodeDegree(BaseTransform):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.attr_name!r})'
-
-
-def _num_nodes(store) -> int:
-    if store.num_nodes is None:
-        raise ValueError("'data' must know its number of nodes (got None); set 'num_nodes'")
-    return store.num_nodes
-
-
-def _edges(store) -> Tensor:
-    if 'edge_index' in store:
-        return store.edge_index
-    if 'adj_t' in store:
-        return store.adj_t
-    raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")

@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import losses
+from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, uniformity
+from torch_geometric_lgt.testing import dense
+
+
+def test_by_hand():
+    x, y = torch.tensor([[2.0, 0.0], [0.0, 0.1]]), torch.tensor([[0.0, 5.0], [0.0, 3.0]])
+    assert float(alignment(x, y)) == pytest.approx(1.0)  # squared distances 2 and 0
+    assert float(uniformity(x)) == pytest.approx(-4.0)  # one pair at squared distance 2
+    assert float(uniformity(x, 1.0)) == pytest.approx(-2.0)
+    assert float(uniformity(y)) == pytest.approx(0.0, abs=1e-6)
+    assert float(alignment_uniformity(x, y, 0.5)) == pytest.approx(1 + 0.5 * (-4 + 0) / 2)
+    assert float(alignment_uniformity(x, y, 0.5, 'paper')) == pytest.approx(1 + 0.5 * (-2 + 0))
+
+
+@pytest.mark.parametrize('temperature', [1.0, 2.0, 50.0])
+@pytest.mark.parametrize('rows', [2, 7, 64])
+def test_uniformity_matches_dense_with_gradients(rows, temperature, monkeypatch):
+    monkeypatch.setattr(losses, 'CHUNK_ELEMENTS', 5 * rows)  # chunks of five rows
+    x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
+    actual, expected = uniformity(x, temperature), dense.uniformity(x, temperature)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    grads = [torch.autograd.grad(loss, x)[0] for loss in (actual, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    'x', [torch.ones(1, 3), torch.ones(5, 3), torch.zeros(4, 3), torch.empty(0, 3)], ids=['row', 'same', 'zero', 'none']
+)
+def test_degenerate_rows_are_defined(x):
+    x.requires_grad_()
+    for loss in (alignment(x, x.detach()), uniformity(x)):
+        assert loss.item() == pytest.approx(0.0, abs=1e-6)
+        (grad,) = torch.autograd.grad(loss, x)
+        assert grad.isfinite().all()
+
+
+def test_nothing_of_all_pairs_is_kept():
+    """What is saved for the backward pass at four times the rows is at most 4.2 times as much; flops are those of all pairs."""
+    saved, flops = {}, {}
+    for rows in (2048, 8192):
+        x, sizes = torch.randn(rows, 8, requires_grad=True), {}
+
+        def pack(tensor, sizes=sizes):
+            sizes[tensor.data_ptr()] = tensor.nbytes
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), FlopCounterMode(display=False) as counter:
+            uniformity(x)
+        saved[rows], flops[rows] = sum(sizes.values()), counter.get_total_flops()
+    assert saved[8192] <= 4.2 * saved[2048]
+    assert flops == {rows: 2 * rows * rows * 8 for rows in flops}
+
+
+def test_raises():
+    x = torch.randn(3, 2)
+    with pytest.raises(ValueError, match=r"'x' and 'y' must both have shape"):
+        alignment(x, x[:2])
+    with pytest.raises(ValueError, match=r"'x' must have shape \[B, C\]"):
+        uniformity(x[0])
+    with pytest.raises(ValueError, match="'temperature' must be positive"):
+        uniformity(x, 0.0)
+    with pytest.raises(ValueError, match="'variant' must be"):
+        alignment_uniformity(x, x, 1.0, 'public')

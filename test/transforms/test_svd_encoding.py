@@ -1,0 +1,105 @@
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import Compose, ToUndirected
+
+from torch_geometric_lgt.transforms import SVDEncoding
+
+
+def bipartite(pairs, num_users=None, num_items=None):
+    data, edges = HeteroData(), torch.tensor(pairs).t()
+    data['user'].num_nodes = int(edges[0].max()) + 1 if num_users is None else num_users
+    data['item'].num_nodes = int(edges[1].max()) + 1 if num_items is None else num_items
+    data['user', 'rates', 'item'].edge_index = edges
+    return data
+
+
+def random_pairs(num_users, num_items, num_edges, generator):
+    pairs = torch.stack([torch.randint(n, (num_edges,), generator=generator) for n in (num_users, num_items)], 1)
+    return pairs.tolist()
+
+
+def product(data):
+    return data['user'].svd_pe.double() @ data['item'].svd_pe.double().t()
+
+
+@pytest.mark.parametrize('normalize', [False, True])
+@pytest.mark.parametrize(('num_users', 'num_items', 'num_edges', 'k'), [(40, 30, 200, 8), (40, 30, 200, 30), (2000, 900, 9000, 16)])
+def test_best_approximation_of_its_rank(num_users, num_items, num_edges, k, normalize):
+    data = bipartite(random_pairs(num_users, num_items, num_edges, torch.Generator().manual_seed(0)), num_users, num_items)
+    matrix = torch.zeros(num_users, num_items, dtype=torch.float64)
+    matrix[tuple(data['user', 'rates', 'item'].edge_index)] = 1
+    if normalize:
+        matrix = matrix / (matrix.sum(1, keepdim=True).clamp(min=1) * matrix.sum(0).clamp(min=1)).sqrt()
+    singular = torch.linalg.svdvals(matrix)
+    out = SVDEncoding(k, normalize=normalize)(data)
+    assert out['user'].svd_pe.shape == (num_users, k)
+    assert out['item'].svd_pe.dtype == torch.float32
+    for side in ('user', 'item'):
+        gram = out[side].svd_pe.t().double() @ out[side].svd_pe.double()
+        torch.testing.assert_close(gram, singular[:k].diag(), rtol=1e-5, atol=1e-5)
+    rest = float((matrix - product(out)).norm())
+    assert rest == pytest.approx(float(singular[k:].norm()), rel=1e-5, abs=1e-5)
+
+
+def test_every_one_of_many_equal_values_is_found():
+    """Forty equal components: each singular value forty times, where Lanczos methods find some only."""
+    block = random_pairs(40, 30, 200, torch.Generator().manual_seed(0))
+    pairs = [[40 * i + user, 30 * i + item] for i in range(40) for user, item in block]
+    matrix = torch.zeros(40, 30, dtype=torch.float64)
+    matrix[tuple(torch.tensor(block).t())] = 1
+    out = SVDEncoding(50)(bipartite(pairs, 1600, 1200))
+    expected = torch.linalg.svdvals(matrix)[[0] * 40 + [1] * 10]
+    torch.testing.assert_close(out['user'].svd_pe.double().square().sum(0), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_signs_reverse_edges_and_repeated_edges():
+    pairs = random_pairs(60, 50, 300, torch.Generator().manual_seed(1))
+    out = SVDEncoding(4)(bipartite(pairs, 60, 50))
+    both = torch.cat([out['user'].svd_pe, out['item'].svd_pe])
+    assert (both.gather(0, both.abs().argmax(0, keepdim=True)) > 0).all()
+    again = Compose([ToUndirected(), SVDEncoding(4, 'other')])(bipartite(pairs + pairs[:7], 60, 50))
+    torch.testing.assert_close(again['user'].other, out['user'].svd_pe)
+    torch.testing.assert_close(again['item'].other, out['item'].svd_pe)
+
+
+def test_padding_beyond_the_rank():
+    out = SVDEncoding(5)(bipartite([[0, 0], [1, 0], [2, 1]]))
+    assert out['user'].svd_pe.shape == (3, 5)
+    torch.testing.assert_close(out['user'].svd_pe.norm(dim=0) ** 2, torch.tensor([2**0.5, 1.0, 0, 0, 0]))
+    empty = SVDEncoding(2)(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3))
+    assert torch.equal(empty.svd_pe, torch.zeros(3, 2))
+
+
+def test_one_node_type():
+    out = SVDEncoding(2)(Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3))  # a path: both values are the root of 2
+    torch.testing.assert_close(out.svd_pe @ out.svd_pe.t(), torch.tensor([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]) * 2**0.5)
+
+
+def test_cache(tmp_path, monkeypatch):
+    data = bipartite(random_pairs(60, 50, 300, torch.Generator().manual_seed(1)), 60, 50)
+    transform = SVDEncoding(4, cache_dir=tmp_path / 'cache')
+    first = transform(data)
+    (path,) = (tmp_path / 'cache').glob('*.safetensors')
+    monkeypatch.setattr('torch_geometric_lgt.transforms.svd_encoding.truncated_svd', lambda *_: pytest.fail('not from the cache'))
+    assert torch.equal(transform(data)['item'].svd_pe, first['item'].svd_pe)
+    monkeypatch.undo()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match='is built again'):
+        assert torch.equal(transform(data)['item'].svd_pe, first['item'].svd_pe)
+    SVDEncoding(4, normalize=True, cache_dir=tmp_path / 'cache')(data)
+    data['user', 'rates', 'item'].edge_index = data['user', 'rates', 'item'].edge_index[:, 1:]
+    transform(data)
+    assert len(list((tmp_path / 'cache').glob('*.safetensors'))) == 3
+
+
+def test_raises_and_repr():
+    assert repr(SVDEncoding(3)) == 'SVDEncoding(3)'
+    with pytest.raises(ValueError, match="'k' must be at least 1"):
+        SVDEncoding(0)
+    data = bipartite([[0, 0]])
+    data['user', 'knows', 'user'].edge_index = torch.tensor([[0], [0]])
+    with pytest.raises(ValueError, match='one node type, or two that every edge type joins'):
+        SVDEncoding(1)(data)
+    with pytest.raises(ValueError, match='source ids from 0 to 0'):
+        SVDEncoding(1)(bipartite([[3, 0]], 1, 1))

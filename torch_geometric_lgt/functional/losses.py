@@ -1,0 +1,91 @@
+# B rows, C channels.
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.utils.checkpoint import checkpoint
+
+CHUNK_ELEMENTS = 1 << 20
+
+
+def alignment(x: Tensor, y: Tensor) -> Tensor:
+    r"""The mean squared distance of matched rows on the unit sphere (Eq. 13 of MGFormer):
+
+    .. math::
+        \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} - \frac{\mathbf{y}_i}{\|\mathbf{y}_i\|} \right\|^2
+
+    A row of zeros stays at the origin. No row at all gives 0.
+
+    Args:
+        x (torch.Tensor): ``[B, C]``.
+        y (torch.Tensor): ``[B, C]``.
+
+    Raises:
+        ValueError: If the shapes differ or are not ``[B, C]``.
+    """
+    if x.dim() != 2 or x.shape != y.shape:
+        raise ValueError(f"'x' and 'y' must both have shape [B, C] (got {tuple(x.shape)} and {tuple(y.shape)})")
+    return (normalize(x) - normalize(y)).square().sum() / max(1, x.size(0))
+
+
+def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
+    r"""The logarithm of the mean Gaussian potential of all pairs of rows on the unit sphere (Eq. 13 of MGFormer):
+
+    .. math::
+        \log \mathbb{E}_{u \neq u^{\prime}} \exp(-t \|\mathbf{x}_u - \mathbf{x}_{u^{\prime}}\|^2)
+
+    Identical rows give 0, their value in the limit; so does a single row, which has no partner. Pairs are taken in chunks that are computed
+    again in the backward pass: memory grows with :math:`B`, not with :math:`B^2`.
+
+    Args:
+        x (torch.Tensor): ``[B, C]``.
+        temperature (float, optional): :math:`t`, 1 in the paper and 2 in DirectAU. (default: :obj:`2.0`)
+
+    Raises:
+        ValueError: If the shape is another, or :obj:`temperature` is not positive.
+    """
+    if x.dim() != 2:
+        raise ValueError(f"'x' must have shape [B, C] (got {tuple(x.shape)})")
+    if not temperature > 0:
+        raise ValueError(f"'temperature' must be positive (got {temperature})")
+    num_rows = x.size(0)
+    if num_rows < 2:
+        return x.sum() * 0
+    unit, step = normalize(x), max(1, CHUNK_ELEMENTS // num_rows)
+    run = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+    parts = [run(_log_potential, unit, start, min(start + step, num_rows), temperature) for start in range(0, num_rows, step)]
+    return torch.stack(parts).logsumexp(0) - torch.tensor(num_rows * (num_rows - 1.0), dtype=unit.dtype).log()
+
+
+def alignment_uniformity(x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau') -> Tensor:
+    r"""The loss of `"Towards Representation Alignment and Uniformity in Collaborative Filtering" <https://arxiv.org/abs/2206.12811>`_ of
+    matched users :obj:`x` and items :obj:`y`: :meth:`alignment` plus :obj:`weight` times :meth:`uniformity` of both sides.
+
+    ============  ====================  ==========================
+    variant       :math:`t`             the two sides' uniformity
+    ============  ====================  ==========================
+    ``directau``  2                     mean, as in DirectAU's code
+    ``paper``     1                     sum, as in Eq. 13 of MGFormer
+    ============  ====================  ==========================
+
+    Args:
+        x (torch.Tensor): ``[B, C]``.
+        y (torch.Tensor): ``[B, C]``.
+        weight (float, optional): :math:`\lambda`. (default: :obj:`1.0`)
+        variant (str, optional): :obj:`"directau"` or :obj:`"paper"`. (default: :obj:`"directau"`)
+
+    Raises:
+        ValueError: If :obj:`variant` is another.
+    """
+    if variant not in ('directau', 'paper'):
+        raise ValueError(f"'variant' must be 'directau' or 'paper' (got {variant!r})")
+    temperature, share = (2.0, 0.5) if variant == 'directau' else (1.0, 1.0)
+    return alignment(x, y) + weight * share * (uniformity(x, temperature) + uniformity(y, temperature))
+
+
+def _log_potential(unit: Tensor, start: int, stop: int, temperature: float) -> Tensor:
+    lengths = unit.square().sum(1)  # 1, or 0 for a row of zeros
+    squared = lengths[start:stop, None] + lengths - 2 * (unit[start:stop] @ unit.t())
+    itself = torch.arange(start, stop, device=unit.device)[:, None] == torch.arange(unit.size(0), device=unit.device)
+    return (-temperature * squared).masked_fill(itself, -torch.inf).logsumexp((0, 1))

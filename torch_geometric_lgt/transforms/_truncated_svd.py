@@ -1,0 +1,73 @@
+# R rows, C columns, K singular triplets.
+from typing import Final
+
+import numpy as np
+from scipy.linalg import svd
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import ArpackError, LinearOperator, svds
+
+DENSE_ELEMENTS = 1 << 20
+TOLERANCE = 1e-6
+SOLVERS: Final = ('propack', 'arpack')
+
+Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def truncated_svd(matrix: csr_array, k: int) -> Triplets:
+    r"""The at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in descending order, vectors ``[C, K]``; none of
+    value 0. The largest entry of each pair of vectors is positive.
+
+    PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is left of the matrix is searched until
+    nothing larger is found. Small matrices and ranks near the full one are decomposed as they are.
+
+    Raises:
+        RuntimeError: If neither converges.
+    """
+    limit = min(matrix.shape)
+    if matrix.nnz == 0:
+        return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
+    if 2 * k > limit or matrix.shape[0] * matrix.shape[1] <= DENSE_ELEMENTS:
+        u, s, vt = svd(matrix.toarray(), full_matrices=False)
+        return _canonical(u, s, vt.T, k)
+    for solver in SOLVERS:
+        start = np.random.default_rng(0).standard_normal(matrix.shape[0] if solver == 'propack' else limit)
+        try:
+            u, s, vt = svds(matrix, k=k, solver=solver, v0=start)
+            found = complete(matrix, *_canonical(u, s, vt.T, k))
+        except (np.linalg.LinAlgError, ArpackError):
+            continue
+        if defect(matrix, *found) <= TOLERANCE:
+            return found
+    raise RuntimeError(f"the {k} largest singular values of a {matrix.shape} matrix did not converge; choose another 'k'")
+
+
+def complete(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
+    r"""Exchanges the smallest triplets for larger ones as long as the rest of the matrix has any."""
+    start = np.random.default_rng(1).standard_normal(min(matrix.shape))
+    for _ in range(s.size):
+        rest = LinearOperator(
+            matrix.shape,
+            matvec=lambda x, u=u, s=s, v=v: matrix @ x.ravel() - u @ (s * (v.T @ x.ravel())),
+            rmatvec=lambda y, u=u, s=s, v=v: matrix.T @ y.ravel() - v @ (s * (u.T @ y.ravel())),
+            dtype=matrix.dtype,
+        )
+        if svds(rest, k=1, v0=start, tol=1e-3, return_singular_vectors=False)[0] <= s[-1] + TOLERANCE * s[0]:
+            break
+        one, value, other = svds(rest, k=1, v0=start)
+        u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], s.size)
+    return u, s, v
+
+
+def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
+    r"""The residual of singular triplets, relative to the largest value, or their departure from orthogonality, whichever is larger."""
+    residual = max(np.abs(matrix @ v - u * s).max(), np.abs(matrix.T @ u - v * s).max()) / s[0]
+    return float(max(residual, *(np.abs(part.T @ part - np.eye(s.size)).max() for part in (u, v))))
+
+
+def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
+    order = np.argsort(-s, kind='stable')[:k]
+    order = order[s[order] > s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps]
+    u, s, v = u[:, order], s[order], v[:, order]
+    both = np.concatenate([u, v])
+    sign = np.sign(both[np.abs(both).argmax(0), np.arange(s.size)])
+    return u * sign, s, v * sign

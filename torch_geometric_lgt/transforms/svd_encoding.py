@@ -1,0 +1,88 @@
+# R rows, C columns, K singular values.
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array, diags_array
+from torch import Tensor
+from torch.nn.functional import pad
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+from torch_geometric_lgt._io import cached_tensors
+from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
+
+
+@functional_transform('svd_encoding')
+class SVDEncoding(BaseTransform):
+    r"""Adds the structural encodings of Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation" (functional name:
+    :obj:`svd_encoding`): with the :math:`k` largest singular triplets of the interaction matrix
+    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, the rows of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` for users
+    and those of :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}` for items.
+
+    On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` holds a 1 for each pair that an edge joins, in
+    whichever direction. On :class:`~torch_geometric.data.Data` it is the adjacency matrix with a 1 for each edge, and every node gets its
+    row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges count once.
+
+    The largest entry of each pair of singular vectors is positive. Columns of one singular value are fixed up to a rotation only. Columns
+    beyond the rank are 0. Triplets are checked against the matrix: residuals, orthogonality, and that no larger one is left.
+
+    Args:
+        k (int): Number of columns.
+        attr_name (str, optional): Name of the attribute, ``[N, k]``. (default: :obj:`"svd_pe"`)
+        normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
+        cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and the arguments. (default: :obj:`None`)
+
+    Raises:
+        ValueError: If :obj:`k` is not positive, or the data is neither one node type nor two that edges join.
+        RuntimeError: If the solvers do not converge.
+    """
+
+    def __init__(self, k: int, attr_name: str = 'svd_pe', normalize: bool = False, cache_dir: str | os.PathLike | None = None) -> None:
+        if k < 1:
+            raise ValueError(f"'k' must be at least 1 (got {k})")
+        self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
+
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
+        matrix = self._matrix(data)
+        if self.cache_dir is None:
+            encodings = self._encode(matrix)
+        else:
+            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize]))
+            key = hashlib.sha256(b''.join(hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts)).hexdigest()
+            path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
+            encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))
+        for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
+            store[self.attr_name] = encodings[side]
+        return data
+
+    def _matrix(self, data: Data | HeteroData) -> csr_array:
+        names = [store._key for store in data.node_stores]
+        if len(names) > 2 or any(len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores):
+            raise ValueError(f"'data' must have one node type, or two that every edge type joins (got {data.metadata()})")
+        sizes = [num_nodes_of(store) for store in data.node_stores]
+        shape = (sizes[0], sizes[-1])
+        edges = [np.empty((2, 0), np.int64)]
+        for store in data.edge_stores:
+            backward = len(names) == 2 and store._key[0] == names[1]
+            edge_index = edges_of(store, *(shape[::-1] if backward else shape)).cpu().numpy()
+            edges.append(edge_index[::-1] if backward else edge_index)
+        row, column = np.concatenate(edges, 1)
+        matrix = csr_array((np.ones(row.size), (row, column)), shape=shape)
+        matrix.data[:] = 1  # repeated edges were summed up
+        return matrix
+
+    def _encode(self, matrix: csr_array) -> dict[str, Tensor]:
+        if self.normalize:
+            left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
+            matrix = (diags_array(left) @ matrix @ diags_array(right)).tocsr()
+        u, s, v = truncated_svd(matrix, self.k)
+        sides = {'row': u * np.sqrt(s), 'column': v * np.sqrt(s)}
+        return {name: pad(torch.from_numpy(side), (0, self.k - s.size)).to(torch.get_default_dtype()) for name, side in sides.items()}
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.k})'
