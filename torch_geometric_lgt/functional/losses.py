@@ -1,4 +1,5 @@
 # B rows, C channels.
+import math
 from functools import partial
 
 import torch
@@ -52,10 +53,14 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     num_rows = x.size(0)
     if num_rows < 2:
         return x.sum() * 0
-    unit, step = normalize(x), max(1, CHUNK_ELEMENTS // num_rows)
+    unit = normalize(x)
+    lengths, one = unit.square().sum(1, keepdim=True), unit.new_ones(num_rows, 1)  # 1, or 0 for a row of zeros
+    left = torch.cat([2 * unit, -lengths, -one], 1) * temperature
+    right = torch.cat([unit, one, lengths], 1)
+    step = max(1, CHUNK_ELEMENTS // num_rows)
     run = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-    parts = [run(_log_potential, unit, start, min(start + step, num_rows), temperature) for start in range(0, num_rows, step)]
-    return torch.stack(parts).logsumexp(0) - torch.tensor(num_rows * (num_rows - 1.0), dtype=unit.dtype).log()
+    parts = [run(_log_potential, left[start : start + step], right[start:]) for start in range(0, num_rows - 1, step)]
+    return torch.stack(parts).logsumexp(0) - math.log(num_rows * (num_rows - 1) / 2)
 
 
 def alignment_uniformity(x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau') -> Tensor:
@@ -84,8 +89,9 @@ def alignment_uniformity(x: Tensor, y: Tensor, weight: float = 1.0, variant: str
     return alignment(x, y) + weight * share * (uniformity(x, temperature) + uniformity(y, temperature))
 
 
-def _log_potential(unit: Tensor, start: int, stop: int, temperature: float) -> Tensor:
-    lengths = unit.square().sum(1)  # 1, or 0 for a row of zeros
-    squared = lengths[start:stop, None] + lengths - 2 * (unit[start:stop] @ unit.t())
-    itself = torch.arange(start, stop, device=unit.device)[:, None] == torch.arange(unit.size(0), device=unit.device)
-    return (-temperature * squared).masked_fill(itself, -torch.inf).logsumexp((0, 1))
+def _log_potential(left: Tensor, right: Tensor) -> Tensor:
+    r"""That of the pairs of a row with each later row, summed."""
+    logits = left @ right.t()
+    earlier = logits.new_ones(logits.shape[:1] * 2, dtype=torch.bool).tril()
+    logits[:, : logits.size(0)].masked_fill_(earlier, -torch.inf)
+    return logits.logsumexp((0, 1))
