@@ -1,0 +1,186 @@
+import gzip
+import hashlib
+import io
+import threading
+import zipfile
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from pyarrow import parquet
+
+from torch_geometric_lgt.datasets import InteractionDataset, _sources
+from torch_geometric_lgt.datasets._split import assign_splits
+
+PARTS = ('train', 'valid', 'test')
+
+
+def write(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name.replace('_', '.')).write_text(content)
+    return folder.parent
+
+
+def pairs(dataset):
+    """The pairs of each part by their own ids."""
+    store = dataset[0]['user', 'rates', 'item']
+    found = (store[f'{part}_edge_label_index'] for part in PARTS)
+    return [
+        sorted(zip(dataset.user_ids[user.numpy()].tolist(), dataset.item_ids[item.numpy()].tolist(), strict=True)) for user, item in found
+    ]
+
+
+def test_given_split_of_text_files(tmp_path):
+    root = write(tmp_path / 'mine', train_txt='7 20 10\n3 10\n\n9\n', valid_txt='7 30\n', test_txt='3 30\n11 10\n')
+    dataset = InteractionDataset(root, 'mine')
+    data = dataset[0]
+    assert repr(dataset) == "InteractionDataset('mine')"
+    assert len(dataset) == 1
+    assert dataset.user_ids.tolist() == [3, 7, 11]
+    assert dataset.item_ids.tolist() == [10, 20, 30]
+    assert (data['user'].num_nodes, data['item'].num_nodes) == (3, 3)
+    assert pairs(dataset) == [[(3, 10), (7, 10), (7, 20)], [(7, 30)], [(3, 30), (11, 10)]]
+    assert torch.equal(data['user', 'rates', 'item'].edge_index, torch.tensor([[1, 1, 0], [1, 0, 0]]))
+    data.validate(raise_on_error=True)
+
+
+@pytest.mark.parametrize('suffix', ['txt', 'txt.gz', 'csv', 'csv.gz', 'parquet'])
+def test_formats_give_the_same_data(tmp_path, suffix):
+    rows = [('b', 'x1'), ('a', 'x1'), ('b', 'x2'), ('b', 'x3'), ('b', 'x2')]
+    path = tmp_path / 'mine' / 'raw' / f'raw.{suffix}'
+    path.parent.mkdir(parents=True)
+    if suffix == 'parquet':
+        columns = {'time': [1] * 5, 'item_id': [item for _, item in rows], 'user_id': [user for user, _ in rows]}
+        parquet.write_table(pa.table(columns), path)
+    else:
+        lines = [f'{user} {item}' for user, item in rows] if 'txt' in suffix else ['x,user_id,item_id', *(f'0,{u},{i}' for u, i in rows)]
+        content = ('\n'.join(lines) + '\n').encode()
+        path.write_bytes(gzip.compress(content) if suffix.endswith('gz') else content)
+    dataset = InteractionDataset(tmp_path, 'mine', split='leave-one-out')
+    assert dataset.user_ids.tolist() == ['a', 'b']
+    assert pairs(dataset) == [[('a', 'x1'), ('b', 'x1')], [('b', 'x2')], [('b', 'x3')]]
+
+
+def test_ids_that_look_like_numbers_stay_apart(tmp_path):
+    root = write(tmp_path / 'mine', raw_txt='07 1\n7 1\n')
+    assert InteractionDataset(root, 'mine').user_ids.tolist() == ['07', '7']
+
+
+def test_ratio_split_counts_and_seed():
+    sizes = np.array([1, 2, 3, 5, 10, 19, 20, 47])
+    user = np.repeat(np.arange(sizes.size), sizes)
+    user = np.random.default_rng(0).permutation(user)
+    part = assign_splits(user, (0.8, 0.1, 0.1), 3)
+    counts = [[int((part[user == u] == p).sum()) for p in range(3)] for u in range(sizes.size)]
+    assert counts == [[1, 0, 0], [1, 0, 1], [1, 1, 1], [3, 1, 1], [8, 1, 1], [17, 1, 1], [16, 2, 2], [39, 4, 4]]
+    assert np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 3))
+    assert not np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 4))
+    assert set(assign_splits(user, (1.0, 0.0, 0.0), 3)) == {0}
+
+
+def test_leave_one_out_takes_the_last():
+    user = np.array([2, 0, 2, 1, 2, 1, 2])
+    assert assign_splits(user, None, 0).tolist() == [0, 0, 0, 0, 1, 2, 2]
+
+
+def test_valid_part_is_held_out_of_train(tmp_path):
+    lines = '\n'.join(f'{user} ' + ' '.join(map(str, range(10))) for user in range(4))
+    dataset = InteractionDataset(write(tmp_path / 'mine', train_txt=lines, test_txt='0 10\n1 11\n'), 'mine')
+    train, valid, test = pairs(dataset)
+    assert (len(train), len(valid), len(test)) == (36, 4, 2)
+    assert not set(train) & set(valid)
+    assert [user for user, _ in valid] == [0, 1, 2, 3]
+
+
+def test_transforms(tmp_path):
+    calls = []
+    root = write(tmp_path / 'mine', raw_txt='0 0 1 2\n')
+
+    def note(name, data):
+        calls.append(name)
+        return data
+
+    dataset = InteractionDataset(root, 'mine', transform=partial(note, 'each'), pre_transform=partial(note, 'once'))
+    assert calls == ['once']
+    _ = dataset[0], dataset[0]
+    assert calls == ['once', 'each', 'each']
+
+
+@pytest.fixture
+def server(tmp_path):
+    (tmp_path / 'public').mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / 'public')
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield tmp_path / 'public', f'http://127.0.0.1:{running.server_port}'
+        running.shutdown()
+        thread.join()
+
+
+def test_download(tmp_path, server, monkeypatch):
+    folder, url = server
+    content = b'1 5 6\n2 5\n'
+    (folder / 'train.txt').write_bytes(content)
+    checksum = 'git:' + hashlib.sha1(f'blob {len(content)}\0'.encode() + content).hexdigest()
+    source = _sources.Source(f'{url}/train.txt', checksum)
+    monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source, 'test.txt': source._replace(url=f'{url}/test.txt')})
+    with pytest.raises(RuntimeError, match=r'cannot be downloaded \(HTTP Error 404.*put it at .*test.txt'):
+        InteractionDataset(tmp_path, 'gowalla')
+    (folder / 'test.txt').write_bytes(content[:-3])
+    with pytest.raises(RuntimeError, match=r'is not the file it was.*put it at .*test.txt'):
+        InteractionDataset(tmp_path, 'gowalla')
+    assert {path.name for path in (tmp_path / 'gowalla' / 'raw').iterdir()} - {'train.txt.lock', 'test.txt.lock'} == {'train.txt'}
+    (tmp_path / 'gowalla' / 'raw' / 'test.txt').write_text('1 7\n')
+    (folder / 'train.txt').unlink()
+    assert pairs(InteractionDataset(tmp_path, 'gowalla'))[2] == [(1, 7)]
+
+
+def test_download_of_an_archive(tmp_path, server, monkeypatch):
+    folder, url = server
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, 'w') as archive:
+        archive.writestr('ml-100k/u.data', '5\t9\t3\t30\n5\t8\t1\t10\n4\t8\t5\t20\n5\t7\t5\t40\n')
+    (folder / 'ml-100k.zip').write_bytes(buffer.getvalue())
+    source = _sources.SOURCES['movielens-100k']['raw.csv']
+    source = source._replace(url=f'{url}/ml-100k.zip', checksum='sha256:' + hashlib.sha256(buffer.getvalue()).hexdigest())
+    monkeypatch.setitem(_sources.SOURCES, 'movielens-100k', {'raw.csv': source})
+    assert pairs(InteractionDataset(tmp_path, 'movielens-100k', split='leave-one-out')) == [[(4, 8), (5, 8)], [(5, 9)], [(5, 7)]]
+
+
+@pytest.mark.parametrize(
+    ('files', 'arguments', 'error', 'message'),
+    [
+        ({}, {}, FileNotFoundError, 'put train and test, or raw'),
+        ({'raw_txt': '0 0\n'}, {'split': 'random'}, ValueError, "'split' must be one of"),
+        ({'raw_txt': '0 0\n'}, {'split': 'given'}, ValueError, 'needs files for train and test'),
+        ({'train_txt': '0 0\n', 'test_txt': '0 1\n'}, {'split': 'leave-one-out'}, ValueError, 'needs the order of time'),
+        ({'train_txt': '0 0 1\n', 'test_txt': '0 1\n'}, {}, ValueError, 'must not share pairs .got 1 pairs'),
+        (
+            {'raw_txt': '1 1\n2 2\n'},
+            {'relabel': False},
+            ValueError,
+            r"user ids must be the numbers from 0 to 1 \(got 1 to 2\); set 'relabel'",
+        ),
+        ({'raw_txt': '0 0\n'}, {'ratios': (0.5, 0.1, 0.1)}, ValueError, "'ratios' must be three shares"),
+        ({'raw_csv': 'user,item\n1,2\n'}, {}, ValueError, "'columns' must name columns"),
+        ({'raw_csv': 'user_id,item_id\n1,\n'}, {}, ValueError, 'an empty id'),
+    ],
+)
+def test_raises(tmp_path, files, arguments, error, message):
+    with pytest.raises(error, match=message):
+        InteractionDataset(write(tmp_path / 'mine', **files), 'mine', **arguments)
+
+
+@pytest.mark.parametrize('name', ['raw.txt.gz', 'raw.parquet', 'raw.csv'])
+def test_damaged_files(tmp_path, name):
+    path = tmp_path / 'mine' / name
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(b'0 1 2 3\n' * 100)[:-12] if name.endswith('gz') else b'\xff\xfe\x00user_id,item_id\n')
+    with pytest.raises(ValueError, match='holds a damaged file'):
+        InteractionDataset(tmp_path, 'mine')

@@ -1,0 +1,84 @@
+# E interactions.
+import csv
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import numpy as np
+
+SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
+
+
+class Interactions(NamedTuple):
+    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number, text elsewhere."""
+
+    user: np.ndarray
+    item: np.ndarray
+
+
+def find(folders: list[Path], name: str) -> Path | None:
+    r"""The first file called :obj:`name` with a suffix that :meth:`read` knows."""
+    return next((path for folder in folders for suffix in SUFFIXES if (path := folder / f'{name}{suffix}').is_file()), None)
+
+
+def read(path: Path, columns: tuple[str, str]) -> Interactions:
+    r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv file with a header or of a parquet file.
+
+    Raises:
+        ValueError: If the file is damaged, a column is missing, or a line has no user or an empty id.
+        ImportError: If the file is a parquet file and pyarrow is not installed.
+    """
+    if path.suffix == '.parquet':
+        return _read_parquet(path, columns)
+    try:
+        with gzip.open(path, 'rt', encoding='utf-8') if path.suffix == '.gz' else open(path, encoding='utf-8', newline='') as file:
+            pairs = _csv_pairs(file, columns, path) if '.csv' in path.suffixes else _text_pairs(file)
+            users, items = [], []
+            for user, item in pairs:
+                users.append(user)
+                items.append(item)
+    except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); fetch or write it again") from error
+    return Interactions(_ids(users, path), _ids(items, path))
+
+
+def _text_pairs(file: TextIO) -> Iterator[tuple[str, str]]:
+    for line in file:
+        user, *items = line.split() or ('',)
+        yield from ((user, item) for item in items)
+
+
+def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[tuple[str, str]]:
+    rows = csv.DictReader(file)
+    _check_columns(rows.fieldnames or (), columns, path)
+    yield from ((row[columns[0]], row[columns[1]]) for row in rows)
+
+
+def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
+    try:
+        from pyarrow import ArrowInvalid, parquet
+    except ImportError as error:
+        raise ImportError(f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'") from error
+    try:
+        _check_columns(parquet.read_schema(path).names, columns, path)
+        table = parquet.read_table(path, columns=list(columns))
+    except ArrowInvalid as error:
+        raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); write it again") from error
+    return Interactions(*(_ids(table.column(name).to_pylist(), path) for name in columns))
+
+
+def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
+    if not set(columns) <= set(names):
+        raise ValueError(f"'columns' must name columns of {str(path)!r} (got {columns}, it has {list(names)})")
+
+
+def _ids(values: list, path: Path) -> np.ndarray:
+    if any(value is None or value == '' for value in values):
+        raise ValueError(f"'root' holds a file with an empty id: {str(path)!r}; remove those rows")
+    text = np.array([str(value) for value in values])
+    try:
+        numbers = text.astype(np.int64)
+    except (ValueError, OverflowError):
+        return text
+    return numbers if np.array_equal(numbers.astype(text.dtype), text) else text  # '07' is not '7'

@@ -1,0 +1,42 @@
+# E interactions.
+import numpy as np
+
+SPLITS = ('train', 'valid', 'test')
+
+
+def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, seed: int) -> np.ndarray:
+    r"""The split of every interaction, an index ``[E]`` into :obj:`SPLITS`, drawn for each user on his own.
+
+    With :obj:`ratios` a user's interactions are permuted; valid and test get the whole part of their share, or one interaction where the
+    share is below one and a training interaction remains (test before valid). Without, the last one of a user is for test and the last but
+    one for valid (leave one out). A single interaction of a user is for training.
+
+    Raises:
+        ValueError: If :obj:`ratios` are negative, do not sum to 1, or leave nothing for training.
+    """
+    if ratios is not None and (min(ratios) < 0 or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9):
+        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios})")
+    generator = np.random.default_rng(seed)
+    order = np.argsort(user, kind='stable')
+    split = np.zeros(user.size, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(user[order], prepend=-1))
+    for start, stop in zip(starts, np.append(starts[1:], user.size), strict=True):
+        rows = order[start:stop]
+        if ratios is not None:
+            rows = generator.permutation(rows)
+        num_valid, num_test = held_out(rows.size, ratios)
+        split[rows[rows.size - num_test - num_valid : rows.size - num_test]] = 1
+        split[rows[rows.size - num_test :]] = 2
+    return split
+
+
+def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int, int]:
+    r"""How many of :obj:`total` interactions of a user are for valid and for test."""
+    if ratios is None:
+        return int(total > 2), int(total > 1)
+    counts, train = {}, total - sum(int(ratio * total) for ratio in ratios[1:])
+    for name, ratio in (('test', ratios[2]), ('valid', ratios[1])):
+        raised = int(train > 1 and 0 < ratio * total < 1)
+        counts[name] = int(ratio * total) + raised
+        train -= raised
+    return counts['valid'], counts['test']
