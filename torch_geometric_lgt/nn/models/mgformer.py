@@ -1,0 +1,187 @@
+# N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural encoding.
+import torch
+from torch import Tensor
+from torch.nn import Embedding, ModuleList
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch_geometric.data import HeteroData
+from torch_geometric.nn.models.lightgcn import BPRLoss
+
+from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.nn.attention import DegreeMaskedAttention
+from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.typing import Adj
+
+MASKS = ('degree', 'none')
+
+
+class MGFormer(torch.nn.Module):
+    r"""The recommender of "Masked Graph Transformer for Large-Scale Recommendation": users and items are the tokens of one attention,
+
+    .. math::
+        \mathbf{X} = [\mathbf{E}, s \mathbf{P}], \qquad
+        \mathbf{H} = \mathrm{Attention}(\mathbf{X} \mathbf{W}_Q, \mathbf{X} \mathbf{W}_K, \mathbf{X}) + \mathbf{X}
+
+    (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings :math:`\mathbf{P}`, those of
+    :class:`~torch_geometric_lgt.transforms.SVDEncoding`. A pair is ranked by the inner product of its rows of :math:`\mathbf{H}`.
+    Differs from the paper, which names neither: the residual (without it every row starts as the mean of all rows) and the scale :math:`s`.
+
+    The interface is that of :class:`torch_geometric.nn.LightGCN`: nodes 0 to U - 1 are users, U to U + I - 1 items.
+
+    Args:
+        num_users (int): U.
+        num_items (int): I.
+        embedding_dim (int, optional): Size of :math:`\mathbf{E}`. (default: :obj:`64`)
+        structural_encoding (torch.Tensor, optional): :math:`\mathbf{P}`, ``[N, S]``. (default: :obj:`None`, without)
+        degree (torch.Tensor, optional): Degrees in the training graph ``[N]`` for the degree mask; without them they are counted from
+            :obj:`edge_index` in each call. (default: :obj:`None`)
+        num_layers (int, optional): Number of layers. (default: :obj:`1`)
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        mask (str, optional): :obj:`"degree"` (Eq. 10) or :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
+            (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default: :obj:`True`)
+        encoding_scale (float, optional): :math:`s`. (default: :obj:`1.0`)
+        max_degree (int, optional): The largest degree with an embedding of its own. (default: :obj:`512`)
+
+    Raises:
+        ValueError: If a number is not positive, :obj:`mask` is unknown, or an encoding or degree does not have one row per node.
+    """
+
+    structural_encoding: Tensor | None
+    degree: Tensor | None
+
+    def __init__(
+        self,
+        num_users: int,
+        num_items: int,
+        embedding_dim: int = 64,
+        structural_encoding: Tensor | None = None,
+        degree: Tensor | None = None,
+        num_layers: int = 1,
+        heads: int = 1,
+        mask: str = 'degree',
+        feature_map: str | torch.nn.Module = 'simplex',
+        num_features: int | None = None,
+        residual: bool = True,
+        encoding_scale: float = 1.0,
+        max_degree: int = 512,
+    ) -> None:
+        super().__init__()
+        sizes = {'num_users': num_users, 'num_items': num_items, 'embedding_dim': embedding_dim, 'num_layers': num_layers}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"'{name}' must be at least 1 (got {size})")
+        if mask not in MASKS:
+            raise ValueError(f"'mask' must be one of {MASKS} (got {mask!r})")
+        self.num_users, self.num_items, self.num_nodes = num_users, num_items, num_users + num_items
+        self.embedding_dim, self.num_layers, self.mask, self.residual = embedding_dim, num_layers, mask, residual
+        self.embedding = Embedding(self.num_nodes, embedding_dim)
+        for name, value, dim in (('structural_encoding', structural_encoding, 2), ('degree', degree, 1)):
+            if value is not None and (value.dim() != dim or value.size(0) != self.num_nodes):
+                shape = f'[{self.num_nodes}, S]' if dim == 2 else f'[{self.num_nodes}]'
+                raise ValueError(f"'{name}' must have shape {shape}, users before items (got {tuple(value.shape)})")
+        encoding = None if structural_encoding is None else encoding_scale * structural_encoding.to(self.embedding.weight.dtype)
+        self.register_buffer('structural_encoding', encoding)
+        self.register_buffer('degree', degree)
+        channels = embedding_dim + (0 if encoding is None else encoding.size(1))
+        arguments = {'heads': heads, 'feature_map': feature_map, 'num_features': num_features, 'value_projection': False}
+        if mask == 'degree':
+            layers = [DegreeMaskedAttention(channels, max_degree=max_degree, **arguments) for _ in range(num_layers)]
+        else:
+            layers = [KernelAttentionConv(channels, channels, **arguments) for _ in range(num_layers)]
+        self.layers = ModuleList(layers)
+        self.reset_parameters()
+
+    @classmethod
+    def from_data(cls, data: HeteroData, *args, attr_name: str = 'svd_pe', **kwargs) -> 'MGFormer':
+        r"""The model of a data object with users as its first and items as its second node type: sizes, degrees over all edge types, and
+        the structural encodings :obj:`attr_name` if there are any. The other arguments are passed on.
+
+        Raises:
+            ValueError: If there are not two node types.
+        """
+        if len(data.node_types) != 2:
+            raise ValueError(f"'data' must have two node types, users and items (got {data.node_types})")
+        num_users, num_items = (data[name].num_nodes for name in data.node_types)
+        num_nodes = num_users + num_items
+        degree = degrees(edge_list(data.to_homogeneous(node_attrs=[]).edge_index, num_nodes, num_nodes), num_nodes)
+        encoding = torch.cat([data[name][attr_name] for name in data.node_types]) if attr_name in data.node_attrs() else None
+        kwargs = {'structural_encoding': encoding, 'degree': degree, 'max_degree': int(degree.max()), **kwargs}
+        return cls(num_users, num_items, *args, **kwargs)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters and redraws the projections."""
+        torch.nn.init.xavier_uniform_(self.embedding.weight)
+        for layer in self.layers:
+            layer.reset_parameters()
+
+    def get_embedding(self, edge_index: Adj | None = None, nodes: Tensor | None = None) -> Tensor:
+        r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
+        queries."""
+        x = self.embedding.weight
+        if self.structural_encoding is not None:
+            x = torch.cat([x, self.structural_encoding], 1)
+        for layer in self.layers:
+            own = nodes if layer is self.layers[-1] else None
+            target = x if own is None else x[own]
+            pair = x if own is None else (x, target)
+            if self.mask == 'none':
+                out = layer(pair)
+            else:
+                degree = self._degree(edge_index)
+                out = layer(pair, degree if own is None else (degree, degree[own]))
+            x = out + target if self.residual else out
+        return x
+
+    def forward(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None) -> Tensor:
+        r"""The scores ``[P]`` of the pairs :obj:`edge_label_index` ``[2, P]`` (default: those of :obj:`edge_index`)."""
+        if edge_label_index is None:
+            if edge_index is None:
+                raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
+            edge_label_index = edge_list(edge_index, self.num_nodes, self.num_nodes)
+        nodes, index = edge_label_index.unique(return_inverse=True)
+        out = self.get_embedding(edge_index, nodes)
+        return (out[index[0]] * out[index[1]]).sum(-1)
+
+    def predict_link(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None, prob: bool = False) -> Tensor:
+        r"""The sigmoid of the scores, rounded unless :obj:`prob` is set."""
+        out = self(edge_index, edge_label_index).sigmoid()
+        return out if prob else out.round()
+
+    def recommend(
+        self,
+        edge_index: Adj | None = None,
+        src_index: Tensor | None = None,
+        dst_index: Tensor | None = None,
+        k: int = 1,
+        sorted: bool = True,
+    ) -> Tensor:
+        r"""The :obj:`k` nodes of :obj:`dst_index` (default: all items) with the highest scores for each of :obj:`src_index` (default: all
+        users), ``[P, k]``."""
+        out = self.get_embedding(edge_index)
+        users = out[: self.num_users] if src_index is None else out[src_index]
+        items = out[self.num_users :] if dst_index is None else out[dst_index]
+        top = (users @ items.t()).topk(k, sorted=sorted).indices
+        return top + self.num_users if dst_index is None else dst_index[top]
+
+    def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
+        r"""The binary cross entropy of scores."""
+        return binary_cross_entropy_with_logits(pred, edge_label.to(pred.dtype), **kwargs)
+
+    def recommendation_loss(
+        self, pos_edge_rank: Tensor, neg_edge_rank: Tensor, node_id: Tensor | None = None, lambda_reg: float = 1e-4
+    ) -> Tensor:
+        r"""The Bayesian personalised ranking loss, with the squared norms of the embeddings of :obj:`node_id` (default: all)."""
+        embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
+        return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
+
+    def _degree(self, edge_index: Adj | None) -> Tensor:
+        if self.degree is not None:
+            return self.degree
+        if edge_index is None:
+            raise ValueError("'edge_index' must be given to a model without 'degree' (got neither)")
+        return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.num_users}, {self.num_items}, {self.embedding_dim}, num_layers={self.num_layers})'
