@@ -4,6 +4,7 @@ from torch import Tensor
 from torch.nn import Embedding, ModuleList
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch_geometric.data import HeteroData
+from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional.edges import degrees, edge_list
@@ -113,8 +114,7 @@ class MGFormer(torch.nn.Module):
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and redraws the projections."""
         torch.nn.init.xavier_uniform_(self.embedding.weight)
-        for layer in self.layers:
-            layer.reset_parameters()
+        reset(self.layers)
 
     def get_embedding(self, edge_index: Adj | None = None, nodes: Tensor | None = None) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are

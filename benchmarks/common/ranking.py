@@ -1,0 +1,47 @@
+# U users, I items, E pairs.
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, LinkPredRecall
+
+Scores = Callable[[Tensor], Tensor]
+
+
+class History(NamedTuple):
+    r"""The items of each user: those of user :obj:`u` are ``item[ptr[u] : ptr[u + 1]]``."""
+
+    ptr: Tensor
+    item: Tensor
+
+    @classmethod
+    def of(cls, pairs: Tensor, num_users: int) -> 'History':
+        user, item = pairs[:, pairs[0].argsort(stable=True)]
+        return cls(torch.searchsorted(user, torch.arange(num_users + 1, device=user.device)), item)
+
+    def __getitem__(self, users: Tensor) -> Tensor:
+        r"""The pairs ``[2, E]`` of users, counted from 0 in their order."""
+        counts = self.ptr[users + 1] - self.ptr[users]
+        row = torch.arange(users.numel(), device=users.device).repeat_interleave(counts)
+        within = torch.arange(row.numel(), device=users.device) - (counts.cumsum(0) - counts)[row]
+        return torch.stack([row, self.item[self.ptr[users][row] + within]])
+
+
+def rank(scores: Scores, users: Tensor, seen: History, k: int, chunk: int = 1024):
+    r"""Yields users and their :obj:`k` items with the highest scores, without those they have seen, chunk by chunk."""
+    for part in users.split(chunk):
+        score = scores(part).clone()
+        row, item = seen[part]
+        score[row, item] = -torch.inf
+        yield part, score.topk(k).indices
+
+
+def evaluate(scores: Scores, pairs: Tensor, seen: Tensor, num_users: int, k: int = 20) -> dict[str, float]:
+    r"""Recall and NDCG of the full ranking, means over the users with a pair. Items of :obj:`seen` pairs are not ranked."""
+    metrics = LinkPredMetricCollection({f'recall@{k}': LinkPredRecall(k), f'ndcg@{k}': LinkPredNDCG(k)}).to(pairs.device)
+    wanted = History.of(pairs, num_users)
+    users = wanted.ptr.diff().nonzero().flatten()
+    for part, top in rank(scores, users, History.of(seen, num_users), k):
+        metrics.update(top, wanted[part])
+    return {name: float(value) for name, value in metrics.compute().items()}

@@ -1,0 +1,101 @@
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from torch_geometric_lgt._io import read_tensors, write_tensors
+
+KIND = 'training'
+
+
+class Training:
+    r"""Trains until the score stops rising, and goes on from :obj:`path` after a kill as if nothing had happened.
+
+    Args:
+        model (torch.nn.Module): What is trained.
+        optimizer (torch.optim.Optimizer): Over its parameters.
+        loss (callable): From the model and a batch to a loss.
+        batches (callable): The batches of an epoch, drawn from the global random state.
+        score (callable): The validation score of the model, the higher the better.
+        path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        loss: Callable[[torch.nn.Module, Tensor], Tensor],
+        batches: Callable[[], Iterable[Tensor]],
+        score: Callable[[torch.nn.Module], float],
+        path: Path,
+    ) -> None:
+        self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
+        self.epoch, self.best_epoch, self.best_score, self.seconds = 0, 0, float('-inf'), 0.0
+        self.best = self._weights()
+        if path.exists():
+            self._resume()
+
+    def fit(self, max_epochs: int, patience: int, every: int, name: str) -> None:
+        r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
+        leaves the best weights in the model."""
+        with tqdm(total=max_epochs, initial=self.epoch, desc=name) as bar:
+            while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every:
+                start = time.perf_counter()
+                self.model.train()
+                losses = [self._step(batch) for batch in tqdm(list(self.batches()), leave=False)]
+                self.seconds += time.perf_counter() - start
+                self.epoch += 1
+                bar.update()
+                bar.set_postfix(loss=f'{torch.stack(losses).mean():.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch)
+                if self.epoch % every == 0 or self.epoch == max_epochs:
+                    self._evaluate()
+                    self._save()
+        self.model.load_state_dict(self.best)
+
+    def _step(self, batch: Tensor) -> Tensor:
+        self.optimizer.zero_grad()
+        loss = self.loss(self.model, batch)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        self.model.eval()
+        score = self.score(self.model)
+        if score > self.best_score:
+            self.best_score, self.best_epoch, self.best = score, self.epoch, self._weights()
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+    def _save(self) -> None:
+        tensors = {f'model.{name}': value for name, value in self.model.state_dict().items()}
+        tensors |= {f'best.{name}': value for name, value in self.best.items()}
+        for index, state in self.optimizer.state_dict()['state'].items():
+            tensors |= {f'optimizer.{index}.{name}': value for name, value in state.items()}
+        tensors['random'] = torch.get_rng_state()
+        tensors['progress'] = torch.tensor([self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_tensors(self.path, tensors, KIND)
+
+    def _resume(self) -> None:
+        tensors = read_tensors(self.path, KIND)
+        groups: dict[str, dict[str, Tensor]] = {'model': {}, 'best': {}, 'optimizer': {}}
+        for name, value in tensors.items():
+            group, _, rest = name.partition('.')
+            if rest:
+                groups[group][rest] = value
+        self.model.load_state_dict(groups['model'])
+        self.best = groups['best']
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in groups['optimizer'].items():
+            index, _, key = name.partition('.')
+            state.setdefault(int(index), {})[key] = value
+        self.optimizer.load_state_dict({'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']})
+        torch.set_rng_state(tensors['random'])
+        epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()
+        self.epoch, self.best_epoch = int(epoch), int(best_epoch)
