@@ -100,6 +100,7 @@ def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path)
 
 
 def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
+    r"""Trains and measures a model for each seed and writes the result."""
     task = Task(args.root, args.dataset)
     found: dict[str, list[float]] = {}
     seconds = parameters = None
@@ -128,6 +129,7 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
         parameters=parameters,
         epoch_seconds=seconds,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        folder=RESULTS,
     )
 
 

@@ -19,7 +19,7 @@ toc_object_entries_show_parents = 'hide'
 autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
-    'inherited-members': 'Module, BaseTransform',
+    'inherited-members': 'Module, BaseTransform, InMemoryDataset, Dataset',
     'exclude-members': 'extra_repr',
 }
 autodoc_typehints = 'signature'
@@ -28,7 +28,7 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = ['Shapes']
 
-API_PAGES = {'nn': 'Layers', 'functional': 'Functions', 'transforms': 'Transforms'}
+API_PAGES = {'nn': 'Layers and models', 'functional': 'Functions', 'transforms': 'Transforms', 'datasets': 'Data sets'}
 
 
 def summary(value: object) -> str:

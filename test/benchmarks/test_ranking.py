@@ -1,0 +1,43 @@
+import math
+
+import pytest
+import torch
+
+from benchmarks.common.ranking import History, evaluate, rank
+
+
+def brute_force(scores, pairs, seen, num_users, k):
+    """Recall and NDCG with Python lists."""
+    recall, ndcg, counted = 0.0, 0.0, 0
+    for user in range(num_users):
+        wanted = {int(i) for u, i in pairs.t() if u == user}
+        if not wanted:
+            continue
+        known = {int(i) for u, i in seen.t() if u == user}
+        order = sorted((i for i in range(scores.size(1)) if i not in known), key=lambda i: -float(scores[user, i]))[:k]
+        gains = [1 / math.log2(place + 2) for place, item in enumerate(order) if item in wanted]
+        recall += len(gains) / len(wanted)
+        ndcg += sum(gains) / sum(1 / math.log2(place + 2) for place in range(min(k, len(wanted))))
+        counted += 1
+    return recall / counted, ndcg / counted
+
+
+@pytest.mark.parametrize('k', [1, 3, 10])
+def test_equals_brute_force(k):
+    generator = torch.Generator().manual_seed(0)
+    cells = torch.randperm(30 * 40, generator=generator)
+    cells = torch.stack([cells // 40, cells % 40])
+    pairs, seen = cells[:, :100], cells[:, 100:300]
+    pairs = pairs[:, pairs[0] % 5 != 0]  # some users without a test item
+    scores = torch.randn(30, 40, generator=generator)
+    found = evaluate(lambda users: scores[users], pairs, seen, 30, k)
+    recall, ndcg = brute_force(scores, pairs, seen, 30, k)
+    assert found == {f'recall@{k}': pytest.approx(recall, rel=1e-5), f'ndcg@{k}': pytest.approx(ndcg, rel=1e-5)}
+
+
+def test_chunks_and_seen_items():
+    scores = torch.arange(12.0).view(4, 3)
+    seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
+    found = list(rank(lambda users: scores[users], torch.tensor([0, 1, 3]), seen, 1, chunk=2))
+    assert [(users.tolist(), top.tolist()) for users, top in found] == [([0, 1], [[1], [2]]), ([3], [[0]])]
+    assert scores.isfinite().all()

@@ -1,0 +1,59 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array
+
+from benchmarks import recommendation
+from benchmarks.recommenders import ease, item_knn
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Two groups of users, each with items of its own."""
+    generator = np.random.default_rng(0)
+    lines = [f'{user} ' + ' '.join(map(str, 10 * (user % 2) + generator.permutation(10)[:8])) for user in range(40)]
+    (tmp_path / 'data' / 'tiny').mkdir(parents=True)
+    (tmp_path / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
+    monkeypatch.setattr(recommendation, 'RESULTS', tmp_path / 'results')
+    monkeypatch.setattr(recommendation, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    return tmp_path
+
+
+def command(world, *options):
+    return ['--root', str(world / 'data'), '--dataset', 'tiny', *options]
+
+
+@pytest.mark.parametrize('model', ['mgformer', 'directau-lightgcn', 'directau-mf', 'lightgcn', 'bprmf', 'ease', 'itemknn'])
+def test_every_model_learns_the_groups(world, model):
+    trained = 'epochs' in recommendation.DEFAULTS[model]
+    options = ['--epochs', '30', '--lr', '0.05', '--every', '5', '--batch-size', '64', '--dim', '8', '--seeds', '0'] if trained else []
+    options += ['--encoding', '4'] if model == 'mgformer' else []
+    args, config = recommendation.parse(command(world, '--model', model, '--variant', 'test', *options))
+    path = recommendation.run(args, config)
+    record = json.loads(path.read_text())
+    assert record['metrics']['recall@20']['mean'] == 1.0  # no more than 12 items are left for anyone
+    assert record['metrics']['ndcg@20']['mean'] > 0.6  # by chance 0.41 over all items, 0.71 over those of the group
+    assert f'| {model} | test | 1.0000 ± 0.0000 |' in recommendation.table('tiny')
+
+
+def test_closed_forms_by_hand():
+    matrix = csr_array(np.array([[1, 1, 0], [0, 1, 1], [1, 1, 0]], dtype=np.float32))
+    users = torch.arange(3)
+    expected = torch.tensor([[2.0, 2, 1], [2, 1, 1], [2, 2, 1]])
+    torch.testing.assert_close(item_knn(matrix, 0.0)(users), expected)
+    gram = torch.tensor(matrix.toarray()).double().t() @ torch.tensor(matrix.toarray()).double() + 0.5 * torch.eye(3)
+    inverse = gram.inverse()
+    weight = torch.eye(3) - inverse / inverse.diagonal()
+    torch.testing.assert_close(ease(matrix, 0.5)(users), (torch.tensor(matrix.toarray()).double() @ weight).float())
+
+
+def test_options_of_another_model_are_refused(capsys):
+    with pytest.raises(SystemExit):
+        recommendation.parse(['--model', 'ease', '--gamma', '1'])
+    assert 'ease has no option gamma' in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        recommendation.parse(['--gamma', '1'])
+    assert 'needs a name: --variant' in capsys.readouterr().err
+    assert recommendation.parse(['--gamma', '0.5'])[1] == recommendation.DEFAULTS['mgformer']

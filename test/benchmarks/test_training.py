@@ -1,0 +1,58 @@
+import torch
+from torch.nn import Dropout, Linear, Sequential
+
+from benchmarks.common.training import Training
+
+TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
+
+
+class Killed(Exception):
+    pass
+
+
+def training(path, kill_at=None):
+    torch.manual_seed(0)
+    model = Sequential(Dropout(0.2), Linear(3, 1))
+    steps = []
+
+    def batches():
+        return torch.randn(4, 8, 3).unbind()
+
+    def loss(model, batch):
+        steps.append(None)
+        if len(steps) == kill_at:
+            raise Killed
+        return (model(batch) - batch @ TARGET).square().mean()
+
+    def score(model):
+        return -float((model[1].weight - TARGET.t()).abs().sum().detach())
+
+    return Training(model, torch.optim.Adam(model.parameters(), lr=0.05), loss, batches, score, path)
+
+
+def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path):
+    whole = training(tmp_path / 'whole')
+    whole.fit(20, 3, 2, 'whole')
+    for kill_at in (3, 17, 20, 31):  # in the first epoch, just after a checkpoint, between two
+        try:
+            training(tmp_path / 'parts', kill_at).fit(20, 3, 2, 'parts')
+        except Killed:
+            continue
+    parts = training(tmp_path / 'parts')
+    parts.fit(20, 3, 2, 'parts')
+    assert (parts.epoch, parts.best_epoch, parts.best_score) == (whole.epoch, whole.best_epoch, whole.best_score)
+    assert all(torch.equal(a, b) for a, b in zip(parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True))
+
+
+def test_stops_and_returns_the_best_weights(tmp_path):
+    run = training(tmp_path / 'run')
+    seen = []
+
+    def score(model):
+        seen.append(model[1].weight.clone())
+        return -abs(len(seen) - 3.0)  # the third score is the best
+
+    run.score = score
+    run.fit(100, 4, 1, 'run')
+    assert (run.epoch, run.best_epoch) == (7, 3)
+    assert torch.equal(run.model[1].weight, seen[2])
