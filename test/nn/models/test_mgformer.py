@@ -30,18 +30,21 @@ def definition(model):
     if model.mask == 'degree':
         z = layer.lin_degree(layer.degree_embedding(model.degree)).sigmoid().squeeze(1)
         mask = dense.degree_mask(z, z)
+    elif model.mask == 'adjacency':
+        mask = torch.zeros(N, N, dtype=torch.float64)
+        mask[EDGES[1], EDGES[0]] = 1
     return dense.kernel_attention(phi_q, phi_k, x[:, None], mask).squeeze(1) + (x if model.residual else 0)
 
 
 @pytest.mark.parametrize('residual', [True, False])
 @pytest.mark.parametrize('encoding', [True, False])
-@pytest.mark.parametrize('mask', ['degree', 'none'])
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
 def test_matches_the_definition_with_gradients(mask, encoding, residual):
     model = make(mask=mask, residual=residual, **({} if encoding else {'structural_encoding': None}))
-    nodes = torch.tensor([3, 11, 0, 3])
-    actual, expected = model.get_embedding(nodes=nodes), definition(model)[nodes]
+    nodes = torch.tensor([3, 11, 0, 7, 3])
+    actual, expected = model.get_embedding(EDGES, nodes), definition(model)[nodes]
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(model.get_embedding()[nodes], actual, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model.get_embedding(EDGES)[nodes], actual, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(actual)
     parameters = list(model.parameters())
     for one, other in zip(*(torch.autograd.grad(out, parameters, grad) for out in (actual, expected)), strict=True):
@@ -138,6 +141,8 @@ def test_raises_without_edges():
     model = make(degree=None)
     with pytest.raises(ValueError, match="'edge_index' must be given to a model without 'degree'"):
         model.get_embedding()
+    with pytest.raises(ValueError, match="'mask' = 'adjacency'"):
+        make(mask='adjacency').get_embedding()
     with pytest.raises(ValueError, match="'edge_label_index' must be given"):
         model()
     with pytest.raises(ValueError, match='two node types'):

@@ -1,4 +1,6 @@
 # N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural encoding.
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import Embedding, ModuleList
@@ -8,11 +10,11 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional.edges import degrees, edge_list
-from torch_geometric_lgt.nn.attention import DegreeMaskedAttention
+from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.typing import Adj
 
-MASKS = ('degree', 'none')
+MASKS = ('degree', 'adjacency', 'none')
 
 
 class MGFormer(torch.nn.Module):
@@ -37,7 +39,8 @@ class MGFormer(torch.nn.Module):
             :obj:`edge_index` in each call. (default: :obj:`None`)
         num_layers (int, optional): Number of layers. (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        mask (str, optional): :obj:`"degree"` (Eq. 10) or :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
+        mask (str, optional): :obj:`"degree"` (Eq. 10), :obj:`"adjacency"` (attention to the neighbours in :obj:`edge_index` only) or
+            :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
             (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
@@ -87,11 +90,12 @@ class MGFormer(torch.nn.Module):
         self.register_buffer('degree', degree)
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
         arguments = {'heads': heads, 'feature_map': feature_map, 'num_features': num_features, 'value_projection': False}
-        if mask == 'degree':
-            layers = [DegreeMaskedAttention(channels, max_degree=max_degree, **arguments) for _ in range(num_layers)]
-        else:
-            layers = [KernelAttentionConv(channels, channels, **arguments) for _ in range(num_layers)]
-        self.layers = ModuleList(layers)
+        make = {
+            'degree': partial(DegreeMaskedAttention, channels, max_degree=max_degree),
+            'adjacency': partial(AdjacencyMaskedAttention, channels),
+            'none': partial(KernelAttentionConv, channels, channels),
+        }[mask]
+        self.layers = ModuleList([make(**arguments) for _ in range(num_layers)])
         self.reset_parameters()
 
     @classmethod
@@ -128,9 +132,11 @@ class MGFormer(torch.nn.Module):
             pair = x if own is None else (x, target)
             if self.mask == 'none':
                 out = layer(pair)
-            else:
+            elif self.mask == 'degree':
                 degree = self._degree(edge_index)
                 out = layer(pair, degree if own is None else (degree, degree[own]))
+            else:
+                out = layer(pair, self._incoming(edge_index, own))
             x = out + target if self.residual else out
         return x
 
@@ -175,6 +181,20 @@ class MGFormer(torch.nn.Module):
         r"""The Bayesian personalised ranking loss, with the squared norms of the embeddings of :obj:`node_id` (default: all)."""
         embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
         return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
+
+    def _incoming(self, edge_index: Adj | None, nodes: Tensor | None) -> Tensor:
+        r"""The edges into :obj:`nodes`, whose targets are their places in :obj:`nodes`."""
+        if edge_index is None:
+            raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
+        edges = edge_list(edge_index, self.num_nodes, self.num_nodes)
+        if nodes is None:
+            return edges
+        order = edges[1].argsort()
+        start = torch.searchsorted(edges[1][order], nodes)
+        count = torch.bincount(edges[1], minlength=self.num_nodes)[nodes]
+        target = torch.arange(nodes.numel(), device=nodes.device).repeat_interleave(count)
+        within = torch.arange(target.numel(), device=nodes.device) - (count.cumsum(0) - count)[target]
+        return torch.stack([edges[0][order[start[target] + within]], target])
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:

@@ -1,0 +1,37 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import edge_attention, gaussian_projection
+from torch_geometric_lgt.functional.edge_attention import adjacency_attention
+from torch_geometric_lgt.testing import dense
+
+DOUBLE = torch.float64
+
+
+@pytest.mark.parametrize('chunk', [1, 1 << 20])
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
+    """Repeated edges, a target without edges, one edge a chunk."""
+    monkeypatch.setattr(edge_attention, 'CHUNK_ELEMENTS', chunk)
+    q, k, v = (torch.randn(n, 2, d, dtype=DOUBLE, requires_grad=True) for n, d in ((9, 4), (7, 4), (7, 3)))
+    edges = torch.stack([torch.randint(7, (20,)), torch.randint(8, (20,))])
+    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_((edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True)
+    projection = gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
+    actual = adjacency_attention(q, k, v, edges, kind, projection, scale=0.7)
+    phi_q, phi_k = (dense.feature_map(kind, 0.7 * x, projection) for x in (q, k))
+    expected = dense.kernel_attention(phi_q, phi_k, v, count)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    assert (actual[8] == 0).all()
+    grad = torch.randn_like(actual)
+    for one, other in zip(*(torch.autograd.grad(out, (q, k, v), grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+def test_large_norms_and_no_edges_are_finite():
+    q, k = (300 * torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=-1).requires_grad_() for _ in range(2))
+    v, projection = torch.randn(5, 1, 2), gaussian_projection(16, 8).float()
+    for edges in (torch.randint(5, (2, 12)), torch.empty(2, 0, dtype=torch.long)):
+        out = adjacency_attention(q, k, v, edges, 'softmax', projection)
+        grads = torch.autograd.grad(out.sum(), (q, k), allow_unused=edges.numel() == 0)
+        assert out.isfinite().all()
+        assert all(grad is None or grad.isfinite().all() for grad in grads)

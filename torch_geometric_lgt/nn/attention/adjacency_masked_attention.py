@@ -1,0 +1,65 @@
+# N nodes (N_s source, N_t target), E edges, H heads.
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional.edge_attention import adjacency_attention
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.nn.feature_map import FeatureMap
+from torch_geometric_lgt.typing import Adj, PairTensor
+
+
+class AdjacencyMaskedAttention(KernelLayer):
+    r"""Kernelised attention to the neighbours only, Eq. 8 of the "Masked Graph Transformer for Large-Scale Recommendation" paper with the
+    adjacency matrix as the mask, as in its ablation:
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        {\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
+
+    The paper does not say whether a node is its own neighbour: here it is where :obj:`edge_index` says so. A node without an incoming edge
+    gives 0.
+
+    Args:
+        channels (int): Size of each sample.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
+            (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        value_projection (bool, optional): If :obj:`True`, values have a linear part of their own. (default: :obj:`False`)
+
+    Shapes:
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges
+        - **output:** node features :math:`(N_t, C)`
+
+    Raises:
+        ValueError: If :obj:`heads` does not divide :obj:`channels`.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        heads: int = 1,
+        feature_map: str | torch.nn.Module = 'simplex',
+        num_features: int | None = None,
+        value_projection: bool = False,
+    ) -> None:
+        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True)
+
+    def forward(self, x: Tensor | PairTensor, edge_index: Adj) -> Tensor:
+        r"""Runs the layer."""
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_src)
+        self._check(x_dst)
+        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        value = x_src if self.lin_value is None else self.lin_value(x_src)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), value))
+        phi = self.feature_map
+        if isinstance(phi, FeatureMap):
+            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale, power=phi.power)
+        else:
+            out = adjacency_attention(phi(q), phi(k), v, edges, 'values')
+        return out.flatten(1)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, heads={self.heads})'
