@@ -18,17 +18,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common.ranking import evaluate
+from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training
-from benchmarks.recommenders import AttentionEncoder, GraphEncoder, bpr, directau, ease, inner_products, interaction_matrix, item_knn
+from benchmarks.recommenders import AttentionEncoder, GraphEncoder, bpr, directau, ease, interaction_matrix, item_knn, scorings
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._split import SPLITS
 from torch_geometric_lgt.transforms import SVDEncoding
 
 CHECKPOINTS = RESULTS.parent / 'checkpoints'
-TRAINED = {'epochs': 300, 'patience': 10, 'every': 1, 'batch_size': 2048, 'lr': 1e-3, 'weight_decay': 1e-6, 'dim': 64, 'scoring': 'inner'}
+TRAINED = {
+    'epochs': 300,
+    'patience': 10,
+    'every': 1,
+    'batch_size': 2048,
+    'lr': 1e-3,
+    'weight_decay': 1e-6,
+    'dim': 64,
+    'scoring': 'popularity',
+}
 DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
 BPR = {**TRAINED, 'regularization': 1e-4}
 ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': None, 'residual': True}
@@ -60,17 +69,27 @@ class Task:
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
         self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in SPLITS)
 
-    def validate(self, scores) -> dict[str, float]:
-        return evaluate(scores, self.valid, self.train, self.num_users)
+        self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
-    def measure(self, scores) -> dict[str, float]:
-        r"""Validation and test figures. Items of the validation part are not ranked at test time; no model has seen them."""
-        test = evaluate(scores, self.test, torch.cat([self.train, self.valid], 1), self.num_users)
-        return test | {f'valid_{name}': value for name, value in self.validate(scores).items()}
+    @property
+    def degree(self) -> Tensor:
+        r"""Of the items, in training."""
+        return torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1)
+
+    def choose(self, ways: dict[float, Scores]) -> tuple[float, dict[str, float]]:
+        r"""The way to score that is best on the validation part, and its figures there."""
+        found = {way: evaluate(scores, self.valid, self.train, self.num_users) for way, scores in ways.items()}
+        best = max(found, key=lambda way: found[way]['ndcg@20'])
+        return best, found[best]
+
+    def measure(self, ways: dict[float, Scores]) -> dict[str, float]:
+        r"""Figures of the chosen way. Items of the validation part are not ranked at test time; no model has seen them."""
+        way, valid = self.choose(ways)
+        test = evaluate(ways[way], self.test, torch.cat([self.train, self.valid], 1), self.num_users)
+        return test | {f'valid_{name}': value for name, value in valid.items()} | {'scoring_parameter': way}
 
     def batches(self, size: int) -> list[Tensor]:
-        nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
-        return [nodes[:, part] for part in torch.randperm(nodes.size(1)).split(size)]
+        return [self.nodes[:, part] for part in torch.randperm(self.nodes.size(1)).split(size)]
 
 
 def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
@@ -80,7 +99,9 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     if config['encoding'] > 0:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
     names = ('heads', 'mask', 'feature_map', 'num_features', 'residual', 'encoding_scale')
-    return AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **{name: config[name] for name in names})
+    out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **{name: config[name] for name in names})
+    out.edge_index = torch.cat([task.nodes, task.nodes.flip(0)], 1)
+    return out
 
 
 def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> tuple[dict[str, float], Training]:
@@ -91,12 +112,12 @@ def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path)
         loss = partial(directau, weight=config['gamma'], variant=config['loss'])
     else:
         loss = partial(bpr, num_users=task.num_users, regularization=config['regularization'])
-    scores = partial(inner_products, num_users=task.num_users, cosine=config['scoring'] == 'cosine')
+    ways = partial(scorings, num_users=task.num_users, rule=config['scoring'], degree=task.degree)
     batches = partial(task.batches, config['batch_size'])
-    training = Training(module, optimizer, loss, batches, lambda module: task.validate(scores(module))['ndcg@20'], path)
+    training = Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
     training.fit(config['epochs'], config['patience'], config['every'], f'{model}, seed {seed}')
     with torch.no_grad():
-        return task.measure(scores(module.eval())), training
+        return task.measure(ways(module.eval())), training
 
 
 def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
@@ -116,7 +137,7 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
     else:
         matrix = interaction_matrix(task.train, task.num_users, task.num_items)
         scores = ease(matrix, config['regularization']) if args.model == 'ease' else item_knn(matrix, config['power'])
-        found = {name: [value] for name, value in task.measure(scores).items()}
+        found = {name: [value] for name, value in task.measure({0.0: scores}).items()}
     return write_result(
         'recommendation',
         args.dataset,
@@ -138,8 +159,8 @@ def table(dataset: str) -> str:
     records = [json.loads(path.read_text()) for path in (RESULTS / 'recommendation').glob('*.json')]
     records = sorted((r for r in records if r['dataset'] == dataset), key=lambda r: -r['metrics']['ndcg@20']['mean'])
     lines = [
-        '| model | variant | Recall@20 | NDCG@20 | validation NDCG@20 | seeds | s / epoch | published |',
-        '|---|---|---|---|---|---|---|---|',
+        '| model | variant | scoring | Recall@20 | NDCG@20 | validation NDCG@20 | seeds | s / epoch | published |',
+        '|---|---|---|---|---|---|---|---|---|',
     ]
     for record in records:
         mean = {name: f'{value["mean"]:.4f} ± {value["std"]:.4f}' for name, value in record['metrics'].items()}
@@ -147,6 +168,7 @@ def table(dataset: str) -> str:
         cells = [
             record['model'],
             record['variant'],
+            record['config'].get('scoring', ''),
             mean['recall@20'],
             mean['ndcg@20'],
             f'{record["metrics"]["valid_ndcg@20"]["mean"]:.4f}',

@@ -10,8 +10,11 @@ from torch_geometric.nn import LightGCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
-from torch_geometric_lgt.functional.losses import alignment_uniformity
+from benchmarks.common.ranking import Scores
+from torch_geometric_lgt.functional import alignment_uniformity
 from torch_geometric_lgt.nn import MGFormer
+
+EXPONENTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
 class GraphEncoder(LightGCN):
@@ -29,8 +32,12 @@ class GraphEncoder(LightGCN):
 
 
 class AttentionEncoder(MGFormer):
+    r"""MGFormer over a fixed graph."""
+
+    edge_index: Tensor | None = None
+
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        return self.get_embedding(nodes=nodes)
+        return self.get_embedding(self.edge_index, nodes)
 
 
 def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: str) -> Tensor:
@@ -48,11 +55,15 @@ def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization:
     return ranking + regularization * encoder.embedding(triples).square().sum() / pairs.size(1)
 
 
-def inner_products(encoder: torch.nn.Module, num_users: int, cosine: bool = False):
-    r"""The scores ``[B, I]`` of users."""
-    out = encoder.encode()
-    users, items = (normalize(out) if cosine else out).split([num_users, out.size(0) - num_users])
-    return lambda part: users[part] @ items.t()
+def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> dict[float, Scores]:
+    r"""The ways to score items ``[B, I]`` under a rule, by a parameter that validation data choose: the inner product of the rows, their
+    cosine, or their cosine times a power of the item's degree in training."""
+    users, items = encoder.encode().tensor_split([num_users])
+    if rule == 'inner':
+        return {0.0: lambda part: users[part] @ items.t()}
+    users, items = normalize(users), normalize(items)
+    exponents = (0.0,) if rule == 'cosine' else EXPONENTS
+    return {power: lambda part, power=power: users[part] @ (items * degree[:, None] ** power).t() for power in exponents}
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:
@@ -60,7 +71,7 @@ def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_arr
     return csr_array((np.ones(row.size, np.float32), (row, column)), shape=(num_users, num_items))
 
 
-def item_knn(matrix: csr_array, power: float):
+def item_knn(matrix: csr_array, power: float) -> Scores:
     r"""A user's score of an item: how many of his items were chosen together with it, items weighted by a power of their degree."""
     weight = np.maximum(matrix.sum(0), 1) ** power
     weighted = csr_array(matrix * weight[None])
@@ -69,7 +80,7 @@ def item_knn(matrix: csr_array, power: float):
     return lambda part: torch.from_numpy((matrix[part.numpy()] @ similarity).toarray())
 
 
-def ease(matrix: csr_array, regularization: float):
+def ease(matrix: csr_array, regularization: float) -> Scores:
     r"""`"Embarrassingly Shallow Autoencoders for Sparse Data" <https://arxiv.org/abs/1905.03375>`_, Eq. 8."""
     gram = torch.from_numpy((matrix.T @ matrix).toarray()).double()
     gram.diagonal().add_(regularization)

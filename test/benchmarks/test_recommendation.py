@@ -35,7 +35,36 @@ def test_every_model_learns_the_groups(world, model):
     record = json.loads(path.read_text())
     assert record['metrics']['recall@20']['mean'] == 1.0  # no more than 12 items are left for anyone
     assert record['metrics']['ndcg@20']['mean'] > 0.6  # by chance 0.41 over all items, 0.71 over those of the group
-    assert f'| {model} | test | 1.0000 ± 0.0000 |' in recommendation.table('tiny')
+    assert f'| {model} | test | {config.get("scoring", "")} | 1.0000 ± 0.0000 |' in recommendation.table('tiny')
+
+
+@pytest.mark.parametrize('mask', ['none', 'adjacency'])
+def test_masks_and_scoring_rules(world, mask):
+    options = [
+        '--epochs',
+        '20',
+        '--lr',
+        '0.05',
+        '--every',
+        '10',
+        '--batch-size',
+        '64',
+        '--dim',
+        '8',
+        '--seeds',
+        '0',
+        '1',
+        '--encoding',
+        '0',
+    ]
+    found = {}
+    for rule in ('inner', 'cosine', 'popularity'):
+        args, config = recommendation.parse(command(world, '--mask', mask, '--scoring', rule, '--variant', rule, *options))
+        found[rule] = json.loads(recommendation.run(args, config).read_text())
+    valid = {rule: record['metrics']['valid_ndcg@20']['values'] for rule, record in found.items()}
+    assert all(high >= low for high, low in zip(valid['popularity'], valid['cosine'], strict=True))  # it has cosine among its ways
+    assert len({tuple(values) for values in valid.values()}) > 1
+    assert found['inner']['seeds'] == [0, 1]
 
 
 def test_closed_forms_by_hand():
