@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training
-from benchmarks.recommenders import AttentionEncoder, GraphEncoder, bpr, directau, ease, interaction_matrix, item_knn, scorings
+from benchmarks.recommenders import AttentionEncoder, GraphEncoder, bpr, contrastive, directau, ease, interaction_matrix, item_knn, scorings
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._split import SPLITS
@@ -40,12 +40,15 @@ TRAINED = {
 }
 DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
 BPR = {**TRAINED, 'regularization': 1e-4}
+CONTRAST = {**BPR, 'temperature': 0.2}
 ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': None, 'residual': True}
 ENCODING = {'encoding': 64, 'normalize': True, 'encoding_scale': 1.0}
 DEFAULTS: dict[str, dict[str, Any]] = {
     'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
     'directau-mf': {**DIRECTAU, 'layers': 0},
+    'simgcl': {**CONTRAST, 'layers': 2, 'weight': 0.5, 'length': 0.1},
+    'sgl': {**CONTRAST, 'layers': 3, 'weight': 0.1, 'share': 0.1},
     'lightgcn': {**BPR, 'layers': 3},
     'bprmf': {**BPR, 'layers': 0},
     'ease': {'regularization': 200.0},
@@ -55,6 +58,8 @@ PUBLISHED = {  # Table 2 of "Masked Graph Transformer for Large-Scale Recommenda
     'amazon-beauty': {
         'bprmf': (0.1153, 0.0534),
         'lightgcn': (0.1201, 0.0581),
+        'sgl': (0.1228, 0.0644),
+        'simgcl': (0.1367, 0.0682),
         'directau-lightgcn': (0.1465, 0.0710),
         'mgformer': (0.1531, 0.0748),
     }
@@ -94,7 +99,7 @@ class Task:
 
 def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     if model != 'mgformer':
-        return GraphEncoder(task.train, task.num_users, task.num_items, config['dim'], config['layers'])
+        return GraphEncoder(task.train, task.num_users, task.num_items, config['dim'], config['layers'], skip_input=model == 'simgcl')
     data = task.data
     if config['encoding'] > 0:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
@@ -111,7 +116,9 @@ def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path)
     if 'gamma' in config:
         loss = partial(directau, weight=config['gamma'], variant=config['loss'])
     else:
-        loss = partial(bpr, num_users=task.num_users, regularization=config['regularization'])
+        names = ('regularization', 'weight', 'temperature', 'share', 'length')
+        arguments = {name: config[name] for name in names if name in config}
+        loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
     ways = partial(scorings, num_users=task.num_users, rule=config['scoring'], degree=task.degree)
     batches = partial(task.batches, config['batch_size'])
     training = Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)

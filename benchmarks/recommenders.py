@@ -5,10 +5,9 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn.functional import logsigmoid, normalize
+from torch.nn.functional import cross_entropy, logsigmoid, normalize
 from torch_geometric.nn import LightGCN
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import to_torch_csr_tensor
+from torch_geometric.utils import scatter, sort_edge_index
 
 from benchmarks.common.ranking import Scores
 from torch_geometric_lgt.functional import alignment_uniformity
@@ -18,17 +17,45 @@ EXPONENTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
 class GraphEncoder(LightGCN):
-    r"""PyG's LightGCN over a fixed graph; without layers it is a matrix factorisation."""
+    r"""PyG's LightGCN over a fixed graph; without layers it is a matrix factorisation. With :obj:`skip_input` the embeddings themselves are
+    no part of the mean over the layers."""
 
-    def __init__(self, pairs: Tensor, num_users: int, num_items: int, embedding_dim: int, num_layers: int) -> None:
-        super().__init__(num_users + num_items, embedding_dim, num_layers, normalize=False)
+    def __init__(
+        self, pairs: Tensor, num_users: int, num_items: int, embedding_dim: int, num_layers: int, skip_input: bool = False
+    ) -> None:
+        alpha = torch.full((num_layers + 1,), 1 / (num_layers + (not skip_input)))
+        alpha[0] = 0 if skip_input else alpha[0]
+        super().__init__(num_users + num_items, embedding_dim, num_layers, alpha, normalize=False)
         pairs = pairs + pairs.new_tensor([[0], [num_users]])
-        edge_index, weight = gcn_norm(torch.cat([pairs, pairs.flip(0)], 1), None, self.num_nodes, add_self_loops=False)
-        self.register_buffer('adjacency', to_torch_csr_tensor(edge_index, weight, (self.num_nodes,) * 2), persistent=False)
+        edges, number = torch.cat([pairs, pairs.flip(0)], 1), torch.arange(pairs.size(1)).repeat(2)
+        self.edges, self.number = sort_edge_index(edges, number, self.num_nodes)
+        self.pointer = torch.searchsorted(self.edges[0].contiguous(), torch.arange(self.num_nodes + 1))
+        self.adjacency = self.graph(torch.ones(pairs.size(1)))
+
+    def graph(self, keep: Tensor) -> Tensor:
+        r"""The symmetrically normalised adjacency matrix of the training pairs that :obj:`keep` marks with a 1."""
+        value = keep[self.number]
+        degree = scatter(value, self.edges[0], 0, self.num_nodes, 'sum').clamp(min=1).rsqrt()
+        value = value * degree[self.edges[0]] * degree[self.edges[1]]
+        return torch.sparse_csr_tensor(self.pointer, self.edges[1], value, (self.num_nodes,) * 2, check_invariants=False)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
         out = self.get_embedding(self.adjacency)
         return out if nodes is None else out[nodes]
+
+    def dropped(self, share: float) -> Tensor:
+        r"""The encoding over a random part of the graph."""
+        return self.get_embedding(self.graph((torch.rand(self.number.numel() // 2) >= share).float()))
+
+    def perturbed(self, length: float) -> Tensor:
+        r"""The encoding with noise of a given length after each layer, in the orthant of what it is added to."""
+        x = self.embedding.weight
+        out = x * self.alpha[0]
+        for conv, alpha in zip(self.convs, self.alpha[1:], strict=True):
+            x = conv(x, self.adjacency)
+            x = x + length * x.sign() * normalize(torch.rand_like(x))
+            out = out + x * alpha
+        return out
 
 
 class AttentionEncoder(MGFormer):
@@ -53,6 +80,29 @@ def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization:
     user, item, other = encoder.encode(triples.flatten()).view(3, pairs.size(1), -1)
     ranking = -logsigmoid((user * (item - other)).sum(1)).mean()
     return ranking + regularization * encoder.embedding(triples).square().sum() / pairs.size(1)
+
+
+def contrast(one: Tensor, other: Tensor, nodes: Tensor, temperature: float) -> Tensor:
+    r"""InfoNCE between two views of the distinct :obj:`nodes` of a batch."""
+    one, other = (normalize(view[nodes.unique()]) for view in (one, other))
+    return cross_entropy(one @ other.t() / temperature, torch.arange(one.size(0)))
+
+
+def contrastive(
+    encoder: GraphEncoder,
+    pairs: Tensor,
+    num_users: int,
+    regularization: float,
+    weight: float,
+    temperature: float,
+    share: float = 0.0,
+    length: float = 0.0,
+) -> Tensor:
+    r"""BPR and the contrast of two views of users and of items: parts of the graph (`SGL <https://arxiv.org/abs/2010.10783>`_) or noise
+    (`SimGCL <https://arxiv.org/abs/2112.08679>`_)."""
+    one, other = (encoder.dropped(share) if share > 0 else encoder.perturbed(length) for _ in range(2))
+    views = sum(contrast(one, other, nodes, temperature) for nodes in pairs)
+    return bpr(encoder, pairs, num_users, regularization) + weight * views
 
 
 def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> dict[float, Scores]:

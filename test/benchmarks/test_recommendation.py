@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 from scipy.sparse import csr_array
+from torch_geometric.nn import LightGCN
 
 from benchmarks import recommendation
-from benchmarks.recommenders import ease, item_knn
+from benchmarks.recommenders import GraphEncoder, ease, item_knn
 
 
 @pytest.fixture
@@ -25,11 +26,11 @@ def command(world, *options):
     return ['--root', str(world / 'data'), '--dataset', 'tiny', *options]
 
 
-@pytest.mark.parametrize('model', ['mgformer', 'directau-lightgcn', 'directau-mf', 'lightgcn', 'bprmf', 'ease', 'itemknn'])
+@pytest.mark.parametrize('model', ['mgformer', 'directau-lightgcn', 'directau-mf', 'lightgcn', 'bprmf', 'sgl', 'simgcl', 'ease', 'itemknn'])
 def test_every_model_learns_the_groups(world, model):
     trained = 'epochs' in recommendation.DEFAULTS[model]
     options = ['--epochs', '30', '--lr', '0.05', '--every', '5', '--batch-size', '64', '--dim', '8', '--seeds', '0'] if trained else []
-    options += ['--encoding', '4'] if model == 'mgformer' else []
+    options += {'mgformer': ['--encoding', '4'], 'simgcl': ['--weight', '0.02']}.get(model, [])
     args, config = recommendation.parse(command(world, '--model', model, '--variant', 'test', *options))
     path = recommendation.run(args, config)
     record = json.loads(path.read_text())
@@ -65,6 +66,22 @@ def test_masks_and_scoring_rules(world, mask):
     assert all(high >= low for high, low in zip(valid['popularity'], valid['cosine'], strict=True))  # it has cosine among its ways
     assert len({tuple(values) for values in valid.values()}) > 1
     assert found['inner']['seeds'] == [0, 1]
+
+
+def test_graph_encoder_views():
+    pairs = torch.tensor([[2, 0, 1, 0], [0, 1, 1, 0]])
+    encoder = GraphEncoder(pairs, 3, 2, 4, 2)
+    edges = torch.cat([pairs + torch.tensor([[0], [3]]), pairs.flip(0) + torch.tensor([[3], [0]])], 1)
+    reference = LightGCN(5, 4, 2)
+    reference.load_state_dict(encoder.state_dict())
+    torch.testing.assert_close(encoder.encode(), reference.get_embedding(edges))
+    torch.testing.assert_close(
+        encoder.get_embedding(encoder.graph(torch.tensor([1.0, 0, 1, 1]))), reference.get_embedding(edges[:, [0, 2, 3, 4, 6, 7]])
+    )
+    torch.testing.assert_close(encoder.dropped(0.0), encoder.encode())
+    torch.testing.assert_close(encoder.perturbed(0.0), encoder.encode())
+    noise = GraphEncoder(pairs, 3, 2, 4, 1, skip_input=True)
+    torch.testing.assert_close((noise.perturbed(0.1) - noise.encode()).norm(dim=1), torch.full((5,), 0.1))
 
 
 def test_closed_forms_by_hand():
