@@ -11,6 +11,7 @@ import hashlib
 import json
 import resource
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
 
 def main() -> None:
     args, config = parse()
+    warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     if not args.table:
         print(run(args, config), file=sys.stderr)
     content = table(args.dataset)

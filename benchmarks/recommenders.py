@@ -13,7 +13,7 @@ from benchmarks.common.ranking import Scores
 from torch_geometric_lgt.functional import alignment_uniformity
 from torch_geometric_lgt.nn import MGFormer
 
-EXPONENTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+POWERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 
 
 class GraphEncoder(LightGCN):
@@ -106,14 +106,13 @@ def contrastive(
 
 
 def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> dict[float, Scores]:
-    r"""The ways to score items ``[B, I]`` under a rule, by a parameter that validation data choose: the inner product of the rows, their
-    cosine, or their cosine times a power of the item's degree in training."""
+    r"""The ways to score items ``[B, I]`` under a rule, one of which validation data choose: the inner product of the rows (-1), their
+    cosine (0), or their cosine times a power of the item's degree in training (the power). The rule ``popularity`` has all of them."""
     users, items = encoder.encode().tensor_split([num_users])
-    if rule == 'inner':
-        return {0.0: lambda part: users[part] @ items.t()}
-    users, items = normalize(users), normalize(items)
-    exponents = (0.0,) if rule == 'cosine' else EXPONENTS
-    return {power: lambda part, power=power: users[part] @ (items * degree[:, None] ** power).t() for power in exponents}
+    unit_users, unit_items = normalize(users), normalize(items)
+    ways = {-1.0: lambda part: users[part] @ items.t()}
+    ways |= {power: lambda part, power=power: unit_users[part] @ (unit_items * degree[:, None] ** power).t() for power in POWERS}
+    return ways if rule == 'popularity' else {way: ways[way] for way in ({'inner': -1.0, 'cosine': 0.0}[rule],)}
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:

@@ -29,9 +29,10 @@ class History(NamedTuple):
 
 
 def rank(scores: Scores, users: Tensor, seen: History, k: int, chunk: int = 1024):
-    r"""Yields users and their :obj:`k` items with the highest scores, without those they have seen, chunk by chunk."""
+    r"""Yields users and their :obj:`k` items with the highest scores, without those they have seen, chunk by chunk. What :obj:`scores`
+    returns is written to."""
     for part in users.split(chunk):
-        score = scores(part).clone()
+        score = scores(part)
         row, item = seen[part]
         score[row, item] = -torch.inf
         yield part, score.topk(k).indices
