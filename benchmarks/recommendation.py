@@ -31,8 +31,8 @@ from torch_geometric_lgt.transforms import SVDEncoding
 CHECKPOINTS = RESULTS.parent / 'checkpoints'
 TRAINED = {
     'epochs': 300,
-    'patience': 10,
-    'every': 1,
+    'patience': 4,
+    'every': 3,
     'batch_size': 2048,
     'lr': 1e-3,
     'weight_decay': 1e-6,
@@ -74,7 +74,6 @@ class Task:
         self.data = InteractionDataset(root, name)[0]
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
         self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in SPLITS)
-
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
     @property
