@@ -81,6 +81,15 @@ class Task:
         r"""Of the items, in training."""
         return torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1)
 
+    @property
+    def groups(self) -> dict[str, Tensor]:
+        r"""Items by how often they were chosen in training, each group with a third of the training pairs."""
+        degree = torch.bincount(self.train[1], minlength=self.num_items)
+        order = degree.argsort(stable=True)
+        third = torch.empty_like(order)
+        third[order] = ((degree[order].cumsum(0) - degree[order]) * 3 // self.train.size(1)).clamp(max=2)
+        return {name: third == index for index, name in enumerate(('unpopular', 'normal', 'popular'))}
+
     def choose(self, ways: dict[float, Scores]) -> tuple[float, dict[str, float]]:
         r"""The way to score that is best on the validation part, and its figures there."""
         found = {way: evaluate(scores, self.valid, self.train, self.num_users) for way, scores in ways.items()}
@@ -90,7 +99,7 @@ class Task:
     def measure(self, ways: dict[float, Scores]) -> dict[str, float]:
         r"""Figures of the chosen way. Items of the validation part are not ranked at test time; no model has seen them."""
         way, valid = self.choose(ways)
-        test = evaluate(ways[way], self.test, torch.cat([self.train, self.valid], 1), self.num_users)
+        test = evaluate(ways[way], self.test, torch.cat([self.train, self.valid], 1), self.num_users, groups=self.groups)
         return test | {f'valid_{name}': value for name, value in valid.items()} | {'scoring_parameter': way}
 
     def batches(self, size: int) -> list[Tensor]:

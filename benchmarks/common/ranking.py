@@ -38,11 +38,16 @@ def rank(scores: Scores, users: Tensor, seen: History, k: int, chunk: int = 1024
         yield part, score.topk(k).indices
 
 
-def evaluate(scores: Scores, pairs: Tensor, seen: Tensor, num_users: int, k: int = 20) -> dict[str, float]:
-    r"""Recall and NDCG of the full ranking, means over the users with a pair. Items of :obj:`seen` pairs are not ranked."""
-    metrics = LinkPredMetricCollection({f'recall@{k}': LinkPredRecall(k), f'ndcg@{k}': LinkPredNDCG(k)}).to(pairs.device)
-    wanted = History.of(pairs, num_users)
-    users = wanted.ptr.diff().nonzero().flatten()
+def evaluate(
+    scores: Scores, pairs: Tensor, seen: Tensor, num_users: int, k: int = 20, groups: dict[str, Tensor] | None = None
+) -> dict[str, float]:
+    r"""Recall and NDCG of the full ranking, means over the users with a pair. Items of :obj:`seen` pairs are not ranked. For each of
+    :obj:`groups`, masks of items ``[I]``, only its items are wanted, in the same ranking."""
+    parts = {'': pairs} | {f'_{name}': pairs[:, mask[pairs[1]]] for name, mask in (groups or {}).items()}
+    wanted = {name: History.of(part, num_users) for name, part in parts.items()}
+    metrics = {name: LinkPredMetricCollection({'recall': LinkPredRecall(k), 'ndcg': LinkPredNDCG(k)}).to(pairs.device) for name in parts}
+    users = wanted[''].ptr.diff().nonzero().flatten()
     for part, top in rank(scores, users, History.of(seen, num_users), k):
-        metrics.update(top, wanted[part])
-    return {name: float(value) for name, value in metrics.compute().items()}
+        for name, metric in metrics.items():
+            metric.update(top, wanted[name][part])
+    return {f'{key}@{k}{name}': float(value) for name, metric in metrics.items() for key, value in metric.compute().items()}
