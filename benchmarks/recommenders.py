@@ -1,6 +1,8 @@
 r"""The recommenders that benchmarks/recommendation.py compares: encoders with a loss, and closed forms."""
 
 # U users, I items, N = U + I nodes, B pairs of a batch.
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from scipy.sparse import csr_array
@@ -14,6 +16,19 @@ from torch_geometric_lgt.functional import alignment_uniformity
 from torch_geometric_lgt.nn import MGFormer
 
 POWERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+
+
+class SymmetricProduct(torch.autograd.Function):
+    r"""The product with a symmetric sparse matrix. Its gradient is the same product, without a transposed copy of the matrix."""
+
+    @staticmethod
+    def forward(ctx, matrix: Tensor, x: Tensor) -> Tensor:
+        ctx.matrix = matrix
+        return matrix @ x
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.matrix @ grad
 
 
 class GraphEncoder(LightGCN):
@@ -40,20 +55,23 @@ class GraphEncoder(LightGCN):
         return torch.sparse_csr_tensor(self.pointer, self.edges[1], value, (self.num_nodes,) * 2, check_invariants=False)
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        out = self.get_embedding(self.adjacency)
+        out = self.propagated(self.adjacency)
         return out if nodes is None else out[nodes]
 
     def dropped(self, share: float) -> Tensor:
         r"""The encoding over a random part of the graph."""
-        return self.get_embedding(self.graph((torch.rand(self.number.numel() // 2) >= share).float()))
+        return self.propagated(self.graph((torch.rand(self.number.numel() // 2) >= share).float()))
 
     def perturbed(self, length: float) -> Tensor:
         r"""The encoding with noise of a given length after each layer, in the orthant of what it is added to."""
+        return self.propagated(self.adjacency, lambda x: x + length * x.sign() * normalize(torch.rand_like(x)))
+
+    def propagated(self, adjacency: Tensor, change: Callable[[Tensor], Tensor] = lambda x: x) -> Tensor:
+        r"""The weighted sum of the layers, each of which :obj:`change` may change."""
         x = self.embedding.weight
         out = x * self.alpha[0]
-        for conv, alpha in zip(self.convs, self.alpha[1:], strict=True):
-            x = conv(x, self.adjacency)
-            x = x + length * x.sign() * normalize(torch.rand_like(x))
+        for alpha in self.alpha[1:]:
+            x = change(SymmetricProduct.apply(adjacency, x))
             out = out + x * alpha
         return out
 

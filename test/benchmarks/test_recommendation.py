@@ -77,8 +77,11 @@ def test_graph_encoder_views():
     reference.load_state_dict(encoder.state_dict())
     torch.testing.assert_close(encoder.encode(), reference.get_embedding(edges))
     torch.testing.assert_close(
-        encoder.get_embedding(encoder.graph(torch.tensor([1.0, 0, 1, 1]))), reference.get_embedding(edges[:, [0, 2, 3, 4, 6, 7]])
+        encoder.propagated(encoder.graph(torch.tensor([1.0, 0, 1, 1]))), reference.get_embedding(edges[:, [0, 2, 3, 4, 6, 7]])
     )
+    for out in (encoder.encode(), reference.get_embedding(edges)):
+        (out * torch.arange(20.0).view(5, 4)).sum().backward()
+    torch.testing.assert_close(encoder.embedding.weight.grad, reference.embedding.weight.grad)
     torch.testing.assert_close(encoder.dropped(0.0), encoder.encode())
     torch.testing.assert_close(encoder.perturbed(0.0), encoder.encode())
     noise = GraphEncoder(pairs, 3, 2, 4, 1, skip_input=True)
