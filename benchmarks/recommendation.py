@@ -22,7 +22,19 @@ from torch import Tensor
 from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training
-from benchmarks.recommenders import AttentionEncoder, GraphEncoder, bpr, contrastive, directau, ease, interaction_matrix, item_knn, scorings
+from benchmarks.recommenders import (
+    COSINE,
+    INNER,
+    AttentionEncoder,
+    GraphEncoder,
+    bpr,
+    contrastive,
+    directau,
+    ease,
+    interaction_matrix,
+    item_knn,
+    scorings,
+)
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._split import SPLITS
@@ -97,9 +109,14 @@ class Task:
         return best, found[best]
 
     def measure(self, ways: dict[float, Scores]) -> dict[str, float]:
-        r"""Figures of the chosen way. Items of the validation part are not ranked at test time; no model has seen them."""
+        r"""Figures of the chosen way, and those of the inner product and the cosine where they are among the ways. Items of the validation
+        part are not ranked at test time; no model has seen them."""
         way, valid = self.choose(ways)
-        test = evaluate(ways[way], self.test, torch.cat([self.train, self.valid], 1), self.num_users, groups=self.groups)
+        figures = partial(evaluate, pairs=self.test, seen=torch.cat([self.train, self.valid], 1), num_users=self.num_users)
+        test = figures(ways[way], groups=self.groups)
+        for name, plain in (('inner', INNER), ('cosine', COSINE)):
+            if plain in ways:
+                test |= {f'{metric}_{name}': value for metric, value in figures(ways[plain]).items()}
         return test | {f'valid_{name}': value for name, value in valid.items()} | {'scoring_parameter': way}
 
     def batches(self, size: int) -> list[Tensor]:
@@ -153,7 +170,7 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
     else:
         matrix = interaction_matrix(task.train, task.num_users, task.num_items)
         scores = ease(matrix, config['regularization']) if args.model == 'ease' else item_knn(matrix, config['power'])
-        found = {name: [value] for name, value in task.measure({0.0: scores}).items()}
+        found = {name: [value] for name, value in task.measure({INNER: scores}).items()}
     return write_result(
         'recommendation',
         args.dataset,

@@ -15,7 +15,7 @@ from benchmarks.common.ranking import Scores
 from torch_geometric_lgt.functional import alignment_uniformity
 from torch_geometric_lgt.nn import MGFormer
 
-POWERS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+INNER, COSINE, POWERS = -1.0, 0.0, (0.1, 0.2, 0.3)
 
 
 class SymmetricProduct(torch.autograd.Function):
@@ -124,13 +124,15 @@ def contrastive(
 
 
 def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> dict[float, Scores]:
-    r"""The ways to score items ``[B, I]`` under a rule, one of which validation data choose: the inner product of the rows (-1), their
-    cosine (0), or their cosine times a power of the item's degree in training (the power). The rule ``popularity`` has all of them."""
+    r"""The ways to score items ``[B, I]`` under a rule, one of which validation data choose: the inner product of the rows (``INNER``),
+    their cosine (``COSINE``), or their cosine times a power of the item's degree in training (the power). The rule ``popularity`` has all
+    of them."""
     users, items = encoder.encode().tensor_split([num_users])
     unit_users, unit_items = normalize(users), normalize(items)
-    ways = {-1.0: lambda part: users[part] @ items.t()}
-    ways |= {power: lambda part, power=power: unit_users[part] @ (unit_items * degree[:, None] ** power).t() for power in POWERS}
-    return ways if rule == 'popularity' else {way: ways[way] for way in ({'inner': -1.0, 'cosine': 0.0}[rule],)}
+    ways: dict[float, Scores] = {INNER: lambda part: users[part] @ items.t(), COSINE: lambda part: unit_users[part] @ unit_items.t()}
+    if rule != 'popularity':
+        return {way: ways[way] for way in ({'inner': INNER, 'cosine': COSINE}[rule],)}
+    return ways | {power: lambda part, power=power: unit_users[part] @ (unit_items * degree[:, None] ** power).t() for power in POWERS}
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:
