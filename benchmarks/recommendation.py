@@ -54,8 +54,8 @@ TRAINED = {
 DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
 BPR = {**TRAINED, 'regularization': 1e-4}
 CONTRAST = {**BPR, 'temperature': 0.2}
-ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': None, 'residual': True}
-ENCODING = {'encoding': 64, 'normalize': True, 'encoding_scale': 1.0}
+ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': None, 'residual': True, 'refresh': 1}
+ENCODING = {'encoding': 64, 'normalize': True, 'encoding_scale': 0.2}
 DEFAULTS: dict[str, dict[str, Any]] = {
     'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
@@ -131,7 +131,7 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
     names = ('heads', 'mask', 'feature_map', 'num_features', 'residual', 'encoding_scale')
     out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **{name: config[name] for name in names})
-    out.edge_index = torch.cat([task.nodes, task.nodes.flip(0)], 1)
+    out.edge_index, out.refresh = torch.cat([task.nodes, task.nodes.flip(0)], 1), config['refresh']
     return out
 
 

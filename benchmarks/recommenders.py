@@ -77,12 +77,23 @@ class GraphEncoder(LightGCN):
 
 
 class AttentionEncoder(MGFormer):
-    r"""MGFormer over a fixed graph."""
+    r"""MGFormer over a fixed graph. In training the keys are computed every :obj:`refresh` steps only; between, their state is a
+    constant."""
 
     edge_index: Tensor | None = None
+    refresh, steps = 1, 0
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        return self.get_embedding(self.edge_index, nodes)
+        if nodes is None or self.refresh == 1:
+            self.steps = 0
+            return self.get_embedding(self.edge_index, nodes)
+        if self.steps % self.refresh == 0:
+            states = self.attention_states(self.edge_index)
+            self.states = [state.detach() for state in states]
+        else:
+            states = self.states
+        self.steps += 1
+        return self.get_embedding(self.edge_index, nodes, states)
 
 
 def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: str) -> Tensor:

@@ -51,6 +51,24 @@ def test_matches_the_definition_with_gradients(mask, encoding, residual):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize('mask', ['degree', 'none'])
+def test_states_give_the_same_rows(mask):
+    model = make(mask=mask, num_layers=3)
+    states, expected = model.attention_states(), model.get_embedding()
+    nodes = torch.tensor([9, 2, 2])
+    torch.testing.assert_close(model.get_embedding(states=states), expected)
+    actual = model.get_embedding(nodes=nodes, states=states)
+    torch.testing.assert_close(actual, expected[nodes])
+    grad, parameters = torch.randn_like(actual), list(model.parameters())
+    for one, other in zip(*(torch.autograd.grad(out, parameters, grad) for out in (actual, expected[nodes])), strict=True):
+        torch.testing.assert_close(one, other)
+    cut = model.get_embedding(nodes=nodes, states=[state.detach() for state in states])
+    (gradient,) = torch.autograd.grad(cut.sum(), model.embedding.weight)
+    assert gradient.abs().sum(1).nonzero().flatten().tolist() == [2, 9]
+    with pytest.raises(ValueError, match="'mask' must be 'degree' or 'none' for states"):
+        make(mask='adjacency').attention_states(EDGES)
+
+
 def test_scores_and_recommendations():
     model = make(num_layers=2, heads=2)
     out = model.get_embedding()
@@ -88,8 +106,12 @@ def test_from_data():
     assert repr(model) == 'MGFormer(7, 5, 4, num_layers=1)'
     assert torch.equal(model.degree, torch.bincount(EDGES.flatten(), minlength=N))
     assert model.layers[0].max_degree == 3
-    assert torch.equal(model.structural_encoding[USERS:], SVDEncoding(3)(data)['item'].svd_pe)
-    assert MGFormer.from_data(data, 4).structural_encoding is None
+    data = SVDEncoding(3)(data)
+    encoding = torch.cat([store.svd_pe for store in data.node_stores])
+    lengths = encoding.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(model.structural_encoding, torch.where(lengths > 0, 0.2 * encoding / lengths, 0))
+    assert torch.equal(MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding)
+    assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
 
 
 def test_queries_of_a_batch_only():

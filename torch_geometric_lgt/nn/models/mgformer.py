@@ -1,14 +1,16 @@
 # N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural encoding.
+from collections.abc import Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import Embedding, ModuleList
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
+from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import degrees, edge_list
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
@@ -21,12 +23,13 @@ class MGFormer(torch.nn.Module):
     r"""The recommender of "Masked Graph Transformer for Large-Scale Recommendation": users and items are the tokens of one attention,
 
     .. math::
-        \mathbf{X} = [\mathbf{E}, s \mathbf{P}], \qquad
+        \mathbf{X} = \left[\mathbf{E}, s \, \mathbf{P} / \|\mathbf{P}\|\right], \qquad
         \mathbf{H} = \mathrm{Attention}(\mathbf{X} \mathbf{W}_Q, \mathbf{X} \mathbf{W}_K, \mathbf{X}) + \mathbf{X}
 
     (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings :math:`\mathbf{P}`, those of
-    :class:`~torch_geometric_lgt.transforms.SVDEncoding`. A pair is ranked by the inner product of its rows of :math:`\mathbf{H}`.
-    Differs from the paper, which names neither: the residual (without it every row starts as the mean of all rows) and the scale :math:`s`.
+    :class:`~torch_geometric_lgt.transforms.SVDEncoding`, whose rows are brought to one length. A pair is ranked by the inner product of its
+    rows of :math:`\mathbf{H}`. Differs from the paper, which names neither: the residual (without it every row starts as the mean of all
+    rows) and the length :math:`s` of the encodings (``None`` leaves them as they are).
 
     The interface is that of :class:`torch_geometric.nn.LightGCN`: nodes 0 to U - 1 are users, U to U + I - 1 items.
 
@@ -45,7 +48,8 @@ class MGFormer(torch.nn.Module):
             (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default: :obj:`True`)
-        encoding_scale (float, optional): :math:`s`. (default: :obj:`1.0`)
+        encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`; :obj:`None` leaves them as they are.
+            (default: :obj:`0.2`)
         max_degree (int, optional): The largest degree with an embedding of its own. (default: :obj:`512`)
 
     Raises:
@@ -68,7 +72,7 @@ class MGFormer(torch.nn.Module):
         feature_map: str | torch.nn.Module = 'simplex',
         num_features: int | None = None,
         residual: bool = True,
-        encoding_scale: float = 1.0,
+        encoding_scale: float | None = 0.2,
         max_degree: int = 512,
     ) -> None:
         super().__init__()
@@ -85,7 +89,9 @@ class MGFormer(torch.nn.Module):
             if value is not None and (value.dim() != dim or value.size(0) != self.num_nodes):
                 shape = f'[{self.num_nodes}, S]' if dim == 2 else f'[{self.num_nodes}]'
                 raise ValueError(f"'{name}' must have shape {shape}, users before items (got {tuple(value.shape)})")
-        encoding = None if structural_encoding is None else encoding_scale * structural_encoding.to(self.embedding.weight.dtype)
+        encoding = None if structural_encoding is None else structural_encoding.to(self.embedding.weight.dtype)
+        if encoding is not None and encoding_scale is not None:
+            encoding = encoding_scale * normalize(encoding)
         self.register_buffer('structural_encoding', encoding)
         self.register_buffer('degree', degree)
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
@@ -120,25 +126,32 @@ class MGFormer(torch.nn.Module):
         torch.nn.init.xavier_uniform_(self.embedding.weight)
         reset(self.layers)
 
-    def get_embedding(self, edge_index: Adj | None = None, nodes: Tensor | None = None) -> Tensor:
+    def get_embedding(
+        self, edge_index: Adj | None = None, nodes: Tensor | None = None, states: Sequence[AttentionState] | None = None
+    ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
-        queries."""
-        x = self.embedding.weight
-        if self.structural_encoding is not None:
-            x = torch.cat([x, self.structural_encoding], 1)
-        for layer in self.layers:
-            own = nodes if layer is self.layers[-1] else None
-            target = x if own is None else x[own]
-            pair = x if own is None else (x, target)
-            if self.mask == 'none':
-                out = layer(pair)
-            elif self.mask == 'degree':
-                degree = self._degree(edge_index)
-                out = layer(pair, degree if own is None else (degree, degree[own]))
-            else:
-                out = layer(pair, self._incoming(edge_index, own))
-            x = out + target if self.residual else out
+        queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`."""
+        x = self._tokens()
+        if states is None:
+            for layer in self.layers[:-1]:
+                x = self._layer(layer, x, edge_index)
+            return self._layer(self.layers[-1], x, edge_index, nodes)
+        x = x if nodes is None else x[nodes]
+        for layer, state in zip(self.layers, states, strict=True):
+            x = self._layer(layer, x, edge_index, nodes, state)
         return x
+
+    def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
+        r"""The state of all nodes' keys in each layer. Reading from them, :meth:`get_embedding` computes the same rows, and for some of the
+        nodes nothing but theirs: to serve a trained model, or, detached, to train with keys that are a few steps old."""
+        if self.mask == 'adjacency':
+            raise ValueError("'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from node to node")
+        x, out = self._tokens(), []
+        for layer in self.layers:
+            out.append(layer.attention_state(x, *([self._degree(edge_index)] if self.mask == 'degree' else [])))
+            if layer is not self.layers[-1]:
+                x = self._layer(layer, x, edge_index, None, out[-1])
+        return out
 
     def forward(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None) -> Tensor:
         r"""The scores ``[P]`` of the pairs :obj:`edge_label_index` ``[2, P]`` (default: those of :obj:`edge_index`)."""
@@ -181,6 +194,31 @@ class MGFormer(torch.nn.Module):
         r"""The Bayesian personalised ranking loss, with the squared norms of the embeddings of :obj:`node_id` (default: all)."""
         embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
         return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
+
+    def _tokens(self) -> Tensor:
+        x = self.embedding.weight
+        return x if self.structural_encoding is None else torch.cat([x, self.structural_encoding], 1)
+
+    def _layer(
+        self,
+        layer: torch.nn.Module,
+        x: Tensor,
+        edge_index: Adj | None,
+        nodes: Tensor | None = None,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        r"""The output of :obj:`nodes`. The rows of :obj:`x` are all nodes, or :obj:`nodes` alone if the keys are in :obj:`state`."""
+        target = x if nodes is None or state is not None else x[nodes]
+        pair = x if target is x else (x, target)
+        if self.mask == 'adjacency':
+            out = layer(pair, self._incoming(edge_index, nodes))
+        elif self.mask == 'none':
+            out = layer(pair, state=state)
+        else:
+            degree = self._degree(edge_index)
+            own = degree if nodes is None else degree[nodes]
+            out = layer(pair, own if target is x else (degree, own), state=state)
+        return out + target if self.residual else out
 
     def _incoming(self, edge_index: Adj | None, nodes: Tensor | None) -> Tensor:
         r"""The edges into :obj:`nodes`, whose targets are their places in :obj:`nodes`."""
