@@ -131,12 +131,12 @@ class MGFormer(torch.nn.Module):
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`."""
-        x = self._tokens()
         if states is None:
+            x = self._tokens()
             for layer in self.layers[:-1]:
                 x = self._layer(layer, x, edge_index)
             return self._layer(self.layers[-1], x, edge_index, nodes)
-        x = x if nodes is None else x[nodes]
+        x = self._tokens(nodes)
         for layer, state in zip(self.layers, states, strict=True):
             x = self._layer(layer, x, edge_index, nodes, state)
         return x
@@ -195,9 +195,9 @@ class MGFormer(torch.nn.Module):
         embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
         return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
 
-    def _tokens(self) -> Tensor:
-        x = self.embedding.weight
-        return x if self.structural_encoding is None else torch.cat([x, self.structural_encoding], 1)
+    def _tokens(self, nodes: Tensor | None = None) -> Tensor:
+        parts = [self.embedding.weight] + ([] if self.structural_encoding is None else [self.structural_encoding])
+        return torch.cat([part if nodes is None else part[nodes] for part in parts], 1)
 
     def _layer(
         self,
