@@ -69,6 +69,16 @@ def test_states_give_the_same_rows(mask):
         make(mask='adjacency').attention_states(EDGES)
 
 
+def test_without_layers():
+    model = make(num_layers=0)
+    x = torch.cat([model.embedding.weight, model.structural_encoding], 1)
+    nodes = torch.tensor([4, 4, 0])
+    assert torch.equal(model.get_embedding(), x)
+    assert torch.equal(model.get_embedding(nodes=nodes), x[nodes])
+    assert model.attention_states() == []
+    assert torch.equal(model.get_embedding(nodes=nodes, states=[]), x[nodes])
+
+
 def test_scores_and_recommendations():
     model = make(num_layers=2, heads=2)
     out = model.get_embedding()
@@ -148,7 +158,8 @@ def test_reset_and_state_dict():
 @pytest.mark.parametrize(
     ('arguments', 'message'),
     [
-        ({'num_layers': 0}, "'num_layers' must be at least 1"),
+        ({'embedding_dim': 0}, "'embedding_dim' must be at least 1"),
+        ({'num_layers': -1}, "'num_layers' must be at least 0"),
         ({'mask': 'distance'}, "'mask' must be one of"),
         ({'structural_encoding': torch.ones(N - 1, 2)}, r"'structural_encoding' must have shape \[12, S\]"),
         ({'degree': torch.ones(N, 1, dtype=torch.long)}, r"'degree' must have shape \[12\]"),

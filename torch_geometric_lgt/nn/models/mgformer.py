@@ -40,7 +40,7 @@ class MGFormer(torch.nn.Module):
         structural_encoding (torch.Tensor, optional): :math:`\mathbf{P}`, ``[N, S]``. (default: :obj:`None`, without)
         degree (torch.Tensor, optional): Degrees in the training graph ``[N]`` for the degree mask; without them they are counted from
             :obj:`edge_index` in each call. (default: :obj:`None`)
-        num_layers (int, optional): Number of layers. (default: :obj:`1`)
+        num_layers (int, optional): Number of layers; none leaves :math:`\mathbf{H} = \mathbf{X}`. (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         mask (str, optional): :obj:`"degree"` (Eq. 10), :obj:`"adjacency"` (attention to the neighbours in :obj:`edge_index` only) or
             :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
@@ -53,7 +53,7 @@ class MGFormer(torch.nn.Module):
         max_degree (int, optional): The largest degree with an embedding of its own. (default: :obj:`512`)
 
     Raises:
-        ValueError: If a number is not positive, :obj:`mask` is unknown, or an encoding or degree does not have one row per node.
+        ValueError: If a size is out of range, :obj:`mask` is unknown, or an encoding or degree does not have one row per node.
     """
 
     structural_encoding: Tensor | None
@@ -76,10 +76,11 @@ class MGFormer(torch.nn.Module):
         max_degree: int = 512,
     ) -> None:
         super().__init__()
-        sizes = {'num_users': num_users, 'num_items': num_items, 'embedding_dim': embedding_dim, 'num_layers': num_layers}
-        for name, size in sizes.items():
+        for name, size in {'num_users': num_users, 'num_items': num_items, 'embedding_dim': embedding_dim}.items():
             if size < 1:
                 raise ValueError(f"'{name}' must be at least 1 (got {size})")
+        if num_layers < 0:
+            raise ValueError(f"'num_layers' must be at least 0 (got {num_layers})")
         if mask not in MASKS:
             raise ValueError(f"'mask' must be one of {MASKS} (got {mask!r})")
         self.num_users, self.num_items, self.num_nodes = num_users, num_items, num_users + num_items
@@ -131,14 +132,10 @@ class MGFormer(torch.nn.Module):
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`."""
-        if states is None:
-            x = self._tokens()
-            for layer in self.layers[:-1]:
-                x = self._layer(layer, x, edge_index)
-            return self._layer(self.layers[-1], x, edge_index, nodes)
-        x = self._tokens(nodes)
-        for layer, state in zip(self.layers, states, strict=True):
-            x = self._layer(layer, x, edge_index, nodes, state)
+        x = self._tokens(None if states is None and self.num_layers > 0 else nodes)
+        for index, layer in enumerate(self.layers):
+            queries = None if states is None and index < self.num_layers - 1 else nodes
+            x = self._layer(layer, x, edge_index, queries, None if states is None else states[index])
         return x
 
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
