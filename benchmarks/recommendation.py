@@ -1,7 +1,8 @@
 r"""Recommenders on user-item interactions: full-ranking Recall@20 and NDCG@20, chosen by the validation NDCG@20.
 
 python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
-python -m benchmarks.recommendation --table          # the table of all results that are there
+python -m benchmarks.recommendation --root DATA --study ablation
+python -m benchmarks.recommendation --table          # the tables and pictures of all results that are there
 
 A run that was killed goes on where it was when the same command is given again.
 """
@@ -12,6 +13,7 @@ import json
 import resource
 import sys
 import warnings
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ from torch import Tensor
 from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training
+from benchmarks.recommendation_report import report
+from benchmarks.recommendation_settings import DEFAULTS, STUDIES
 from benchmarks.recommenders import (
     COSINE,
     INNER,
@@ -35,48 +39,11 @@ from benchmarks.recommenders import (
     item_knn,
     scorings,
 )
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._split import SPLITS
 from torch_geometric_lgt.transforms import SVDEncoding
 
 CHECKPOINTS = RESULTS.parent / 'checkpoints'
-TRAINED = {
-    'epochs': 300,
-    'patience': 4,
-    'every': 3,
-    'batch_size': 2048,
-    'lr': 1e-3,
-    'weight_decay': 1e-6,
-    'dim': 64,
-    'scoring': 'popularity',
-}
-DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
-BPR = {**TRAINED, 'regularization': 1e-4}
-CONTRAST = {**BPR, 'temperature': 0.2}
-ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': None, 'residual': True, 'refresh': 1}
-ENCODING = {'encoding': 64, 'normalize': True, 'encoding_scale': 0.2}
-DEFAULTS: dict[str, dict[str, Any]] = {
-    'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},
-    'directau-lightgcn': {**DIRECTAU, 'layers': 2},
-    'directau-mf': {**DIRECTAU, 'layers': 0},
-    'simgcl': {**CONTRAST, 'layers': 2, 'weight': 0.5, 'length': 0.1},
-    'sgl': {**CONTRAST, 'layers': 3, 'weight': 0.1, 'share': 0.1},
-    'lightgcn': {**BPR, 'layers': 3},
-    'bprmf': {**BPR, 'layers': 0},
-    'ease': {'regularization': 200.0},
-    'itemknn': {'power': -0.3},
-}
-PUBLISHED = {  # Table 2 of "Masked Graph Transformer for Large-Scale Recommendation"
-    'amazon-beauty': {
-        'bprmf': (0.1153, 0.0534),
-        'lightgcn': (0.1201, 0.0581),
-        'sgl': (0.1228, 0.0644),
-        'simgcl': (0.1367, 0.0682),
-        'directau-lightgcn': (0.1465, 0.0710),
-        'mgformer': (0.1531, 0.0748),
-    }
-}
 
 
 class Task:
@@ -135,7 +102,9 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     return out
 
 
-def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> tuple[dict[str, float], Training]:
+def train(
+    task: Task, model: str, config: dict[str, Any], seed: int, path: Path, tensorboard: str | None
+) -> tuple[dict[str, float], Training]:
     torch.manual_seed(seed)
     module = encoder(task, model, config)
     optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'])
@@ -148,12 +117,20 @@ def train(task: Task, model: str, config: dict[str, Any], seed: int, path: Path)
     ways = partial(scorings, num_users=task.num_users, rule=config['scoring'], degree=task.degree)
     batches = partial(task.batches, config['batch_size'])
     training = Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
-    training.fit(config['epochs'], config['patience'], config['every'], f'{model}, seed {seed}')
+    log = curves(Path(tensorboard) / path.stem) if tensorboard else lambda *_: None
+    training.fit(config['epochs'], config['patience'], config['every'], f'{model}, seed {seed}', log)
     with torch.no_grad():
         return task.measure(ways(module.eval())), training
 
 
-def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
+def curves(folder: Path) -> Callable[[str, float, int], None]:
+    r"""Writes values by name and epoch for TensorBoard, which must be installed."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(folder).add_scalar
+
+
+def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     task = Task(args.root, args.dataset)
     found: dict[str, list[float]] = {}
@@ -161,7 +138,8 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
     if 'epochs' in config:
         for seed in args.seeds:
             key = hashlib.sha256(json.dumps([args.dataset, args.model, config, seed], sort_keys=True).encode()).hexdigest()[:16]
-            figures, training = train(task, args.model, config, seed, CHECKPOINTS / f'{args.model}-{args.dataset}-{key}.safetensors')
+            path = CHECKPOINTS / f'{args.model}-{args.dataset}-{key}.safetensors'
+            figures, training = train(task, args.model, config, seed, path, args.tensorboard)
             for name, value in {**figures, 'best_epoch': training.best_epoch}.items():
                 found.setdefault(name, []).append(value)
             print(f'seed {seed}:', json.dumps({name: round(values[-1], 4) for name, values in found.items()}), flush=True)
@@ -175,7 +153,7 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
         'recommendation',
         args.dataset,
         args.model,
-        variant=args.variant,
+        variant=variant,
         protocol='given-split',
         seeds=args.seeds if 'epochs' in config else [],
         metrics=found,
@@ -187,69 +165,46 @@ def run(args: argparse.Namespace, config: dict[str, Any]) -> Path:
     )
 
 
-def table(dataset: str) -> str:
-    r"""One row per result: test figures, mean and standard deviation over the seeds, beside the published ones."""
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'recommendation').glob('*.json')]
-    records = sorted((r for r in records if r['dataset'] == dataset), key=lambda r: -r['metrics']['ndcg@20']['mean'])
-    lines = [
-        '| model | variant | scoring | Recall@20 | NDCG@20 | validation NDCG@20 | seeds | s / epoch | published |',
-        '|---|---|---|---|---|---|---|---|---|',
-    ]
-    for record in records:
-        mean = {name: f'{value["mean"]:.4f} ± {value["std"]:.4f}' for name, value in record['metrics'].items()}
-        published = PUBLISHED.get(dataset, {}).get(record['model']) if not record['variant'] else None
-        cells = [
-            record['model'],
-            record['variant'],
-            record['config'].get('scoring', ''),
-            mean['recall@20'],
-            mean['ndcg@20'],
-            f'{record["metrics"]["valid_ndcg@20"]["mean"]:.4f}',
-            len(record['seeds']) or 'closed form',
-            f'{record["epoch_seconds"]:.1f}' if record['epoch_seconds'] else '',
-            '{:.4f} / {:.4f}'.format(*published) if published else '',
-        ]
-        lines.append(f'| {" | ".join(map(str, cells))} |')
-    return '\n'.join(lines) + '\n'
-
-
-def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, dict[str, Any]]]:
+    r"""The arguments, and the configurations to run, by the name of the variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--dataset', default='amazon-beauty')
     parser.add_argument('--model', choices=DEFAULTS, default='mgformer')
     parser.add_argument('--root', default='data', help='folder of data sets')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there')
+    parser.add_argument('--study', choices=STUDIES, help='all configurations of MGFormer that differ from the default in one respect')
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument('--table', action='store_true', help='write tables and pictures from the results that are there, run nothing')
     options: dict[str, Any] = {}
     for defaults in DEFAULTS.values():
         options |= {name: value for name, value in defaults.items() if options.get(name) is None}
     for name, value in options.items():
-        kind = int if value is None else type(value)
-        flag = f'--{name.replace("_", "-")}'
-        if kind is bool:
-            parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None)
-        else:
-            parser.add_argument(flag, type=kind, default=None)
+        flag, kind = f'--{name.replace("_", "-")}', int if value is None else type(value)
+        how: dict[str, Any] = {'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}
+        parser.add_argument(flag, default=None, **how)
     args = parser.parse_args(argv)
     given = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
-    unknown = sorted(set(given) - set(DEFAULTS[args.model]))
+    default = DEFAULTS[args.model]
+    unknown = sorted(set(given) - set(default))
     if unknown:
         parser.error(f'{args.model} has no option {", ".join(unknown)}')
-    config = DEFAULTS[args.model] | given
-    if config != DEFAULTS[args.model] and not args.variant:
+    if args.study is not None:
+        if given or args.variant or args.model != 'mgformer':
+            parser.error('a study names its own variants of mgformer: give neither another model nor options of one')
+        return args, {variant: default | changes for variant, changes in STUDIES[args.study].items()}
+    if default | given != default and not args.variant:
         parser.error('a configuration that is not the default needs a name: --variant')
-    return args, config
+    return args, {args.variant: default | given}
 
 
 def main() -> None:
-    args, config = parse()
+    args, configs = parse()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     if not args.table:
-        print(run(args, config), file=sys.stderr)
-    content = table(args.dataset)
-    write_atomically(RESULTS / 'recommendation' / f'{args.dataset}.md', content.encode())
-    print(content)
+        for variant, config in configs.items():
+            print(run(args, variant, config), file=sys.stderr)
+    print(report(RESULTS / 'recommendation', args.dataset))
 
 
 if __name__ == '__main__':

@@ -38,9 +38,9 @@ class Training:
         if path.exists():
             self._resume()
 
-    def fit(self, max_epochs: int, patience: int, every: int, name: str) -> None:
+    def fit(self, max_epochs: int, patience: int, every: int, name: str, log: Callable[[str, float, int], None]) -> None:
         r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
-        leaves the best weights in the model."""
+        leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch."""
         with tqdm(total=max_epochs, initial=self.epoch, desc=name) as bar:
             while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every:
                 start = time.perf_counter()
@@ -48,11 +48,13 @@ class Training:
                 losses = [self._step(batch) for batch in tqdm(list(self.batches()), leave=False)]
                 self.seconds += time.perf_counter() - start
                 self.epoch += 1
-                bar.update()
-                bar.set_postfix(loss=f'{torch.stack(losses).mean():.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch)
+                loss = float(torch.stack(losses).mean())
+                log('loss', loss, self.epoch)
                 if self.epoch % every == 0 or self.epoch == max_epochs:
-                    self._evaluate()
+                    log('score', self._evaluate(), self.epoch)
                     self._save()
+                bar.update()
+                bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch)
         self.model.load_state_dict(self.best)
 
     def _step(self, batch: Tensor) -> Tensor:
@@ -63,11 +65,12 @@ class Training:
         return loss.detach()
 
     @torch.no_grad()
-    def _evaluate(self) -> None:
+    def _evaluate(self) -> float:
         self.model.eval()
         score = self.score(self.model)
         if score > self.best_score:
             self.best_score, self.best_epoch, self.best = score, self.epoch, self._weights()
+        return score
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}

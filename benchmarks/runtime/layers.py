@@ -5,8 +5,6 @@ python -m benchmarks.runtime.layers --table         # the table alone, from the 
 """
 
 import argparse
-import csv
-import io
 import json
 import statistics
 import subprocess
@@ -18,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import as_csv
 from benchmarks.runtime.formulas import degree_masked_attention, kernel_attention
 from benchmarks.runtime.measure import peak_memory_mib, seconds
 from torch_geometric_lgt._io import write_atomically
@@ -130,12 +129,7 @@ def row(record: dict) -> dict[str, str]:
 def table() -> str:
     r"""One row per result, as CSV: medians of forward and backward together, ratios, peak memory above that of the inputs."""
     records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
-    records = sorted((r for r in records if r['model'] in CASES), key=lambda r: (r['model'], r['config']['num_nodes']))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(row(records[0])) if records else [], lineterminator='\n')
-    writer.writeheader()
-    writer.writerows(map(row, records))
-    return out.getvalue()
+    return as_csv([row(r) for r in sorted(records, key=lambda r: (r['model'], r['config'].get('num_nodes', 0))) if r['model'] in CASES])
 
 
 def main() -> None:

@@ -32,15 +32,19 @@ def training(path, kill_at=None):
 
 def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path):
     whole = training(tmp_path / 'whole')
-    whole.fit(20, 3, 2, 'whole')
+    curve = []
+    whole.fit(20, 3, 2, 'whole', lambda *values: curve.append(values))
     for kill_at in (3, 17, 20, 31):  # in the first epoch, just after a checkpoint, between two
         try:
-            training(tmp_path / 'parts', kill_at).fit(20, 3, 2, 'parts')
+            training(tmp_path / 'parts', kill_at).fit(20, 3, 2, 'parts', lambda *_: None)
         except Killed:
             continue
     parts = training(tmp_path / 'parts')
-    parts.fit(20, 3, 2, 'parts')
+    parts.fit(20, 3, 2, 'parts', lambda *_: None)
     assert (parts.epoch, parts.best_epoch, parts.best_score) == (whole.epoch, whole.best_epoch, whole.best_score)
+    assert [epoch for name, _, epoch in curve if name == 'loss'] == list(range(1, whole.epoch + 1))
+    assert [epoch for name, _, epoch in curve if name == 'score'] == [epoch for epoch in range(1, 21) if epoch % 2 == 0][: whole.epoch // 2]
+    assert max(value for name, value, _ in curve if name == 'score') == whole.best_score
     assert all(torch.equal(a, b) for a, b in zip(parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True))
 
 
@@ -53,6 +57,6 @@ def test_stops_and_returns_the_best_weights(tmp_path):
         return -abs(len(seen) - 3.0)  # the third score is the best
 
     run.score = score
-    run.fit(100, 4, 1, 'run')
+    run.fit(100, 4, 1, 'run', lambda *_: None)
     assert (run.epoch, run.best_epoch) == (7, 3)
     assert torch.equal(run.model[1].weight, seen[2])

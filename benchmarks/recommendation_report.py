@@ -1,0 +1,134 @@
+r"""The tables and the pictures of the recommendation benchmark, from the result files that are there."""
+
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+import numpy as np
+
+from benchmarks.common.tables import as_csv, as_markdown
+from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
+from torch_geometric_lgt._io import write_atomically
+
+matplotlib.use('Agg')
+GROUPS = ('unpopular', 'normal', 'popular')
+METRICS = {'recall@20': 'Recall@20', 'ndcg@20': 'NDCG@20'}
+SWEEPS = {'heads': 'heads', 'layers': 'layers', 'gamma': 'weight of uniformity', 'dim': 'learned channels', 'encoding': 'encoding channels'}
+Record = dict[str, Any]
+
+
+def report(folder: Path, dataset: str) -> str:
+    r"""Writes the tables and pictures of a data set beside its results and returns the tables."""
+    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -_mean(record, 'ndcg@20'))
+    models = [record for record in found if not record['variant']]
+    own = [record for record in found if record['model'] == 'mgformer']
+    default = next((record for record in own if not record['variant']), None)
+    tables = {'': [model_row(record, default) for record in models], '-mgformer': [variant_row(record, default) for record in own]}
+    tables = {suffix: rows for suffix, rows in tables.items() if rows}
+    for suffix, rows in tables.items():
+        write_atomically(folder / f'{dataset}{suffix}.md', as_markdown(rows).encode())
+        write_atomically(folder / f'{dataset}{suffix}.csv', as_csv(rows).encode())
+    if models:
+        _save(groups_figure(models), folder / f'{dataset}-groups.png')
+    if any(record['variant'] for record in own):
+        _save(variants_figure(own), folder / f'{dataset}-variants.png')
+        _save(sweeps_figure(own), folder / f'{dataset}-sweeps.png')
+    return '\n'.join(map(as_markdown, tables.values()))
+
+
+def model_row(record: Record, default: Record | None) -> dict[str, str]:
+    r"""Test figures, mean and standard deviation over the seeds, beside the published ones."""
+    published = PUBLISHED.get(record['dataset'], {}).get(record['model'])
+    gain = _mean(default, 'ndcg@20') / _mean(record, 'ndcg@20') - 1 if default else None
+    return {
+        'model': record['model'],
+        **{name: _spread(record, metric) for metric, name in METRICS.items()},
+        'MGFormer is better by': '' if gain is None or record is default else f'{gain:+.1%}',
+        'by inner product': ' / '.join(f'{_mean(record, f"{metric}_inner"):.4f}' for metric in METRICS),
+        'validation NDCG@20': f'{_mean(record, "valid_ndcg@20"):.4f}',
+        'published': '{:.4f} / {:.4f}'.format(*published) if published else '',
+        **_effort(record),
+    }
+
+
+def variant_row(record: Record, default: Record | None) -> dict[str, str]:
+    r"""Figures of a configuration of MGFormer, and by how much its validation NDCG differs from that of the default."""
+    change = _mean(record, 'valid_ndcg@20') / _mean(default, 'valid_ndcg@20') - 1 if default else None
+    return {
+        'variant': record['variant'] or 'default',
+        'validation NDCG@20': _spread(record, 'valid_ndcg@20'),
+        'change': '' if change is None or record is default else f'{change:+.1%}',
+        **{name: _spread(record, metric) for metric, name in METRICS.items()},
+        **_effort(record),
+    }
+
+
+def groups_figure(models: Sequence[Record]) -> plt.Figure:
+    r"""Recall of the wanted items of three groups, each with a third of the training pairs."""
+    figure, axes = plt.subplots(figsize=(8, 3.6), layout='constrained')
+    width = 0.8 / len(models)
+    for index, record in enumerate(models):
+        metrics = [f'recall@20_{group}' for group in GROUPS]
+        place = np.arange(len(GROUPS)) + (index - (len(models) - 1) / 2) * width
+        spread = [record['metrics'][metric]['std'] for metric in metrics]
+        color = f'C{list(DEFAULTS).index(record["model"])}'
+        axes.bar(place, [_mean(record, metric) for metric in metrics], width, yerr=spread, label=record['model'], color=color)
+    axes.set_xticks(range(len(GROUPS)), [f'{group} items' for group in GROUPS])
+    axes.set_ylabel('Recall@20')
+    axes.legend(ncols=2, fontsize='small')
+    axes.set_title(f'{models[0]["dataset"]}: items by their number of training pairs')
+    return figure
+
+
+def variants_figure(own: Sequence[Record]) -> plt.Figure:
+    r"""What is left of the NDCG when a part of MGFormer is taken away or replaced."""
+    shown = [record for record in own if not record['variant'] or record['variant'] in STUDIES['ablation']][::-1]
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.4 * len(shown)), layout='constrained')
+    names = [record['variant'] or 'default' for record in shown]
+    values, spread = ([record['metrics']['ndcg@20'][key] for record in shown] for key in ('mean', 'std'))
+    axes.barh(names, values, xerr=spread, color=['C0' if record['variant'] else 'C1' for record in shown])
+    for name, value in zip(names, values, strict=True):
+        axes.text(0.0005, name, f'{value:.4f}', va='center', color='white')
+    axes.set_xlabel('NDCG@20')
+    return figure
+
+
+def sweeps_figure(own: Sequence[Record]) -> plt.Figure:
+    r"""Validation and test NDCG over one setting each, the others at their defaults."""
+    figure, panels = plt.subplots(1, len(SWEEPS), figsize=(2.6 * len(SWEEPS), 2.8), sharey=True, layout='constrained')
+    for axes, (setting, label) in zip(panels, SWEEPS.items(), strict=True):
+        line = [record for record in own if not record['variant'] or record['variant'] in STUDIES[setting]]
+        line = sorted(line, key=lambda record: record['config'][setting])
+        for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
+            values, spread = ([record['metrics'][metric][key] for record in line] for key in ('mean', 'std'))
+            axes.errorbar([str(record['config'][setting]) for record in line], values, spread, marker='o', capsize=3, label=name)
+        axes.set_xlabel(label)
+    panels[0].set_ylabel('NDCG@20')
+    panels[0].legend(fontsize='small')
+    return figure
+
+
+def _save(figure: plt.Figure, path: Path) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
+    plt.close(figure)
+    write_atomically(path, content.getvalue())
+
+
+def _effort(record: Record) -> dict[str, str]:
+    seconds = record['epoch_seconds']
+    return {'s / epoch': f'{seconds:.1f}' if seconds else '', 'seeds': str(len(record['seeds']) or 'closed form')}
+
+
+def _mean(record: Record, metric: str) -> float:
+    return record['metrics'][metric]['mean']
+
+
+def _spread(record: Record, metric: str) -> str:
+    value = record['metrics'][metric]
+    return f'{value["mean"]:.4f} ± {value["std"]:.4f}' if len(value['values']) > 1 else f'{value["mean"]:.4f}'
