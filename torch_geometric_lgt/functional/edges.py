@@ -46,3 +46,13 @@ def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     pairs = torch.unique(row * num_nodes + col)
     row, col = pairs // max(num_nodes, 1), pairs % max(num_nodes, 1)
     return torch.bincount(row[row != col], minlength=num_nodes)
+
+
+def edges_into(nodes: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+    r"""The edges whose target is one of :obj:`nodes`; targets become places in :obj:`nodes`, where a node may stand more than once."""
+    source, target = edge_index[:, edge_index[1].argsort()]
+    count = torch.bincount(target, minlength=num_nodes)
+    start, own = (count.cumsum(0) - count)[nodes], count[nodes]
+    place = torch.arange(nodes.numel(), device=nodes.device).repeat_interleave(own)
+    within = torch.arange(place.numel(), device=nodes.device) - (own.cumsum(0) - own)[place]
+    return torch.stack([source[start[place] + within], place])

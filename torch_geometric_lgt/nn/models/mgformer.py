@@ -1,6 +1,7 @@
 # N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural encoding.
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.typing import Adj
@@ -143,9 +144,10 @@ class MGFormer(torch.nn.Module):
         nodes nothing but theirs: to serve a trained model, or, detached, to train with keys that are a few steps old."""
         if self.mask == 'adjacency':
             raise ValueError("'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from node to node")
+        degree = (self._degree(edge_index),) if self.mask == 'degree' else ()
         x, out = self._tokens(), []
         for layer in self.layers:
-            out.append(layer.attention_state(x, *([self._degree(edge_index)] if self.mask == 'degree' else [])))
+            out.append(cast(Any, layer).attention_state(x, *degree))
             if layer is not self.layers[-1]:
                 x = self._layer(layer, x, edge_index, None, out[-1])
         return out
@@ -208,7 +210,10 @@ class MGFormer(torch.nn.Module):
         target = x if nodes is None or state is not None else x[nodes]
         pair = x if target is x else (x, target)
         if self.mask == 'adjacency':
-            out = layer(pair, self._incoming(edge_index, nodes))
+            if edge_index is None:
+                raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
+            edges = edge_list(edge_index, self.num_nodes, self.num_nodes)
+            out = layer(pair, edges if nodes is None else edges_into(nodes, edges, self.num_nodes))
         elif self.mask == 'none':
             out = layer(pair, state=state)
         else:
@@ -216,20 +221,6 @@ class MGFormer(torch.nn.Module):
             own = degree if nodes is None else degree[nodes]
             out = layer(pair, own if target is x else (degree, own), state=state)
         return out + target if self.residual else out
-
-    def _incoming(self, edge_index: Adj | None, nodes: Tensor | None) -> Tensor:
-        r"""The edges into :obj:`nodes`, whose targets are their places in :obj:`nodes`."""
-        if edge_index is None:
-            raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-        edges = edge_list(edge_index, self.num_nodes, self.num_nodes)
-        if nodes is None:
-            return edges
-        order = edges[1].argsort()
-        start = torch.searchsorted(edges[1][order], nodes)
-        count = torch.bincount(edges[1], minlength=self.num_nodes)[nodes]
-        target = torch.arange(nodes.numel(), device=nodes.device).repeat_interleave(count)
-        within = torch.arange(target.numel(), device=nodes.device) - (count.cumsum(0) - count)[target]
-        return torch.stack([edges[0][order[start[target] + within]], target])
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:
