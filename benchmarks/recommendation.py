@@ -56,11 +56,6 @@ class Task:
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
     @property
-    def degree(self) -> Tensor:
-        r"""Of the items, in training."""
-        return torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1)
-
-    @property
     def groups(self) -> dict[str, Tensor]:
         r"""Items by how often they were chosen in training, each group with a third of the training pairs."""
         degree = torch.bincount(self.train[1], minlength=self.num_items)
@@ -68,6 +63,9 @@ class Task:
         third = torch.empty_like(order)
         third[order] = ((degree[order].cumsum(0) - degree[order]) * 3 // self.train.size(1)).clamp(max=2)
         return {name: third == index for index, name in enumerate(('unpopular', 'normal', 'popular'))}
+
+    def ways(self, encoder: torch.nn.Module, rule: str) -> dict[float, Scores]:
+        return scorings(encoder, self.num_users, rule, torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1))
 
     def choose(self, ways: dict[float, Scores]) -> tuple[float, dict[str, float]]:
         r"""The way to score that is best on the validation part, and its figures there."""
@@ -102,9 +100,7 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     return out
 
 
-def train(
-    task: Task, model: str, config: dict[str, Any], seed: int, path: Path, tensorboard: str | None
-) -> tuple[dict[str, float], Training]:
+def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     module = encoder(task, model, config)
     optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'])
@@ -114,13 +110,9 @@ def train(
         names = ('regularization', 'weight', 'temperature', 'share', 'length')
         arguments = {name: config[name] for name in names if name in config}
         loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
-    ways = partial(scorings, num_users=task.num_users, rule=config['scoring'], degree=task.degree)
+    ways = partial(task.ways, rule=config['scoring'])
     batches = partial(task.batches, config['batch_size'])
-    training = Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
-    log = curves(Path(tensorboard) / path.stem) if tensorboard else lambda *_: None
-    training.fit(config['epochs'], config['patience'], config['every'], f'{model}, seed {seed}', log)
-    with torch.no_grad():
-        return task.measure(ways(module.eval())), training
+    return Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
 
 
 def curves(folder: Path) -> Callable[[str, float, int], None]:
@@ -139,7 +131,11 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
         for seed in args.seeds:
             key = hashlib.sha256(json.dumps([args.dataset, args.model, config, seed], sort_keys=True).encode()).hexdigest()[:16]
             path = CHECKPOINTS / f'{args.model}-{args.dataset}-{key}.safetensors'
-            figures, training = train(task, args.model, config, seed, path, args.tensorboard)
+            training = prepare(task, args.model, config, seed, path)
+            log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
+            training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)
+            with torch.no_grad():
+                figures = task.measure(task.ways(training.model.eval(), config['scoring']))
             for name, value in {**figures, 'best_epoch': training.best_epoch}.items():
                 found.setdefault(name, []).append(value)
             print(f'seed {seed}:', json.dumps({name: round(values[-1], 4) for name, values in found.items()}), flush=True)

@@ -43,12 +43,7 @@ class Training:
         leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch."""
         with tqdm(total=max_epochs, initial=self.epoch, desc=name) as bar:
             while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every:
-                start = time.perf_counter()
-                self.model.train()
-                losses = [self._step(batch) for batch in tqdm(list(self.batches()), leave=False)]
-                self.seconds += time.perf_counter() - start
-                self.epoch += 1
-                loss = float(torch.stack(losses).mean())
+                loss = self.run_epoch()
                 log('loss', loss, self.epoch)
                 if self.epoch % every == 0 or self.epoch == max_epochs:
                     log('score', self._evaluate(), self.epoch)
@@ -56,6 +51,16 @@ class Training:
                 bar.update()
                 bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch)
         self.model.load_state_dict(self.best)
+
+    def run_epoch(self) -> float:
+        r"""Trains once over the batches and returns the mean of their losses."""
+        start = time.perf_counter()
+        self.model.train()
+        losses = [self._step(batch) for batch in tqdm(list(self.batches()), leave=False)]
+        loss = float(torch.stack(losses).mean())
+        self.seconds += time.perf_counter() - start
+        self.epoch += 1
+        return loss
 
     def _step(self, batch: Tensor) -> Tensor:
         self.optimizer.zero_grad()

@@ -9,6 +9,7 @@ from torch_geometric.nn import LightGCN
 
 from benchmarks import recommendation
 from benchmarks.recommenders import GraphEncoder, ease, item_knn
+from benchmarks.runtime import epochs
 
 
 @pytest.fixture
@@ -105,6 +106,13 @@ def test_curves_for_tensorboard(world):
     events = EventAccumulator(str(folder)).Reload()
     assert [event.step for event in events.Scalars('loss')] == [1, 2, 3, 4]
     assert [event.step for event in events.Scalars('score')] == [2, 4]
+
+
+def test_seconds_of_epochs_in_turn(world):
+    models = ['mgformer', 'directau-lightgcn']
+    found = epochs.measure(str(world / 'data'), 'tiny', models, 2)
+    assert list(found) == models
+    assert all(len(values) == 2 and min(values) > 0 for values in found.values())
 
 
 def test_studies_differ_from_the_default_in_one_respect():

@@ -1,0 +1,49 @@
+r"""Seconds of a training epoch of recommenders at their default settings, in turn in one process.
+
+python -m benchmarks.runtime.epochs --root DATA --models mgformer directau-lightgcn
+"""
+
+import argparse
+import statistics
+import tempfile
+import warnings
+from pathlib import Path
+
+from benchmarks.common.results import write_result
+from benchmarks.recommendation import Task, prepare
+from benchmarks.recommendation_settings import DEFAULTS
+
+TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
+
+
+def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str, list[float]]:
+    r"""The seconds of each round, after one epoch that is not counted."""
+    task, seconds = Task(root, dataset), {model: [] for model in models}
+    with tempfile.TemporaryDirectory() as folder:
+        runs = {model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model) for model in models}
+    for _ in range(rounds + 1):
+        for model, training in runs.items():
+            before = training.seconds
+            training.run_epoch()
+            seconds[model].append(training.seconds - before)
+    return {model: values[1:] for model, values in seconds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--dataset', default='amazon-beauty')
+    parser.add_argument('--models', nargs='+', choices=TRAINED, default=['mgformer', 'directau-lightgcn'])
+    parser.add_argument('--rounds', type=int, default=3)
+    args = parser.parse_args()
+    warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+    seconds = measure(args.root, args.dataset, args.models, args.rounds)
+    config = {model: DEFAULTS[model] for model in args.models}
+    print(write_result('runtime', args.dataset, 'epochs', variant='', protocol='in-turn', seeds=[0], metrics=seconds, config=config))
+    for model, values in seconds.items():
+        ratio = statistics.median(values) / statistics.median(seconds[args.models[-1]])
+        print(f'{model}: {statistics.median(values):.1f} s, {ratio:.2f} times {args.models[-1]}')
+
+
+if __name__ == '__main__':
+    main()
