@@ -165,5 +165,5 @@ def ease(matrix: csr_array, regularization: float) -> Scores:
     gram = torch.from_numpy((matrix.T @ matrix).toarray()).double()
     gram.diagonal().add_(regularization)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))
-    weight = (-inverse / inverse.diagonal()).fill_diagonal_(0).float()
-    return lambda part: torch.from_numpy(matrix[part.numpy()].toarray()) @ weight
+    weight = (-inverse / inverse.diagonal()).fill_diagonal_(0).float().numpy()
+    return lambda part: torch.from_numpy(matrix[part.numpy()] @ weight)
