@@ -8,10 +8,9 @@ from typing import Any
 
 import matplotlib
 import matplotlib.pyplot as plt
-import numpy as np
 
 from benchmarks.common.tables import as_csv, as_markdown
-from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
+from benchmarks.recommendation_settings import PUBLISHED, STUDIES
 from torch_geometric_lgt._io import write_atomically
 
 matplotlib.use('Agg')
@@ -49,7 +48,7 @@ def model_row(record: Record, default: Record | None) -> dict[str, str]:
         'model': record['model'],
         **{name: _spread(record, metric) for metric, name in METRICS.items()},
         'MGFormer is better by': '' if gain is None or record is default else f'{gain:+.1%}',
-        'by inner product': ' / '.join(f'{_mean(record, f"{metric}_inner"):.4f}' for metric in METRICS),
+        'by inner product': ' / '.join(f'{_mean(record, f"{metric}_inner"):.4f}' for metric in METRICS) if record['seeds'] else '',
         'validation NDCG@20': f'{_mean(record, "valid_ndcg@20"):.4f}',
         'published': '{:.4f} / {:.4f}'.format(*published) if published else '',
         **_effort(record),
@@ -70,31 +69,18 @@ def variant_row(record: Record, default: Record | None) -> dict[str, str]:
 
 def groups_figure(models: Sequence[Record]) -> plt.Figure:
     r"""Recall of the wanted items of three groups, each with a third of the training pairs."""
-    figure, axes = plt.subplots(figsize=(8, 3.6), layout='constrained')
-    width = 0.8 / len(models)
-    for index, record in enumerate(models):
-        metrics = [f'recall@20_{group}' for group in GROUPS]
-        place = np.arange(len(GROUPS)) + (index - (len(models) - 1) / 2) * width
-        spread = [record['metrics'][metric]['std'] for metric in metrics]
-        color = f'C{list(DEFAULTS).index(record["model"])}'
-        axes.bar(place, [_mean(record, metric) for metric in metrics], width, yerr=spread, label=record['model'], color=color)
-    axes.set_xticks(range(len(GROUPS)), [f'{group} items' for group in GROUPS])
-    axes.set_ylabel('Recall@20')
-    axes.legend(ncols=2, fontsize='small')
-    axes.set_title(f'{models[0]["dataset"]}: items by their number of training pairs')
+    figure, panels = plt.subplots(1, len(GROUPS), figsize=(9, 0.9 + 0.28 * len(models)), sharey=True, layout='constrained')
+    for axes, group in zip(panels, GROUPS, strict=True):
+        _bars(axes, models[::-1], f'recall@20_{group}', [record['model'] for record in models[::-1]], 'mgformer')
+        axes.set_title(f'{group} items')
     return figure
 
 
 def variants_figure(own: Sequence[Record]) -> plt.Figure:
     r"""What is left of the NDCG when a part of MGFormer is taken away or replaced."""
     shown = [record for record in own if not record['variant'] or record['variant'] in STUDIES['ablation']][::-1]
-    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.4 * len(shown)), layout='constrained')
-    names = [record['variant'] or 'default' for record in shown]
-    values, spread = ([record['metrics']['ndcg@20'][key] for record in shown] for key in ('mean', 'std'))
-    axes.barh(names, values, xerr=spread, color=['C0' if record['variant'] else 'C1' for record in shown])
-    for name, value in zip(names, values, strict=True):
-        axes.text(0.0005, name, f'{value:.4f}', va='center', color='white')
-    axes.set_xlabel('NDCG@20')
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.3 * len(shown)), layout='constrained')
+    _bars(axes, shown, 'ndcg@20', [record['variant'] or 'default' for record in shown], 'default')
     return figure
 
 
@@ -111,6 +97,14 @@ def sweeps_figure(own: Sequence[Record]) -> plt.Figure:
     panels[0].set_ylabel('NDCG@20')
     panels[0].legend(fontsize='small')
     return figure
+
+
+def _bars(axes: plt.Axes, found: Sequence[Record], metric: str, names: Sequence[str], marked: str) -> None:
+    values, spread = ([record['metrics'][metric][key] for record in found] for key in ('mean', 'std'))
+    axes.barh(names, values, xerr=spread, color=['C1' if name == marked else 'C0' for name in names])
+    for name, value in zip(names, values, strict=True):
+        axes.text(0, name, f' {value:.4f}', va='center', color='white', fontsize='small')
+    axes.set_xlabel(METRICS[metric.split('_')[0]])
 
 
 def _save(figure: plt.Figure, path: Path) -> None:
