@@ -50,7 +50,8 @@ class Task:
     r"""A data set and what is measured on it."""
 
     def __init__(self, root: str, name: str) -> None:
-        self.data = InteractionDataset(root, name)[0]
+        dataset = InteractionDataset(root, name)
+        self.data, self.protocol = dataset[0], {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[dataset.split]
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
         self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in SPLITS)
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
@@ -150,7 +151,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
         args.dataset,
         args.model,
         variant=variant,
-        protocol='given-split',
+        protocol=task.protocol,
         seeds=args.seeds if 'epochs' in config else [],
         metrics=found,
         config=config,

@@ -38,6 +38,7 @@ def test_every_model_learns_the_groups(world, model):
     (record,) = run(world, '--model', model, '--variant', 'test' if options else '', *options)
     metrics = {name: value['mean'] for name, value in record['metrics'].items()}
     assert metrics['recall@20'] == 1.0  # no more than 12 items are left for anyone
+    assert record['protocol'] == 'ratio-80-10-10'
     assert metrics['ndcg@20'] > 0.6  # by chance 0.41 over all items, 0.71 over those of the group
     assert metrics['recall@20_unpopular'] == metrics['recall@20_popular'] == metrics['recall@20_inner'] == 1.0
 

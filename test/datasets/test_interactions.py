@@ -40,6 +40,8 @@ def test_given_split_of_text_files(tmp_path):
     data = dataset[0]
     assert repr(dataset) == "InteractionDataset('mine')"
     assert len(dataset) == 1
+    assert dataset.split == 'given'
+    assert InteractionDataset(root, 'mine', split='ratio').split == 'ratio'
     assert dataset.user_ids.tolist() == [3, 7, 11]
     assert dataset.item_ids.tolist() == [10, 20, 30]
     assert (data['user'].num_nodes, data['item'].num_nodes) == (3, 3)

@@ -34,7 +34,7 @@ class InteractionDataset(InMemoryDataset):
         name (str): Name of the data set.
         split (str, optional): :obj:`"given"` keeps the files' split, and takes the validation part out of the training part where it has
             no file; :obj:`"ratio"` splits each user's interactions at random; :obj:`"leave-one-out"` takes each user's last two.
-            (default: :obj:`None`, the given split if there is one, else :obj:`"ratio"`)
+            (default: :obj:`None`, the given split if there is one, else :obj:`"ratio"`; the attribute names the one taken)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8, 0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
         columns (tuple, optional): Names of the columns with users and items in csv and parquet files.
@@ -95,6 +95,7 @@ class InteractionDataset(InMemoryDataset):
     def _read(self) -> tuple[np.ndarray, np.ndarray, HeteroData]:
         paths = {name: path for name in (*SPLITS, 'raw') if (path := self._find(name)) is not None}
         given = self.split == 'given' or (self.split is None and 'train' in paths and 'test' in paths)
+        self.split = 'given' if given else self.split or 'ratio'
         names = [name for name in SPLITS if name in paths] if given or 'raw' not in paths else ['raw']
         if given and not {'train', 'test'} <= set(names):
             raise ValueError(f"'split' = 'given' needs files for train and test (got {sorted(paths)}); use 'ratio' or 'leave-one-out'")
