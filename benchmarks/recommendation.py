@@ -137,6 +137,8 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
             training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)
             with torch.no_grad():
                 figures = task.measure(task.ways(training.model.eval(), config['scoring']))
+                if isinstance(training.model, AttentionEncoder):
+                    figures |= training.model.diagnosis()
             for name, value in {**figures, 'best_epoch': training.best_epoch}.items():
                 found.setdefault(name, []).append(value)
             print(f'seed {seed}:', json.dumps({name: round(values[-1], 4) for name, values in found.items()}), flush=True)

@@ -95,6 +95,20 @@ class AttentionEncoder(MGFormer):
         self.steps += 1
         return self.get_embedding(self.edge_index, nodes, states)
 
+    def diagnosis(self) -> dict[str, float]:
+        r"""What the attention adds to the tokens: its length beside theirs, the share of its length that is not the same for all nodes, and
+        the lengths of the queries and keys of the first layer as the feature map sees them."""
+        x, out = self._tokens(), self.encode()
+        added = out - x if self.residual else out
+        found = {
+            'attention_share': added.norm(dim=1).mean() / x.norm(dim=1).mean(),
+            'attention_spread': (added - added.mean(0)).norm(dim=1).mean() / added.norm(dim=1).mean(),
+        }
+        for layer in self.layers[:1]:
+            scale = layer.head_channels**-0.25
+            found |= {f'{name}_length': scale * getattr(layer, f'lin_{name}')(x).norm(dim=1).mean() for name in ('query', 'key')}
+        return {name: float(value) for name, value in found.items()} if self.num_layers > 0 else {}
+
 
 def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: str) -> Tensor:
     r"""Alignment and uniformity of the users and items of a batch ``[2, B]`` of nodes."""

@@ -70,6 +70,21 @@ def test_keys_are_computed_every_few_steps(world):
     assert reached == [60, 2, 2, 60, 60, 2]
 
 
+def test_what_the_attention_adds(world):
+    task = recommendation.Task(str(world / 'data'), 'tiny')
+    config = recommendation.DEFAULTS['mgformer'] | {'dim': 4, 'encoding': 0}
+    model = recommendation.encoder(task, 'mgformer', config)
+    with torch.no_grad():
+        for parameter in (*model.layers[0].lin_query.parameters(), *model.layers[0].lin_key.parameters()):
+            parameter.zero_()  # queries and keys of 0: every node reads the mean of all, weighed by the mask
+        model.embedding.weight.add_(3.0)
+        found = model.diagnosis()
+    assert found['attention_share'] == pytest.approx(1, abs=0.01)
+    assert found['attention_spread'] < 0.01
+    assert found['query_length'] == found['key_length'] == 0
+    assert recommendation.encoder(task, 'mgformer', config | {'layers': 0}).diagnosis() == {}
+
+
 def test_graph_encoder_views():
     pairs = torch.tensor([[2, 0, 1, 0], [0, 1, 1, 0]])
     encoder = GraphEncoder(pairs, 3, 2, 4, 2)
