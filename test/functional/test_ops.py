@@ -58,6 +58,19 @@ def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
     assert set(executed.flops) == {name + suffix for name in names for suffix in ('', '_backward')}
 
 
+@pytest.mark.parametrize('batch', BATCHES)
+def test_flop_formulas_with_samples(batch):
+    leaves = [torch.randn(40, H, C, requires_grad=True) for _ in range(3)]
+    noise, projection = torch.randn(40, H, 3), torch.randn(M, C)
+    with Executed() as executed:
+        kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
+    with FlopCounterMode(display=False) as counter:
+        kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
+    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
+    assert set(executed.flops) == {'attend', 'attend_backward'}
+    assert {name: counts[name] for name in executed.flops} == executed.flops
+
+
 def test_flops_of_the_closed_form():
     layer, (degree, _) = layer_and_arguments('masked')
     x = torch.randn(40, H * C, requires_grad=True)

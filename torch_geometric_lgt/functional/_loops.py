@@ -1,5 +1,5 @@
 # N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
-# W = R * (D + 1) columns of the state: R times D values, then R weights.
+# W = R * (D + 1) columns of the state: R times D values, then R weights; K samples.
 import math
 from typing import cast
 
@@ -16,6 +16,7 @@ from torch_geometric_lgt.functional._sides import (
     join,
     mask_of,
     neutral,
+    noise_of,
     split,
     take,
 )
@@ -56,6 +57,11 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
         return cast(Tensor, value)
     feature = (log - maximum).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()  # denormal numbers are slow
     return feature if value is None else feature * value
+
+
+def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
+    r"""``[G, H, n, K * M]``: log-features with the log-weight of each sample added."""
+    return log if log is None or noise is None else (log[..., None, :] + noise[..., None]).flatten(-2)
 
 
 class Queries:
@@ -164,6 +170,7 @@ class Keys:
             squared = k.square().sum(-1, keepdim=True)
             squares += squared.sum((2, 3))
             log, value = log_features(side.kind, k, side.projection, side.power, squared)
+            log = sampled(log, noise_of(side, nodes, graphs))
             if log is not None:
                 new = torch.maximum(maximum, log.amax(2))
                 sums *= (maximum - new).exp_()[:, :, None]
@@ -191,12 +198,17 @@ class KeyGrads(Keys):
             x, k, x_value, v = self.evaluate(nodes, graphs)
             mask = mask_of(side, nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
-            feature = scaled(*log_features(side.kind, k, side.projection, side.power, squared), maximum[:, :, None])
+            log, value = log_features(side.kind, k, side.projection, side.power, squared)
+            feature = scaled(sampled(log, noise_of(side, nodes, graphs)), value, maximum[:, :, None])
             columns = feature @ grad_sums
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = inner(columns, v, side.rank).add_(columns[..., -side.rank :]).sum(1).flatten(0, 1)
             one = v.new_ones(()).expand(*v.shape[:-1], 1)
-            grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, spread(v, one, mask) @ transposed)
+            grad_feature = spread(v, one, mask) @ transposed
+            if side.noise is not None:  # the samples have one key
+                grad_feature = (grad_feature * feature).unflatten(-1, (side.samples, -1)).sum(-2)
+                feature = grad_feature.new_ones(())
+            grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, grad_feature)
             if grad_squares is not None:
                 grad_k.addcmul_(k, grad_squares[..., None, None], value=2)
             grad_v = join(fold(columns, mask, side.rank))

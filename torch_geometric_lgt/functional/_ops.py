@@ -1,4 +1,4 @@
-# N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D + 1).
+# N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D + 1), K samples.
 import functools
 from collections.abc import Callable, Iterator
 
@@ -9,27 +9,34 @@ from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._flops import build_flops, read_flops
-from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads
+from torch_geometric_lgt.functional._loops import KeyGrads, Keys
+from torch_geometric_lgt.functional._sampled_loops import queries_of, query_grads_of
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, rows
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
 SIDE = 'Tensor? {0}x, Tensor? {0}weight, Tensor? {0}bias, Tensor? {0}mask, Tensor? {0}projection, str {0}kind'
-SIDE += ', float {0}scale, float {0}power, int {0}heads'
+SIDE += ', float {0}scale, float {0}power, int {0}heads, int {0}samples, Tensor? {0}noise'
 QUERIES = f'{SIDE.format("q_")}, Tensor q_sizes, Tensor? q_order'
 KEYS = f'{SIDE.format("k_")}, Tensor? v_x, Tensor? v_weight, Tensor? v_bias, Tensor k_sizes, Tensor? k_order'
 STATE = 'Tensor sums, Tensor maximum'
-NUM_QUERIES, NUM_KEYS = 11, 14
-QUERY_GRADS, KEY_GRADS = (0, 1, 2, 3), (0, 1, 2, 3, 9, 10, 11)
+NUM_SIDE = len(Side._fields)
+NUM_QUERIES, NUM_KEYS = NUM_SIDE + 2, NUM_SIDE + 5
+QUERY_GRADS = (0, 1, 2, 3)
+KEY_GRADS = (*QUERY_GRADS, NUM_SIDE, NUM_SIDE + 1, NUM_SIDE + 2)
 
 
 def query_arguments(args: tuple) -> tuple[Side, Segments]:
-    return Side(*args[:9]), Segments(*args[9:11])
+    return Side(*args[:NUM_SIDE]), Segments(*args[NUM_SIDE:NUM_QUERIES])
 
 
 def key_arguments(args: tuple, x: Tensor | None = None) -> tuple[Side, Values, Segments]:
-    side = Side(*args[:9])
-    return side if side.x is not None else side._replace(x=x), Values(*args[9:12]), Segments(*args[12:14])
+    side = Side(*args[:NUM_SIDE])
+    return (
+        side if side.x is not None else side._replace(x=x),
+        Values(*args[NUM_SIDE : NUM_SIDE + 3]),
+        Segments(*args[NUM_SIDE + 3 : NUM_KEYS]),
+    )
 
 
 def both_arguments(args: tuple) -> tuple[Side, Segments, Side, Values, Segments]:
@@ -43,9 +50,9 @@ def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
 
 
 def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
-    r"""The output ``[N, H * D]`` and the denominators ``[N, H]``."""
-    num_nodes, dtype = side.x.shape[0], side.x.dtype
-    return side.x.new_empty((num_nodes, side.heads * width)), side.x.new_empty((num_nodes, side.heads), dtype=compute_dtype(dtype))
+    r"""The output ``[N, H * D]`` and the denominators ``[N, H * K]``."""
+    (num_nodes, _), dtype, reads = side.x.shape, compute_dtype(side.x.dtype), side.heads * side.samples
+    return side.x.new_empty((num_nodes, side.heads * width)), side.x.new_empty((num_nodes, reads), dtype=dtype)
 
 
 def operator(name: str, arguments: str, returns: str) -> Callable:
@@ -103,7 +110,7 @@ def build_state_backward(grad_sums, grad_squares, maximum, *args):
 @operator('read_state', f'{QUERIES}, {STATE}', '(Tensor, Tensor)')
 def read_state(*args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    queries, (out, normaliser) = Queries(side), empty_read(side, sums.size(3) // side.rank - 1)
+    queries, (out, normaliser) = queries_of(side), empty_read(side, sums.size(3) // side.rank - 1)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, normaliser)
     return out, normaliser
@@ -112,7 +119,7 @@ def read_state(*args):
 @operator('read_state_backward', f'Tensor grad, Tensor out, Tensor normaliser, {QUERIES}, {STATE}', 'Tensor[]')
 def read_state_backward(grad, out, normaliser, *args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    queries, grad_sums = QueryGrads(side), torch.zeros_like(sums)
+    queries, grad_sums = query_grads_of(side), torch.zeros_like(sums)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, out, normaliser, grad)
     return given([*queries.result(), grad_sums], grad)
@@ -122,7 +129,7 @@ def read_state_backward(grad, out, normaliser, *args):
 def attend(*args):
     r"""Builds and reads the states of a few graphs at a time; :obj:`keep` returns all of them for the way back."""
     side, targets, key_side, values, sources = both_arguments(args)
-    queries, keys = Queries(side), Keys(key_side, values)
+    queries, keys = queries_of(side), Keys(key_side, values)
     out, normaliser = empty_read(side, values.channels(key_side))
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if args[-1] else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
@@ -136,7 +143,7 @@ def attend(*args):
 @operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, bool keep', 'Tensor[]')
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources = both_arguments(args)
-    queries = QueryGrads(side)
+    queries = query_grads_of(side)
     keys = KeyGrads(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
         state = (sums[graphs], maximum[graphs]) if args[-1] else keys.build(graphs.numel(), of)[:2]

@@ -1,4 +1,5 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank.
+# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
+# K samples.
 from typing import NamedTuple
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, PROJECTED_KINDS
 
 CHUNK_ELEMENTS = 1 << 17
+SAMPLED_KINDS = ('softmax', 'logits')
 Nodes = Tensor | slice
 
 
@@ -24,7 +26,8 @@ def neutral(dtype: torch.dtype) -> float:
 
 
 class Side(NamedTuple):
-    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map."""
+    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map, and
+    the number of samples with the log-weights ``[N, H * K]`` that keys have in them."""
 
     x: Tensor
     weight: Tensor | None
@@ -35,6 +38,8 @@ class Side(NamedTuple):
     scale: float
     power: float
     heads: int
+    samples: int = 1
+    noise: Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -47,19 +52,28 @@ class Side(NamedTuple):
     @property
     def num_features(self) -> int:
         drawn = self.channels if self.projection is None else self.projection.shape[0]
-        return 2 * drawn if self.kind == 'fourier' else drawn
+        return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
 
     def aligned(self) -> 'Side':
         r"""The same side with its parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
-        return self._replace(**{name: convert(getattr(self, name), dtype) for name in ('weight', 'bias', 'mask', 'projection')})
+        return self._replace(**{name: convert(getattr(self, name), dtype) for name in ('weight', 'bias', 'mask', 'projection', 'noise')})
 
 
-def plain_side(x: Tensor, mask: Tensor | None, feature_map: str, projection: Tensor | None, scale: float, power: float) -> Side:
+def plain_side(
+    x: Tensor,
+    mask: Tensor | None,
+    feature_map: str,
+    projection: Tensor | None,
+    scale: float,
+    power: float,
+    samples: int = 1,
+    noise: Tensor | None = None,
+) -> Side:
     r"""The side of given queries or keys ``[N, H, C]``.
 
     Raises:
-        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection` does not fit it.
+        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit.
     """
     if x.dim() != 3:
         raise ValueError(f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})')
@@ -73,7 +87,20 @@ def plain_side(x: Tensor, mask: Tensor | None, feature_map: str, projection: Ten
         raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
     if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
         raise ValueError(f'mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})')
-    return Side(x.flatten(1), None, None, mask, projection, feature_map, scale, power, x.size(1))
+    if noise is not None and (noise.dim() != 3 or noise.shape[:2] != x.shape[:2]):
+        raise ValueError(f"'key_noise' must have shape [{x.size(0)}, {x.size(1)}, K] (got {tuple(noise.shape)})")
+    if noise is not None or samples > 1:
+        check_samples(feature_map, mask)
+        samples = samples if noise is None else noise.size(2)
+        noise = None if noise is None else noise.flatten(1)
+    return Side(x.flatten(1), None, None, mask, projection, feature_map, scale, power, x.size(1), samples, noise)
+
+
+def check_samples(kind: str, mask: Tensor | None) -> None:
+    if kind not in SAMPLED_KINDS or mask is not None:
+        raise ValueError(
+            f'samples need one of the feature maps {SAMPLED_KINDS} and no mask (got {kind!r} and {"a" if mask is not None else "no"} mask)'
+        )
 
 
 class Values(NamedTuple):
@@ -126,6 +153,11 @@ def join(x: Tensor) -> Tensor:
 def mask_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, 1, n, R]``."""
     return None if side.mask is None else split(take(side.mask, nodes), graphs, 1)
+
+
+def noise_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""``[G, H, n, K]``."""
+    return None if side.noise is None else split(take(side.noise, nodes), graphs, side.heads)
 
 
 class Affine:

@@ -32,13 +32,14 @@ class AttentionState:
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
         count (torch.Tensor): ``[B]``, the number of nodes.
         rank (int): :math:`R`.
+        samples (int): :math:`K`: the features are those of :math:`K` weightings of the keys, whose reads are averaged, ``M = K * M'``.
     """
 
-    def __init__(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor, rank: int = 1) -> None:
+    def __init__(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor, rank: int = 1, samples: int = 1) -> None:
         if sums.dim() != 4 or maximum.shape != sums.shape[:3] or squares.shape != sums.shape[:2] or count.shape != sums.shape[:1]:
             shapes = ', '.join(str(tuple(t.shape)) for t in (sums, maximum, squares, count))
             raise ValueError(f"'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, H], [B] (got {shapes})")
-        self.sums, self.maximum, self.squares, self.count, self.rank = sums, maximum, squares, count, rank
+        self.sums, self.maximum, self.squares, self.count, self.rank, self.samples = sums, maximum, squares, count, rank, samples
 
     @property
     def numerator(self) -> Tensor:
@@ -63,6 +64,7 @@ class AttentionState:
         scale: float = 1.0,
         power: float = 3.0,
         key_mask: Tensor | None = None,
+        key_noise: Tensor | None = None,
     ) -> 'AttentionState':
         r"""The state of the keys ``[N, H, C]`` and values ``[N, H, D]``; arguments as in
         :meth:`~torch_geometric_lgt.functional.kernel_attention`, which equals :meth:`read` of this state.
@@ -70,7 +72,7 @@ class AttentionState:
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not fit.
         """
-        keys = plain_side(k, key_mask, feature_map, projection, scale, power)
+        keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
         return build_state(keys, plain_values(v, k), segments(batch, k.size(0), batch_size, k.device))
 
     def read(
@@ -89,7 +91,7 @@ class AttentionState:
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the queries, or an argument does not fit.
         """
-        queries = plain_side(q, query_mask, feature_map, projection, scale, power)
+        queries = plain_side(q, query_mask, feature_map, projection, scale, power, self.samples)
         nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
         return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
@@ -99,14 +101,11 @@ class AttentionState:
         Raises:
             ValueError: If the two states are not of the same graphs, heads, features and channels.
         """
-        if self.sums.shape != other.sums.shape or self.rank != other.rank:
-            raise ValueError(
-                f"'other' must have the graphs, heads, features and channels of this state "
-                f'(got sums {tuple(other.sums.shape)} of rank {other.rank} and {tuple(self.sums.shape)} of rank {self.rank})'
-            )
+        if self.sums.shape != other.sums.shape or (self.rank, self.samples) != (other.rank, other.samples):
+            raise ValueError(f"'other' must have the graphs, heads, features, channels and samples of this state (got {other} and {self})")
         maximum = torch.maximum(self.maximum, other.maximum)
         ours, theirs = (state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
-        return AttentionState(ours + theirs, maximum, self.squares + other.squares, self.count + other.count, self.rank)
+        return self._like(ours + theirs, maximum, self.squares + other.squares, self.count + other.count)
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
         r"""The state of the nodes of all processes of :obj:`group` (:obj:`None`: the default group), by a maximum and one packed sum.
@@ -124,23 +123,23 @@ class AttentionState:
         parts = [sums.flatten(), self.squares.flatten(), high.to(sums.dtype), low.to(sums.dtype)]
         total = all_reduce_sum(torch.cat(parts), group).split([part.numel() for part in parts])
         count = (total[2].detach().round().long() * 4096) + total[3].detach().round().long()
-        return AttentionState(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count, self.rank)
+        return self._like(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count)
 
     def detach(self) -> 'AttentionState':
         r"""The same state, cut from the graph of gradients."""
-        return AttentionState(self.sums.detach(), self.maximum, self.squares.detach(), self.count, self.rank)
+        return self._like(self.sums.detach(), self.maximum, self.squares.detach(), self.count)
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
         moved = self.sums.to(*args, **kwargs)
         floor = neutral(moved.dtype)
         maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
-        return AttentionState(moved, maximum, self.squares.to(moved.device, moved.dtype), self.count.to(moved.device), self.rank)
+        return self._like(moved, maximum, self.squares.to(moved.device, moved.dtype), self.count.to(moved.device))
 
     def state_dict(self) -> dict[str, Tensor]:
         r"""The tensors by name, to be written by any checkpoint format."""
-        rank = torch.tensor(self.rank)
-        return {'sums': self.sums, 'maximum': self.maximum, 'squares': self.squares, 'count': self.count, 'rank': rank}
+        whole = {name: torch.tensor(getattr(self, name)) for name in ('rank', 'samples')}
+        return {'sums': self.sums, 'maximum': self.maximum, 'squares': self.squares, 'count': self.count, **whole}
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
@@ -149,10 +148,10 @@ class AttentionState:
         Raises:
             ValueError: If a tensor is missing or the shapes do not fit together.
         """
-        missing = {'sums', 'maximum', 'squares', 'count', 'rank'} - set(state)
+        missing = {'sums', 'maximum', 'squares', 'count', 'rank', 'samples'} - set(state)
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
-        return cls(state['sums'], state['maximum'], state['squares'], state['count'], int(state['rank']))
+        return cls(state['sums'], state['maximum'], state['squares'], state['count'], int(state['rank']), int(state['samples']))
 
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the state to a safetensors file with a version and a checksum, atomically.
@@ -172,25 +171,29 @@ class AttentionState:
         """
         return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
+    def _like(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor) -> 'AttentionState':
+        return AttentionState(sums, maximum, squares, count, self.rank, self.samples)
+
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
         sizes = f'graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank}'
+        sizes += f', samples={self.samples}' if self.samples > 1 else ''
         return f'{self.__class__.__name__}({sizes})'
 
 
 def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:
     r"""The state of keys and values whose linear parts are evaluated on the way."""
     sums, maximum, squares = _ops.call(_ops.build_state, *keys.aligned(), *values.aligned(keys), *nodes)
-    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank)
+    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank, keys.samples)
 
 
 def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
     r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
-    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank))
+    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
     return _ops.call(_ops.read_state, *queries.aligned(), *nodes, state.sums, state.maximum)[0]
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
-    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank)
+    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank, queries.samples)
     if given != held:
-        raise ValueError(f"'state' must have the graphs, heads, features and rank of the queries, {given} (got {held})")
+        raise ValueError(f"'state' must have the graphs, heads, features, rank and samples of the queries, {given} (got {held})")

@@ -23,6 +23,7 @@ def kernel_attention(
     power: float = 3.0,
     query_mask: Tensor | None = None,
     key_mask: Tensor | None = None,
+    key_noise: Tensor | None = None,
 ) -> Tensor:
     r"""Kernelised attention of every node to all nodes of its graph, in :math:`O(N)` (Eq. 6 of MGFormer; with a separable mask, Eq. 12):
 
@@ -31,6 +32,9 @@ def kernel_attention(
         {\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j)}
 
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose denominator is 0 gives 0.
+
+    With log-weights :math:`g_{jk}` of the keys it is the mean of :math:`K` such attentions, each with :math:`b(j) = \exp(g_{jk})`: for
+    Gumbel noise divided by a temperature the kernelised Gumbel-softmax of `NodeFormer <https://arxiv.org/abs/2306.08385>`_.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
@@ -46,16 +50,18 @@ def kernel_attention(
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
         query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`)
         key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`)
+        key_noise (torch.Tensor, optional): :math:`g_{jk}`, ``[N_s, H, K]``, a constant without gradient; for :obj:`"softmax"` and
+            :obj:`"logits"` without a mask. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
 
     Raises:
-        ValueError: If :obj:`feature_map` is unknown, :obj:`projection` does not fit it, or :obj:`batch` does not fit the nodes.
+        ValueError: If :obj:`feature_map` is unknown, or :obj:`projection`, :obj:`batch` or :obj:`key_noise` does not fit.
     """
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    keys = plain_side(k, key_mask, feature_map, projection, scale, power)
-    queries = plain_side(q, query_mask, feature_map, projection, scale, power)
+    keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
+    queries = plain_side(q, query_mask, feature_map, projection, scale, power, keys.samples)
     return attend(queries, keys, plain_values(v, k), sources, targets).unflatten(1, (q.size(1), -1))
 
 
@@ -76,7 +82,7 @@ def node_pair(
 def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: the keys' state, read by the queries. States that need more room than the keys' inputs are not kept."""
     graphs, width = sources.sizes.size(0), keys.rank * (values.channels(keys) + 1)
-    check_fit(queries, targets, (graphs, keys.heads, keys.num_features, keys.rank))
+    check_fit(queries, targets, (graphs, keys.heads, keys.num_features, keys.rank, keys.samples))
     keep = graphs * keys.heads * keys.num_features * width <= keys.x.numel()
     shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
     return _ops.call(_ops.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, keep)[0]

@@ -43,6 +43,15 @@ def kernel_attention(
     return torch.einsum('ijh,jhd->ihd', attention_matrix(phi_q, phi_k, mask, batch_q, batch_k), v)
 
 
+def sampled_attention(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, noise: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None
+) -> Tensor:
+    r"""The kernelised Gumbel-softmax of NodeFormer with given log-weights ``[N, H, K]``: the mean of K attentions."""
+    weights = torch.exp(noise)
+    reads = [kernel_attention(phi_q, phi_k * weights[:, :, k : k + 1], v, None, batch_q, batch_k) for k in range(noise.shape[2])]
+    return torch.stack(reads).mean(0)
+
+
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
     r"""Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i + z_j}{2})`."""
     return torch.sin(torch.pi / 2 * (z_q[:, None] + z_k[None, :]) / 2)

@@ -1,0 +1,116 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import AttentionState, _ops, kernel_attention
+from torch_geometric_lgt.testing import dense
+
+BATCHES = {
+    'one': (None, None, 17, 17),
+    'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), None, 11, 11),
+    'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3]), None, 9, 9),
+    'bipartite': (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2]), 5, 8),
+}
+H, K = 2, 3
+
+
+def draw(num_keys, num_queries, dtype=torch.float64, noise_scale=1.0):
+    sizes = ((num_queries, 5), (num_keys, 5), (num_keys, 4))
+    leaves = [torch.randn(num, H, size, dtype=dtype).requires_grad_() for num, size in sizes]
+    noise = -torch.empty(num_keys, H, K, dtype=dtype).exponential_().log() * noise_scale
+    return torch.randn(7, 5, dtype=dtype), noise, leaves
+
+
+def slow(projection, noise, leaves, batch_k=None, batch_q=None):
+    q, k, v = leaves
+    phi_q, phi_k = (dense.feature_map('softmax', x, projection) for x in (q, k))
+    return dense.sampled_attention(phi_q, phi_k, v, noise, batch_q if batch_q is not None else batch_k, batch_k)
+
+
+def assert_alike(actual, expected, leaves, tolerance=1e-10):
+    assert relative(actual, expected) < tolerance
+    grad = torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        assert relative(one, other) < tolerance
+
+
+def relative(actual, expected):
+    return float(((actual - expected).norm() / expected.norm()).detach())
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('name', BATCHES)
+def test_matches_dense_with_gradients(name, chunk, monkeypatch):
+    if chunk is not None:
+        monkeypatch.setattr(_ops, 'rows', lambda side: chunk)
+    batch_k, batch_q, *sizes = BATCHES[name]
+    projection, noise, leaves = draw(*sizes)
+    batch = batch_k if batch_q is None else (batch_k, batch_q)
+    actual = kernel_attention(*leaves, 'softmax', projection, batch, key_noise=noise)
+    assert_alike(actual, slow(projection, noise, leaves, batch_k, batch_q), leaves)
+
+
+def test_samples_of_no_weight_are_plain_attention():
+    projection, noise, leaves = draw(9, 9)
+    plain = kernel_attention(*leaves, 'softmax', projection)
+    assert_alike(kernel_attention(*leaves, 'softmax', projection, key_noise=torch.zeros_like(noise)), plain, leaves)
+    one = kernel_attention(*leaves, 'softmax', projection, key_noise=noise[:, :, :1])
+    assert_alike(one, slow(projection, noise[:, :, :1], leaves), leaves)
+
+
+def test_states_merge_and_keep_their_samples(tmp_path):
+    projection, noise, leaves = draw(12, 12)
+    q, k, v = leaves
+    parts = [AttentionState.from_keys(k[i::2], v[i::2], 'softmax', projection, key_noise=noise[i::2]) for i in (0, 1)]
+    state = parts[0].merge(parts[1])
+    assert state.sums.shape == (1, H, K * 7, 5)
+    assert repr(state) == 'AttentionState(graphs=1, heads=2, features=21, channels=4, rank=1, samples=3)'
+    assert_alike(state.read(q, 'softmax', projection), slow(projection, noise, leaves), leaves)
+    state.save(tmp_path / 'state')
+    torch.testing.assert_close(AttentionState.load(tmp_path / 'state').read(q, 'softmax', projection), state.read(q, 'softmax', projection))
+    with pytest.raises(ValueError, match='samples of this state'):
+        state.merge(AttentionState.from_keys(k, v, 'softmax', torch.randn(21, 5, dtype=torch.float64)))
+
+
+@pytest.mark.parametrize('temperature', [0.05, 0.25])
+def test_float32_at_low_temperature(temperature):
+    """The largest weights, of up to exp(180), are beyond the range of float32."""
+    projection, noise, leaves = draw(2000, 2000, noise_scale=1 / temperature)
+    assert noise.max() > 6 / temperature
+    single = [leaf.detach().float().requires_grad_() for leaf in leaves]
+    actual = kernel_attention(*single, 'softmax', projection.float(), key_noise=noise.float())
+    expected = slow(projection, noise, leaves)
+    assert relative(actual.double(), expected) < 1e-4
+    grad = torch.randn_like(expected)
+    for one, other in zip(torch.autograd.grad(actual, single, grad.float()), torch.autograd.grad(expected, leaves, grad), strict=True):
+        assert one.isfinite().all()
+        assert relative(one.double(), other) < 1e-3
+
+
+def test_compiles_once_for_every_size():
+    projection = torch.randn(7, 5)
+
+    def run(q, k, v, noise):
+        return kernel_attention(q, k, v, 'softmax', projection, key_noise=noise)
+
+    compiled = torch.compile(run, fullgraph=True, dynamic=True, backend='aot_eager')
+    for n in (20, 33):
+        _, noise, leaves = draw(n, n, torch.float32)
+        expected, actual = run(*leaves, noise), compiled(*leaves, noise)
+        torch.testing.assert_close(actual, expected)
+        for one, other in zip(*(torch.autograd.grad(out.sum(), leaves) for out in (actual, expected)), strict=True):
+            torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'message'),
+    [
+        ({'key_noise': torch.zeros(4, H)}, r"'key_noise' must have shape \[4, 2, K\]"),
+        ({'key_noise': torch.zeros(3, H, K)}, r"'key_noise' must have shape \[4, 2, K\]"),
+        ({'key_noise': torch.zeros(4, H, K), 'key_mask': torch.ones(4, 2)}, 'no mask'),
+        ({'key_noise': torch.zeros(4, H, K), 'feature_map': 'elu', 'projection': None}, 'feature maps'),
+    ],
+)
+def test_raises(arguments, message):
+    q, k, v = (torch.randn(4, H, 5) for _ in range(3))
+    with pytest.raises(ValueError, match=message):
+        kernel_attention(q, k, v, **{'feature_map': 'softmax', 'projection': torch.randn(7, 5), **arguments})
