@@ -113,9 +113,9 @@ def test_compiled_code_serves_every_size(kind):
 def test_state_of_other_graphs_is_refused():
     conv, x = KernelAttentionConv(8, 8, heads=2), torch.randn(12, 8)
     batch = torch.arange(12) % 3
-    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features and rank of the queries"):
+    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features, rank and samples of the queries"):
         conv(x, state=conv.attention_state(x, batch))
-    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features and rank of the queries"):
+    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features, rank and samples of the queries"):
         conv(x, batch=batch, state=KernelAttentionConv(8, 8).attention_state(x, batch))
     with pytest.raises(ValueError, match="holds the graph id 2 but 'batch_size' is 1"):
         conv(x, batch=batch, state=conv.attention_state(x))
