@@ -16,7 +16,7 @@ DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
 BPR = {**TRAINED, 'regularization': 1e-4}
 CONTRAST = {**BPR, 'temperature': 0.2}
 ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': 64, 'residual': True, 'refresh': 8}
-ENCODING = {'encoding': 256, 'normalize': True, 'encoding_scale': 0.3}
+ENCODING = {'encoding': 256, 'normalize': True, 'encoding_scale': 0.6}
 DEFAULTS: dict[str, dict[str, Any]] = {
     'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0},
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
@@ -45,7 +45,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'gamma': {f'gamma-{gamma}': {'gamma': gamma} for gamma in (0.1, 0.5, 2.0, 5.0)},
     'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 128)},
     'encoding': {f'encoding-{size}': {'encoding': size} for size in (64, 128)},
-    'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.1, 1.0)},
+    'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.2, 1.0)},
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},
     'batch': {f'batch-{size}': {'batch_size': size} for size in (512, 2048)},
 }

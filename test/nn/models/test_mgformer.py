@@ -119,7 +119,7 @@ def test_from_data():
     data = SVDEncoding(3)(data)
     encoding = torch.cat([store.svd_pe for store in data.node_stores])
     lengths = encoding.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(model.structural_encoding, torch.where(lengths > 0, 0.3 * encoding / lengths, 0))
+    torch.testing.assert_close(model.structural_encoding, torch.where(lengths > 0, 0.6 * encoding / lengths, 0))
     assert torch.equal(MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding)
     assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
 

@@ -50,7 +50,7 @@ class MGFormer(torch.nn.Module):
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default: :obj:`True`)
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`; :obj:`None` leaves them as they are.
-            (default: :obj:`0.3`)
+            (default: :obj:`0.6`)
         max_degree (int, optional): The largest degree with an embedding of its own. (default: :obj:`512`)
 
     Raises:
@@ -73,7 +73,7 @@ class MGFormer(torch.nn.Module):
         feature_map: str | torch.nn.Module = 'simplex',
         num_features: int | None = None,
         residual: bool = True,
-        encoding_scale: float | None = 0.3,
+        encoding_scale: float | None = 0.6,
         max_degree: int = 512,
     ) -> None:
         super().__init__()
