@@ -57,6 +57,19 @@ def test_samples_of_no_weight_are_plain_attention():
     assert_alike(one, slow(projection, noise[:, :, :1], leaves), leaves)
 
 
+@pytest.mark.parametrize('temperature', [0.01, 0.05])
+def test_mean_of_samples_is_the_softmax_without_temperature(temperature):
+    """Theorem 2 of NodeFormer: each sample is nearly one-hot, at the argmax of logit plus noise."""
+    logits = torch.tensor([-1.5, 1.1, 1.6, 0.6, -0.2, 0.9], dtype=torch.float64)
+    noise = -torch.empty(6, 1, 40000, dtype=torch.float64).exponential_().log()
+    keys, values = (logits / temperature).view(6, 1, 1), torch.eye(6, dtype=torch.float64)[:, None]
+    query = torch.zeros(1, 1, 1, dtype=torch.float64)
+    mean = kernel_attention(query, keys, values, 'logits', key_noise=noise / temperature).flatten()
+    expected = logits.softmax(0)
+    assert ((mean - expected).abs() < 5 * (expected * (1 - expected) / 40000).sqrt() + 0.1 * temperature).all()
+    assert ((mean - (logits / 0.25).softmax(0)).abs().max()) > 0.1
+
+
 def test_states_merge_and_keep_their_samples(tmp_path):
     projection, noise, leaves = draw(12, 12)
     q, k, v = leaves

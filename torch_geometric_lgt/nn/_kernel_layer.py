@@ -1,4 +1,4 @@
-# N nodes (N_s source, N_t target), E pairs, H heads, C channels per head, M features, F input width, R rank of the mask.
+# N nodes (N_s source, N_t target), E pairs, H heads, C channels per head, M features, F input width, R rank of the mask, K samples.
 from typing import cast
 
 import torch
@@ -7,7 +7,7 @@ from torch.nn import Linear
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
@@ -19,6 +19,9 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 class KernelLayer(torch.nn.Module):
     r"""The linear parts and the feature map of an all-pair attention layer, and the ways from features to states, outputs and scores."""
+
+    num_gumbel_samples = 0
+    gumbel_evaluation = 'softmax'
 
     def __init__(
         self,
@@ -72,36 +75,50 @@ class KernelLayer(torch.nn.Module):
             )
 
     @property
-    def _scale(self) -> float:
-        softmax = getattr(self.feature_map, 'kind', None) in PROJECTED_KINDS
-        return (self.head_channels * self.temperature**2) ** -0.25 if softmax else 1.0
+    def _sampling(self) -> bool:
+        return self.training and self.num_gumbel_samples > 0
 
-    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None) -> Side:
+    def _scale(self, sampling: bool) -> float:
+        if getattr(self.feature_map, 'kind', None) not in PROJECTED_KINDS:
+            return 1.0
+        tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
+        return (self.head_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
+
+    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool) -> Side:
         if not isinstance(self.feature_map, FeatureMap):
             features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return Side(features, None, None, mask, None, 'values', 1.0, 1.0, self.heads)
-        phi = self.feature_map
-        return Side(x, lin.weight, lin.bias, mask, phi.projection, phi.kind, self._scale, phi.power, self.heads)
+        phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
+        return Side(x, lin.weight, lin.bias, mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
 
-    def _queries(self, x: Tensor, mask: Tensor | None) -> Side:
-        side = self._side(x, self.lin_query, mask)
-        if side.kind != 'softmax' or side.num_features * self.in_channels > self.head_channels * (self.in_channels + side.num_features):
+    def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
+        side = self._side(x, self.lin_query, mask, sampling)
+        num_features = side.num_features // side.samples
+        if side.kind != 'softmax' or num_features * self.in_channels > self.head_channels * (self.in_channels + num_features):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):
-            matrix = self._scale * cast(Tensor, side.projection)
+            matrix = side.scale * cast(Tensor, side.projection)
             weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
             bias = self.lin_query.bias
             bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
-        return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads)
+        return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads, side.samples)
+
+    def _keys(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
+        side = self._side(x, self.lin_key, mask, sampling)
+        if not sampling:
+            return side
+        uniform = x.new_empty((x.size(0), self.heads * side.samples), dtype=compute_dtype(x.dtype)).exponential_()
+        gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
+        return side._replace(noise=gumbel.div_(self.temperature))
 
     def _values(self, x: Tensor) -> Values:
         own = None if isinstance(self.feature_map, FeatureMap) else x
         return Values(own, None, None) if self.lin_value is None else Values(own, self.lin_value.weight, self.lin_value.bias)
 
-    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments) -> AttentionState:
+    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, sampling: bool) -> AttentionState:
         self._check(x)
-        return build_state(self._side(x, self.lin_key, mask), self._values(x), nodes)
+        return build_state(self._keys(x, mask, sampling), self._values(x), nodes)
 
     def _attend(
         self,
@@ -113,16 +130,17 @@ class KernelLayer(torch.nn.Module):
     ) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
+        queries = self._queries(x_dst, masks[1], self._sampling)
         if state is None:
             self._check(x_src)
             sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            keys = self._side(x_src, self.lin_key, masks[0])
-            out = attend(self._queries(x_dst, masks[1]), keys, self._values(x_src), sources, targets)
+            keys = self._keys(x_src, masks[0], self._sampling)
+            out = attend(queries, keys, self._values(x_src), sources, targets)
         else:
             own = batch[1] if isinstance(batch, tuple) else batch
             size = state.count.size(0) if batch_size is None and own is not None else batch_size
             targets = segments(own, x_dst.size(0), size, x_dst.device)
-            out = read_state(state, self._queries(x_dst, masks[1]), targets)
+            out = read_state(state, queries, targets)
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
@@ -130,6 +148,6 @@ class KernelLayer(torch.nn.Module):
         self._check(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        keys = self._side(x_src, self.lin_key, masks[0])
-        queries = self._side(x_dst, self.lin_query, masks[1])
-        return attention_scores(queries, keys, self._state(x_src, masks[0], sources), pairs, sources, targets)
+        keys = self._keys(x_src, masks[0], False)
+        queries = self._side(x_dst, self.lin_query, masks[1], False)
+        return attention_scores(queries, keys, self._state(x_src, masks[0], sources, False), pairs, sources, targets)

@@ -50,6 +50,39 @@ def test_query_projection_folded_or_not(in_channels, heads, num_features):
     torch.testing.assert_close(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).flatten(1), atol=1e-11, rtol=1e-10)
 
 
+@pytest.mark.parametrize('samples', [1, 4])
+def test_gumbel_samples_in_training(samples):
+    conv = KernelAttentionConv(6, 8, heads=2, num_features=16, temperature=0.5, num_gumbel_samples=samples).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
+    torch.manual_seed(7)
+    actual = conv(x, batch=batch)
+    torch.manual_seed(7)
+    noise = -torch.empty(12, 2, samples, dtype=torch.float64).exponential_().log() / 0.5
+    q, k, v = (lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    scale, projection = (4 * 0.5**2) ** -0.25, conv.feature_map.projection
+    phi_q, phi_k = (dense.feature_map('softmax', scale * t, projection) for t in (q, k))
+    expected = dense.sampled_attention(phi_q, phi_k, v, noise, batch, batch).flatten(1)
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
+    for one, other in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+    torch.manual_seed(7)
+    state = conv.attention_state(x, batch)
+    assert state.samples == samples
+    torch.testing.assert_close(conv(x[[9, 0]], batch=batch[[9, 0]], state=state), expected[[9, 0]], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize(('rule', 'temperature'), [('softmax', 1.0), ('tempered', 0.3)])
+def test_no_noise_in_evaluation(rule, temperature):
+    conv = KernelAttentionConv(6, 8, heads=2, temperature=0.3, num_gumbel_samples=5, gumbel_evaluation=rule).double().eval()
+    plain = KernelAttentionConv(6, 8, heads=2, temperature=temperature).double()
+    plain.load_state_dict(conv.state_dict())
+    x = torch.randn(12, 6, dtype=torch.float64)
+    torch.testing.assert_close(conv(x), plain(x), atol=1e-13, rtol=0)
+    torch.testing.assert_close(conv.train().attention_scores(x, PAIRS), plain.attention_scores(x, PAIRS), atol=1e-13, rtol=0)
+
+
 def test_permutation_equivariance():
     conv, x, batch, perm = (
         KernelAttentionConv(6, 8, heads=2).double(),
@@ -154,6 +187,9 @@ def test_compiles_without_graph_break(heads):
         ({'value_projection': False}, "'value_projection' = False needs"),
         ({'temperature': 0.0}, "'temperature' must be positive"),
         ({'heads': 8}, 'needs at least 2 channels'),
+        ({'num_gumbel_samples': -1}, "'num_gumbel_samples' must be at least 0"),
+        ({'num_gumbel_samples': 2, 'feature_map': 'elu'}, "'num_gumbel_samples' must be at least 0, and 0 unless"),
+        ({'gumbel_evaluation': 'mean'}, "'gumbel_evaluation' must be"),
     ],
 )
 def test_constructor_raises(arguments, message):

@@ -56,7 +56,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), value))
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
-            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale, power=phi.power)
+            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale(False), power=phi.power)
         else:
             out = adjacency_attention(phi(q), phi(k), v, edges, 'values')
         return out.flatten(1)

@@ -19,6 +19,9 @@ class KernelAttentionConv(KernelLayer):
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps estimate attention with the logits
     :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
+    With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean of :math:`K` such attentions, in each
+    of which key :math:`j` weighs :math:`\exp(g_{jk} / \tau)` with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their
+    mean over the noise tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`, which is what is evaluated.
     Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
 
     Args:
@@ -33,6 +36,9 @@ class KernelAttentionConv(KernelLayer):
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
         temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others have none. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
+        num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default: :obj:`0`, no noise)
+        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in training: :obj:`"softmax"`, without
+            :math:`\tau`, or :obj:`"tempered"`, those of training, as in NodeFormer's code. (default: :obj:`"softmax"`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
@@ -41,7 +47,7 @@ class KernelAttentionConv(KernelLayer):
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature
-            map and :obj:`num_features` do not fit.
+            map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`.
     """
 
     def __init__(
@@ -54,9 +60,19 @@ class KernelAttentionConv(KernelLayer):
         num_features: int | None = None,
         temperature: float = 1.0,
         value_projection: bool = True,
+        num_gumbel_samples: int = 0,
+        gumbel_evaluation: str = 'softmax',
         bias: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias)
+        if num_gumbel_samples < 0 or (num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'):
+            raise ValueError(
+                f"'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is 'positive', 'orthogonal' or 'simplex' "
+                f'(got {num_gumbel_samples} and {feature_map!r})'
+            )
+        if gumbel_evaluation not in ('softmax', 'tempered'):
+            raise ValueError(f"'gumbel_evaluation' must be 'softmax' or 'tempered' (got {gumbel_evaluation!r})")
+        self.num_gumbel_samples, self.gumbel_evaluation = num_gumbel_samples, gumbel_evaluation
 
     def forward(
         self,
@@ -74,7 +90,7 @@ class KernelAttentionConv(KernelLayer):
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
         set need the same :obj:`batch_size`, the number of graphs in all parts."""
-        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device))
+        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), self._sampling)
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
