@@ -36,8 +36,8 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     .. math::
         \log \mathbb{E}_{u \neq u^{\prime}} \exp(-t \|\mathbf{x}_u - \mathbf{x}_{u^{\prime}}\|^2)
 
-    Identical rows give 0, their value in the limit; so does a single row, which has no partner. Pairs are taken in chunks that are computed
-    again in the backward pass: memory grows with :math:`B`, not with :math:`B^2`.
+    Identical rows give 0, their value in the limit; so does a single row, which has no partner. Pairs are taken in chunks, which beyond
+    1024 rows are computed again in the backward pass: memory grows with :math:`B`, not with :math:`B^2`.
 
     Args:
         x (torch.Tensor): ``[B, C]``.
@@ -57,9 +57,10 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     lengths, one = unit.square().sum(1, keepdim=True), unit.new_ones(num_rows, 1)  # 1, or 0 for a row of zeros
     left = torch.cat([2 * unit, -lengths, -one], 1) * temperature
     right = torch.cat([unit, one, lengths], 1)
-    step = max(1, CHUNK_ELEMENTS // num_rows)
-    run = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-    parts = [run(_log_potential, left[start : start + step], right[start:]) for start in range(0, num_rows - 1, step)]
+    step = max(1, min(CHUNK_ELEMENTS // num_rows, -(-num_rows // 8)))  # the fewer rows a chunk has, the fewer pairs come twice
+    again = num_rows**2 > CHUNK_ELEMENTS
+    run = partial(checkpoint, _log_potential, use_reentrant=False, preserve_rng_state=False) if again else _log_potential
+    parts = [run(left[start : start + step], right[start:]) for start in range(0, num_rows - 1, step)]
     return torch.stack(parts).logsumexp(0) - math.log(num_rows * (num_rows - 1) / 2)
 
 
