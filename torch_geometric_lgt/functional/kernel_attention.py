@@ -1,6 +1,9 @@
 # N nodes, E pairs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
+from functools import partial
+
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional import _ops
 from torch_geometric_lgt.functional._loops import Queries, scaled
@@ -89,21 +92,31 @@ def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets
 
 
 def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
-    r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs."""
-    row, col = pairs
+    r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs. Linear parts are evaluated
+    once for each node; features of pairs are computed again in the backward pass."""
     graph_dst, graph_src = node_to_graph(*targets), node_to_graph(*sources)
-    of_queries, linear_key = Queries(queries), Affine(keys.x, (keys.weight, keys.bias, keys.scale))
-    scores, step = [], rows(queries)
-    for start in range(0, pairs.size(1), step):
-        i, j = col[start : start + step], row[start : start + step]
-        graph = graph_dst[i]
-        phi_q = of_queries.features(i, state.maximum[graph])[2][:, :, 0]
-        key = split(linear_key(j)[1], j.numel(), keys.heads)
-        log, value = log_features(keys.kind, key, keys.projection, keys.power, key.square().sum(-1, keepdim=True))
-        phi_k = scaled(log, value, state.maximum[graph][:, :, None])[:, :, 0]
-        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((queries, i), (keys, j)))
+    (source, key_of), (target, query_of) = (nodes.unique(return_inverse=True) for nodes in pairs)
+    q, k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
+
+    def score(i: Tensor, j: Tensor) -> Tensor:
+        graph = graph_dst[target[i]]
+        maximum = state.maximum[graph]
+        phi_q = Queries(q).features(i, maximum)[2][:, :, 0]
+        key = split(k.x[j], j.numel(), k.heads)
+        log, value = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
+        phi_k = scaled(log, value, maximum[:, :, None])[:, :, 0]
+        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((q, i), (k, j)))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
         weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
-        score = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
-        scores.append(score * (graph == graph_src[j])[:, None])
-    return torch.cat(scores) if scores else queries.x.new_zeros((0, queries.heads))
+        share = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
+        return share * (graph == graph_src[source[j]])[:, None]
+
+    run = partial(checkpoint, score, use_reentrant=False, preserve_rng_state=False) if torch.is_grad_enabled() else score
+    scores = [run(i, j) for i, j in zip(query_of.split(rows(q)), key_of.split(rows(q)), strict=True)]
+    return torch.cat(scores) if pairs.size(1) > 0 else queries.x.new_zeros((0, queries.heads))
+
+
+def _evaluated(side: Side, nodes: Tensor) -> Side:
+    r"""The side of some nodes, its linear part evaluated."""
+    x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
+    return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes])

@@ -3,7 +3,9 @@ import pickle
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
+from torch_geometric_lgt.functional import _sides
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -32,6 +34,36 @@ def test_matches_dense_with_gradients(feature_map):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
     scores = conv.attention_scores(x, PAIRS, batch)
     torch.testing.assert_close(scores, weights[PAIRS[1], PAIRS[0]], atol=1e-10, rtol=1e-10)
+
+
+def test_gradients_of_scores(monkeypatch):
+    monkeypatch.setattr(_sides, 'CHUNK_ELEMENTS', 1)  # chunks of 64 pairs
+    conv = KernelAttentionConv(6, 8, heads=2).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
+    actual, expected = conv.attention_scores(x, PAIRS, batch), oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]]
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
+    grad, leaves = torch.randn_like(expected), [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()]
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
+
+
+def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
+    conv, x = KernelAttentionConv(16, 16, heads=2, num_features=32), torch.randn(12, 16)
+    flops, saved = {}, {}
+    for repeats in (1, 4):
+        pairs, sizes = PAIRS.repeat(1, repeats), {}
+
+        def pack(tensor, sizes=sizes):
+            sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), FlopCounterMode(display=False) as counter:
+            conv.attention_scores(x, pairs)
+        flops[repeats], saved[repeats] = counter.get_total_flops(), sum(sizes.values())
+    features, denominators = 2 * 2 * 2 * 8 * 32, 2 * 2 * 32  # of a pair: projections of query and key, and the product with the sums
+    assert flops[4] - flops[1] == 3 * PAIRS.size(1) * (features + denominators)
+    assert saved[4] - saved[1] <= 3 * PAIRS.size(1) * 4 * 16  # places and scores, not 2 x 32 features of two sides
 
 
 def test_hand_computed():
