@@ -73,3 +73,9 @@ def test_failed_write_keeps_the_old_file(path, monkeypatch):
 def test_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError):
         _io.write_atomically(tmp_path / 'none' / 'file', b'x')
+
+
+def test_files_have_the_permissions_of_any_file(tmp_path):
+    (tmp_path / 'plain').write_bytes(b'x')
+    _io.write_atomically(tmp_path / 'ours', b'x')
+    assert (tmp_path / 'ours').stat().st_mode == (tmp_path / 'plain').stat().st_mode

@@ -2,7 +2,7 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,9 +23,9 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
         OSError: If the folder is missing or read-only, or the disk is full; no partial file is left.
     """
     path = Path(path)
-    descriptor, name = tempfile.mkstemp(prefix=f'.{path.name}.', suffix='.tmp', dir=path.parent)
+    name = path.parent / f'.{path.name}.{secrets.token_hex(8)}.tmp'
     try:
-        with os.fdopen(descriptor, 'wb') as file:
+        with open(name, 'xb') as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
