@@ -145,7 +145,7 @@ def test_studies_differ_from_the_default_in_one_respect():
     ('options', 'message'),
     [
         ('--model ease --gamma 1', 'ease has no option gamma'),
-        ('--gamma 1', 'needs a name: --variant'),
+        ('--gamma 3', 'needs a name: --variant'),
         ('--study heads --gamma 1', 'a study names its own variants'),
     ],
 )
