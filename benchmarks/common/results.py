@@ -76,9 +76,10 @@ def write_result(
 
 
 def command() -> str:
+    r"""The command that runs, of absolute paths the last part only: where data lie is nobody else's matter."""
     module = sys.modules['__main__'].__spec__
     program = ['-m', module.name] if module is not None else [os.path.relpath(sys.argv[0], ROOT)]
-    return shlex.join(['python', *program, *sys.argv[1:]])
+    return shlex.join(['python', *program, *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:])])
 
 
 def commit() -> str:
