@@ -105,7 +105,7 @@ class AttentionEncoder(MGFormer):
             'attention_spread': (added - added.mean(0)).norm(dim=1).mean() / added.norm(dim=1).mean(),
         }
         for layer in self.layers[:1]:
-            scale = layer.head_channels**-0.25
+            scale = layer._scale(False)
             found |= {f'{name}_length': scale * getattr(layer, f'lin_{name}')(x).norm(dim=1).mean() for name in ('query', 'key')}
         return {name: float(value) for name, value in found.items()} if self.num_layers > 0 else {}
 
