@@ -17,6 +17,7 @@ from torch_geometric_lgt.functional._sides import (
     mask_of,
     neutral,
     noise_of,
+    own_of,
     split,
     take,
 )
@@ -88,8 +89,11 @@ class Queries:
             mask = mask_of(self.side, nodes, sums.size(0))
             last = product[..., -rank:]
             den = last if mask is None else (last * mask).sum(-1, keepdim=True)
+            own = own_of(self.side, nodes, sums.size(0))
+            den = den if own is None else den + 1
             inverse = den.reciprocal().masked_fill_(den == 0, 0)
             result = product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
+            result = result if own is None else result.addcmul_(own, inverse)
             out[nodes] = join(result).to(out.dtype)
             normaliser[nodes] = join(den)
 
@@ -101,6 +105,7 @@ class QueryGrads(Queries):
         super().__init__(side)
         self.grad = AffineGrad(self.affine)
         self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
+        self.grad_own = None if side.own is None else torch.empty_like(side.own)
 
     def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
         r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
@@ -113,6 +118,8 @@ class QueryGrads(Queries):
             den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
             inverse = den.reciprocal().masked_fill_(den == 0, 0)
             g = g * inverse
+            if self.grad_own is not None:
+                self.grad_own[nodes] = join(g).to(self.grad_own.dtype)
             if mask is None or self.grad_mask is None:
                 slope = (g * split(take(out, nodes), graphs, side.heads)).sum(-1, keepdim=True).neg_()
             else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
@@ -127,8 +134,10 @@ class QueryGrads(Queries):
         return grad_sums.transpose(2, 3)
 
     def result(self) -> list[Tensor | None]:
-        r"""Those of the input, the weight, the bias and the mask; to be called after those of keys that share the input."""
-        return [self.grad.x.to(self.side.x.dtype), *self.grad.parameters(self.side.heads * self.side.channels), self.grad_mask]
+        r"""Those of the input, the weight, the bias, the mask and the query's own values; to be called after those of keys that share the
+        input."""
+        parameters = self.grad.parameters(self.side.heads * self.side.channels)
+        return [self.grad.x.to(self.side.x.dtype), *parameters, self.grad_mask, self.grad_own]
 
 
 class Keys:

@@ -16,14 +16,15 @@ from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
 SIDE = 'Tensor? {0}x, Tensor? {0}weight, Tensor? {0}bias, Tensor? {0}mask, Tensor? {0}projection, str {0}kind'
-SIDE += ', float {0}scale, float {0}power, int {0}heads, int {0}samples, Tensor? {0}noise'
+SIDE += ', float {0}scale, float {0}power, int {0}heads, int {0}samples, Tensor? {0}noise, Tensor? {0}own'
 QUERIES = f'{SIDE.format("q_")}, Tensor q_sizes, Tensor? q_order'
 KEYS = f'{SIDE.format("k_")}, Tensor? v_x, Tensor? v_weight, Tensor? v_bias, Tensor k_sizes, Tensor? k_order'
 STATE = 'Tensor sums, Tensor maximum'
+ATTEND = 'Tensor? factor, bool keep'
 NUM_SIDE = len(Side._fields)
 NUM_QUERIES, NUM_KEYS = NUM_SIDE + 2, NUM_SIDE + 5
-QUERY_GRADS = (0, 1, 2, 3)
-KEY_GRADS = (*QUERY_GRADS, NUM_SIDE, NUM_SIDE + 1, NUM_SIDE + 2)
+QUERY_GRADS = (0, 1, 2, 3, NUM_SIDE - 1)
+KEY_GRADS = (0, 1, 2, 3, NUM_SIDE, NUM_SIDE + 1, NUM_SIDE + 2)
 
 
 def query_arguments(args: tuple) -> tuple[Side, Segments]:
@@ -39,10 +40,14 @@ def key_arguments(args: tuple, x: Tensor | None = None) -> tuple[Side, Values, S
     )
 
 
-def both_arguments(args: tuple) -> tuple[Side, Segments, Side, Values, Segments]:
+def both_arguments(args: tuple) -> tuple[Side, Segments, Side, Values, Segments, Tensor | None, bool]:
     r"""Those of :obj:`attend`: keys without an input have that of the queries."""
     queries, targets = query_arguments(args)
-    return queries, targets, *key_arguments(args[NUM_QUERIES:], queries.x)
+    return queries, targets, *key_arguments(args[NUM_QUERIES:], queries.x), *args[NUM_QUERIES + NUM_KEYS :]
+
+
+def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
+    return sums if factor is None else sums * factor[graphs].unsqueeze(-1)
 
 
 def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
@@ -125,30 +130,35 @@ def read_state_backward(grad, out, normaliser, *args):
     return given([*queries.result(), grad_sums], grad)
 
 
-@operator('attend', f'{QUERIES}, {KEYS}, bool keep', '(Tensor, Tensor, Tensor, Tensor)')
+@operator('attend', f'{QUERIES}, {KEYS}, {ATTEND}', '(Tensor, Tensor, Tensor, Tensor)')
 def attend(*args):
-    r"""Builds and reads the states of a few graphs at a time; :obj:`keep` returns all of them for the way back."""
-    side, targets, key_side, values, sources = both_arguments(args)
+    r"""Builds and reads the states of a few graphs at a time, their features multiplied by the :obj:`factor` ``[B, H, M]`` in between;
+    :obj:`keep` returns all of them, without it, for the way back."""
+    side, targets, key_side, values, sources, factor, keep = both_arguments(args)
     queries, keys = queries_of(side), Keys(key_side, values)
     out, normaliser = empty_read(side, values.channels(key_side))
-    sums, maximum, _ = keys.empty_state(sources.sizes.numel() if args[-1] else 0)
+    sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        state = keys.build(graphs.numel(), of)[:2]
-        queries.read(*state, to, out, normaliser)
-        if args[-1]:
-            sums[graphs], maximum[graphs] = state
+        own_sums, own_maximum, _ = keys.build(graphs.numel(), of)
+        queries.read(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser)
+        if keep:
+            sums[graphs], maximum[graphs] = own_sums, own_maximum
     return out, normaliser, sums, maximum
 
 
-@operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, bool keep', 'Tensor[]')
+@operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
-    side, targets, key_side, values, sources = both_arguments(args)
+    side, targets, key_side, values, sources, factor, keep = both_arguments(args)
     queries = query_grads_of(side)
     keys = KeyGrads(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
+    grad_factor = None if factor is None else torch.zeros_like(factor)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        state = (sums[graphs], maximum[graphs]) if args[-1] else keys.build(graphs.numel(), of)[:2]
-        keys.add(state[1], of, queries.add(*state, to, out, normaliser, grad), None)
-    return given([*queries.result(), *keys.result()], grad)
+        own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]
+        grad_sums = queries.add(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser, grad)
+        if grad_factor is not None:
+            grad_factor[graphs] = (grad_sums * own_sums).sum(-1)
+        keys.add(own_maximum, of, scaled_sums(grad_sums, factor, graphs), None)
+    return given([*queries.result(), *keys.result(), grad_factor], grad)
 
 
 @build_state.register_fake
@@ -165,8 +175,8 @@ def _(*args):
 
 @attend.register_fake
 def _(*args):
-    side, _, key_side, values, sources = both_arguments(args)
-    state = Keys(key_side, values).empty_state(sources.sizes.shape[0] if args[-1] else 0)
+    side, _, key_side, values, sources, _, keep = both_arguments(args)
+    state = Keys(key_side, values).empty_state(sources.sizes.shape[0] if keep else 0)
     return *empty_read(side, values.channels(key_side)), *state[:2]
 
 
@@ -180,7 +190,7 @@ def _(grad, _out, _normaliser, *args):
     return given([args[i] if args[i] is None else torch.empty_like(args[i]) for i in (*QUERY_GRADS, NUM_QUERIES)], grad)
 
 
-ATTEND_GRADS = (*QUERY_GRADS, *(NUM_QUERIES + i for i in KEY_GRADS))
+ATTEND_GRADS = (*QUERY_GRADS, *(NUM_QUERIES + i for i in KEY_GRADS), NUM_QUERIES + NUM_KEYS)
 
 
 @attend_backward.register_fake
@@ -214,8 +224,8 @@ differentiable(attend, attend_backward, ATTEND_GRADS, (0,), (0, 1, 2, 3))
 
 
 def attend_flops(args: tuple, backward: bool = False) -> int:
-    side, _, key_side, values, _ = both_arguments(args)
-    again = build_flops(key_side, values) if backward and not args[-1] else 0
+    side, _, key_side, values, _, _, keep = both_arguments(args)
+    again = build_flops(key_side, values) if backward and not keep else 0
     return read_flops(side, side.rank * (values.channels(key_side) + 1), backward) + build_flops(key_side, values, backward) + again
 
 

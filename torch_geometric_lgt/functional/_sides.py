@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, PROJECTED_KINDS
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS
 
 CHUNK_ELEMENTS = 1 << 17
 SAMPLED_KINDS = ('softmax', 'logits')
@@ -26,8 +26,9 @@ def neutral(dtype: torch.dtype) -> float:
 
 
 class Side(NamedTuple):
-    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map, and
-    the number of samples with the log-weights ``[N, H * K]`` that keys have in them."""
+    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map, the
+    number of samples with the log-weights ``[N, H * K]`` that keys have in them, and the values ``[N, H * D]`` that each query adds to its
+    sum with weight 1."""
 
     x: Tensor
     weight: Tensor | None
@@ -40,6 +41,7 @@ class Side(NamedTuple):
     heads: int
     samples: int = 1
     noise: Tensor | None = None
+    own: Tensor | None = None
 
     @property
     def rank(self) -> int:
@@ -51,7 +53,7 @@ class Side(NamedTuple):
 
     @property
     def num_features(self) -> int:
-        drawn = self.channels if self.projection is None else self.projection.shape[0]
+        drawn = self.channels + (self.kind in BIASED_KINDS) if self.projection is None else self.projection.shape[0]
         return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
 
     def aligned(self) -> 'Side':
@@ -158,6 +160,11 @@ def mask_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
 def noise_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, H, n, K]``."""
     return None if side.noise is None else split(take(side.noise, nodes), graphs, side.heads)
+
+
+def own_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""``[G, H, n, D]``."""
+    return None if side.own is None else split(take(side.own, nodes), graphs, side.heads)
 
 
 class Affine:

@@ -12,6 +12,8 @@ from torch_geometric_lgt.functional import _ops
 from torch_geometric_lgt.functional._sides import Side, Values, neutral, plain_side, plain_values
 from torch_geometric_lgt.functional.segment import Segments, segments
 
+TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
+
 
 class AttentionState:
     r"""Everything that queries need to know of the keys of each graph, whatever their number:
@@ -31,15 +33,26 @@ class AttentionState:
         maximum (torch.Tensor): ``[B, H, M]``, without gradient: it cancels in every read.
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
         count (torch.Tensor): ``[B]``, the number of nodes.
+        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, 0 where no norm over the queries of a graph is needed.
         rank (int): :math:`R`.
         samples (int): :math:`K`: the features are those of :math:`K` weightings of the keys, whose reads are averaged, ``M = K * M'``.
     """
 
-    def __init__(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor, rank: int = 1, samples: int = 1) -> None:
+    def __init__(
+        self,
+        sums: Tensor,
+        maximum: Tensor,
+        squares: Tensor,
+        count: Tensor,
+        rank: int = 1,
+        samples: int = 1,
+        query_squares: Tensor | None = None,
+    ) -> None:
         if sums.dim() != 4 or maximum.shape != sums.shape[:3] or squares.shape != sums.shape[:2] or count.shape != sums.shape[:1]:
             shapes = ', '.join(str(tuple(t.shape)) for t in (sums, maximum, squares, count))
             raise ValueError(f"'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, H], [B] (got {shapes})")
         self.sums, self.maximum, self.squares, self.count, self.rank, self.samples = sums, maximum, squares, count, rank, samples
+        self.query_squares = torch.zeros_like(squares) if query_squares is None else query_squares
 
     @property
     def numerator(self) -> Tensor:
@@ -105,7 +118,12 @@ class AttentionState:
             raise ValueError(f"'other' must have the graphs, heads, features, channels and samples of this state (got {other} and {self})")
         maximum = torch.maximum(self.maximum, other.maximum)
         ours, theirs = (state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other))
-        return self._like(ours + theirs, maximum, self.squares + other.squares, self.count + other.count)
+        squares = self.squares + other.squares, self.query_squares + other.query_squares
+        return self._like(ours + theirs, maximum, self.count + other.count, *squares)
+
+    def scaled(self, factor: Tensor) -> 'AttentionState':
+        r"""The state with its features multiplied by :obj:`factor` ``[B, H, M]``, as it is read; such states do not merge."""
+        return self._like(self.sums * factor.unsqueeze(-1), self.maximum, self.count, self.squares, self.query_squares)
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
         r"""The state of the nodes of all processes of :obj:`group` (:obj:`None`: the default group), by a maximum and one packed sum.
@@ -120,26 +138,28 @@ class AttentionState:
         sums = self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
         # whole numbers up to 2^36 pass a float32 sum exactly in two parts
         high, low = self.count // 4096, self.count % 4096
-        parts = [sums.flatten(), self.squares.flatten(), high.to(sums.dtype), low.to(sums.dtype)]
-        total = all_reduce_sum(torch.cat(parts), group).split([part.numel() for part in parts])
-        count = (total[2].detach().round().long() * 4096) + total[3].detach().round().long()
-        return self._like(total[0].view_as(sums), maximum, total[1].view_as(self.squares), count)
+        parts = [sums, self.squares, self.query_squares, high.to(sums.dtype), low.to(sums.dtype)]
+        total = all_reduce_sum(torch.cat([part.flatten() for part in parts]), group).split([part.numel() for part in parts])
+        sums, squares, query_squares, high, low = (one.view_as(part) for one, part in zip(total, parts, strict=True))
+        count = high.detach().round().long() * 4096 + low.detach().round().long()
+        return self._like(sums, maximum, count, squares, query_squares)
 
     def detach(self) -> 'AttentionState':
         r"""The same state, cut from the graph of gradients."""
-        return self._like(self.sums.detach(), self.maximum, self.squares.detach(), self.count)
+        return self._like(self.sums.detach(), self.maximum, self.count, self.squares.detach(), self.query_squares.detach())
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
         moved = self.sums.to(*args, **kwargs)
         floor = neutral(moved.dtype)
         maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
-        return self._like(moved, maximum, self.squares.to(moved.device, moved.dtype), self.count.to(moved.device))
+        squares = (part.to(moved.device, moved.dtype) for part in (self.squares, self.query_squares))
+        return self._like(moved, maximum, self.count.to(moved.device), *squares)
 
     def state_dict(self) -> dict[str, Tensor]:
         r"""The tensors by name, to be written by any checkpoint format."""
         whole = {name: torch.tensor(getattr(self, name)) for name in ('rank', 'samples')}
-        return {'sums': self.sums, 'maximum': self.maximum, 'squares': self.squares, 'count': self.count, **whole}
+        return {name: getattr(self, name) for name in TENSORS} | whole
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
@@ -148,10 +168,10 @@ class AttentionState:
         Raises:
             ValueError: If a tensor is missing or the shapes do not fit together.
         """
-        missing = {'sums', 'maximum', 'squares', 'count', 'rank', 'samples'} - set(state)
+        missing = {*TENSORS, 'rank', 'samples'} - set(state)
         if missing:
             raise ValueError(f"'state' lacks {sorted(missing)}; pass what 'state_dict' returned")
-        return cls(state['sums'], state['maximum'], state['squares'], state['count'], int(state['rank']), int(state['samples']))
+        return cls(**{name: state[name] for name in TENSORS}, rank=int(state['rank']), samples=int(state['samples']))
 
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the state to a safetensors file with a version and a checksum, atomically.
@@ -171,8 +191,8 @@ class AttentionState:
         """
         return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
-    def _like(self, sums: Tensor, maximum: Tensor, squares: Tensor, count: Tensor) -> 'AttentionState':
-        return AttentionState(sums, maximum, squares, count, self.rank, self.samples)
+    def _like(self, sums: Tensor, maximum: Tensor, count: Tensor, squares: Tensor, query_squares: Tensor) -> 'AttentionState':
+        return AttentionState(sums, maximum, squares, count, self.rank, self.samples, query_squares)
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
@@ -191,6 +211,13 @@ def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
     r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
     return _ops.call(_ops.read_state, *queries.aligned(), *nodes, state.sums, state.maximum)[0]
+
+
+def sums_of_squares(side: Side, nodes: Segments) -> Tensor:
+    r"""``[B, H]``, of the queries or keys of each graph: a state without values holds little else."""
+    plain = side._replace(mask=None, projection=None, kind='values', noise=None, samples=1, own=None)
+    nothing = Values(None, side.x.new_empty((0, side.x.size(1))), None)
+    return build_state(plain, nothing, nodes).squares
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._sides import plain_side
 from torch_geometric_lgt.functional.feature_maps import log_features
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 
 CHUNK_ELEMENTS = 1 << 22
 
@@ -60,9 +61,9 @@ def adjacency_attention(
     weights = [checkpoint(_weights, top, *part, *sides, use_reentrant=False, preserve_rng_state=False) for part in parts]
     weight = torch.cat(weights) if weights else q.new_zeros(0, q.size(1))
     total = scatter(weight, edge_index[1], 0, q.size(0), 'sum')
-    out = [_aggregate(edge_index, weight[:, h], v[:, h], q.size(0)) for h in range(q.size(1))]
+    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
     inverse = torch.where(total == 0, torch.zeros_like(total), 1 / torch.where(total == 0, torch.ones_like(total), total))
-    return torch.stack(out, 1) * inverse[..., None]
+    return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
 
 
 def _logits(log_q: Tensor | None, log_k: Tensor, row: Tensor, col: Tensor) -> Tensor:
@@ -85,9 +86,3 @@ def _weights(
     for factor in factors[1:]:
         product = product * factor
     return product.sum(-1)
-
-
-def _aggregate(edge_index: Tensor, weight: Tensor, v: Tensor, num_targets: int) -> Tensor:
-    r"""``[N_t, D]``: the weighted sums of the values of the sources."""
-    matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, (num_targets, v.size(0)))
-    return torch.sparse.mm(matrix, v)

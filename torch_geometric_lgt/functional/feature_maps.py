@@ -4,9 +4,11 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 PROJECTED_KINDS = ('softmax', 'fourier')
-LINEAR_KINDS = ('elu', 'relu', 'focused', 'values')
+BIASED_KINDS = ('biased', 'biased_unit')
+LINEAR_KINDS = ('elu', 'relu', 'focused', 'values', 'unit', *BIASED_KINDS)
 
 
 def gaussian_projection(num_features: int, channels: int, geometry: str = 'orthogonal', generator: torch.Generator | None = None) -> Tensor:
@@ -67,6 +69,8 @@ def log_features(
     ``focused``    0                                                                           norm-preserving relu(x)^p
     ``logits``     x                                                                           1
     ``values``     0                                                                           x
+    ``unit``       0                                                                           x/||x||, 0 for 0
+    ``biased``     0                                                                           1 and ``values``, or with ``_unit`` ``unit``
     =============  ==========================================================================  ======================
 
     A factor that depends on the query alone cancels in the attention: queries come without :obj:`squared`, the sums of squares ``[..., 1]``
@@ -74,8 +78,9 @@ def log_features(
     """
     if kind == 'logits':
         return x, None
-    if kind == 'values':
-        return None, x
+    if kind in ('values', 'unit', *BIASED_KINDS):
+        x = _unit(x)[0] if kind.endswith('unit') else x
+        return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
     if kind == 'elu':
         return None, x.clamp(max=0).exp() + x.relu()
     if kind == 'relu':
@@ -90,7 +95,11 @@ def log_features(
 
 def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: float, is_key: bool, feature: Tensor, grad: Tensor) -> Tensor:
     r"""The gradient with respect to :obj:`x`, given the gradient with respect to the (scaled) :obj:`feature` values."""
-    if kind == 'values':
+    if kind in BIASED_KINDS:
+        feature, grad = feature[..., 1:], grad[..., 1:]
+    if kind.endswith('unit'):
+        return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * _unit(x)[1]
+    if kind in ('values', *BIASED_KINDS):
         return grad
     if kind == 'elu':
         return grad * feature.clamp(max=1)
@@ -107,6 +116,13 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
         return grad
     out = grad @ cast(Tensor, projection)
     return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
+    length = x.norm(dim=-1, keepdim=True)
+    inverse = length.reciprocal().masked_fill_(length == 0, 0)
+    return x * inverse, inverse
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:

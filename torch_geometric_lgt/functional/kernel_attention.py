@@ -82,18 +82,34 @@ def node_pair(
     return segments(batch[0], num_src, batch_size, device), segments(batch[1], num_dst, batch_size, device)
 
 
-def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> Tensor:
-    r"""``[N_t, H * D]``: the keys' state, read by the queries. States that need more room than the keys' inputs are not kept."""
-    graphs, width = sources.sizes.size(0), keys.rank * (values.channels(keys) + 1)
-    check_fit(queries, targets, (graphs, keys.heads, keys.num_features, keys.rank, keys.samples))
-    keep = graphs * keys.heads * keys.num_features * width <= keys.x.numel()
+def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments, factor: Tensor | None = None) -> Tensor:
+    r"""``[N_t, H * D]``: the keys' state, its features multiplied by :obj:`factor` ``[B, H, M]``, read by the queries. States that need
+    more room than the keys' inputs are not kept."""
+    check_fit(queries, targets, (sources.sizes.size(0), keys.heads, keys.num_features, keys.rank, keys.samples))
+    keep = kept(keys, values, sources)
     shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
-    return _ops.call(_ops.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, keep)[0]
+    return _ops.call(_ops.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, factor, keep)[0]
 
 
-def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
+def kept(keys: Side, values: Values, nodes: Segments) -> bool:
+    r"""Whether the states of all graphs need no more room than the keys' inputs."""
+    width = keys.rank * (values.channels(keys) + 1)
+    return nodes.sizes.size(0) * keys.heads * keys.num_features * width <= keys.x.numel()
+
+
+def attention_scores(
+    queries: Side,
+    keys: Side,
+    state: AttentionState,
+    pairs: Tensor,
+    sources: Segments,
+    targets: Segments,
+    factor: Tensor | None = None,
+) -> Tensor:
     r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs. Linear parts are evaluated
     once for each node; features of pairs are computed again in the backward pass."""
+    own = 0 if queries.own is None else 1
+    itself = own if keys.x is queries.x else 0
     graph_dst, graph_src = node_to_graph(*targets), node_to_graph(*sources)
     (source, key_of), (target, query_of) = (nodes.unique(return_inverse=True) for nodes in pairs)
     q, k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
@@ -102,12 +118,13 @@ def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Te
         graph = graph_dst[target[i]]
         maximum = state.maximum[graph]
         phi_q = Queries(q).features(i, maximum)[2][:, :, 0]
+        phi_q = phi_q if factor is None else phi_q * factor[graph]
         key = split(k.x[j], j.numel(), k.heads)
         log, value = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
         phi_k = scaled(log, value, maximum[:, :, None])[:, :, 0]
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((q, i), (k, j)))
-        total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1)
-        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1)
+        total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1) + own
+        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * (target[i] == source[j])[:, None]
         share = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
         return share * (graph == graph_src[source[j]])[:, None]
 
@@ -119,4 +136,4 @@ def attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Te
 def _evaluated(side: Side, nodes: Tensor) -> Side:
     r"""The side of some nodes, its linear part evaluated."""
     x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
-    return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes])
+    return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes], own=None)

@@ -1,6 +1,14 @@
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
-from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.conv import DIFFormerConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.nn.models import MGFormer
 
-__all__ = ['AdjacencyMaskedAttention', 'DegreeMaskedAttention', 'FeatureMap', 'KernelAttentionConv', 'MGFormer']
+__all__ = [
+    'AdjacencyMaskedAttention',
+    'DIFFormerConv',
+    'DegreeMaskedAttention',
+    'FeatureMap',
+    'KernelAttentionConv',
+    'MGFormer',
+    'SGFormerConv',
+]

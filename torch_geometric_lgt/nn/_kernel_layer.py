@@ -4,7 +4,6 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.nn import Linear
-from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
@@ -12,13 +11,14 @@ from torch_geometric_lgt.functional.attention_state import build_state, read_sta
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, attention_scores, node_pair
-from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
-class KernelLayer(torch.nn.Module):
-    r"""The linear parts and the feature map of an all-pair attention layer, and the ways from features to states, outputs and scores."""
+class KernelLayer(AttentionLayer):
+    r"""An all-pair attention layer with a feature map: the ways from features to states, outputs and scores."""
 
     num_gumbel_samples = 0
     gumbel_evaluation = 'softmax'
@@ -35,44 +35,13 @@ class KernelLayer(torch.nn.Module):
         value_projection: bool,
         bias: bool,
     ) -> None:
-        super().__init__()
-        if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
-            raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
-        if not value_projection and (in_channels != out_channels or not concat):
-            raise ValueError(
-                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' "
-                f'(got concat={concat}, {in_channels} and {out_channels})'
-            )
+        super().__init__(in_channels, out_channels, heads, concat, value_projection, bias)
         if not temperature > 0:
             raise ValueError(f"'temperature' must be positive (got {temperature})")
-        self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
         self.temperature = temperature
-        self.head_channels = out_channels // heads if concat else out_channels
-        width = self.head_channels * heads
-        self.lin_query = Linear(in_channels, width, bias=bias)
-        self.lin_key = Linear(in_channels, width, bias=bias)
-        self.lin_value = Linear(in_channels, width, bias=bias) if value_projection else None
         self.feature_map = FeatureMap(feature_map, self.head_channels, num_features) if isinstance(feature_map, str) else feature_map
         if not isinstance(feature_map, str) and num_features is not None:
             raise ValueError(f"'num_features' must be None with a module as 'feature_map' (got {num_features})")
-
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and redraws the projection."""
-        for module in (self.lin_query, self.lin_key, self.lin_value, self.feature_map):
-            reset(module)
-
-    def _check(self, x: Tensor, name: str = 'x') -> None:
-        if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(f"'{name}' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
-        weight = self.lin_key.weight
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(
-                f"'{name}' must have the dtype of the layer, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})"
-            )
-        if x.device != weight.device:
-            raise ValueError(
-                f"'{name}' must be on the device of the layer, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
-            )
 
     @property
     def _sampling(self) -> bool:
@@ -112,13 +81,12 @@ class KernelLayer(torch.nn.Module):
         gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
         return side._replace(noise=gumbel.div_(self.temperature))
 
-    def _values(self, x: Tensor) -> Values:
-        own = None if isinstance(self.feature_map, FeatureMap) else x
-        return Values(own, None, None) if self.lin_value is None else Values(own, self.lin_value.weight, self.lin_value.bias)
+    def _value_side(self, x: Tensor) -> Values:
+        return self._values(None if isinstance(self.feature_map, FeatureMap) else x)
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, sampling: bool) -> AttentionState:
         self._check(x)
-        return build_state(self._keys(x, mask, sampling), self._values(x), nodes)
+        return build_state(self._keys(x, mask, sampling), self._value_side(x), nodes)
 
     def _attend(
         self,
@@ -135,13 +103,10 @@ class KernelLayer(torch.nn.Module):
             self._check(x_src)
             sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
             keys = self._keys(x_src, masks[0], self._sampling)
-            out = attend(queries, keys, self._values(x_src), sources, targets)
+            out = attend(queries, keys, self._value_side(x_src), sources, targets)
         else:
-            own = batch[1] if isinstance(batch, tuple) else batch
-            size = state.count.size(0) if batch_size is None and own is not None else batch_size
-            targets = segments(own, x_dst.size(0), size, x_dst.device)
-            out = read_state(state, queries, targets)
-        return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
+            out = read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
+        return self._heads_merged(out)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

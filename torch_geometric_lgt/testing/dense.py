@@ -52,6 +52,37 @@ def sampled_attention(
     return torch.stack(reads).mean(0)
 
 
+def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
+    r"""``[N, H, C]`` with each row, or for :obj:`"frobenius"` the rows of a graph and head together, brought to length 1; 0 stays 0."""
+    if norm == 'row':
+        same = torch.eye(x.shape[0], dtype=x.dtype)
+    else:
+        batch = torch.zeros(x.shape[0], dtype=torch.long) if batch is None else batch
+        same = (batch[:, None] == batch[None, :]).to(x.dtype)
+    length = torch.einsum('ij,jhc->ih', same, x * x).sqrt()
+    return torch.where(length == 0, torch.zeros_like(length), 1 / torch.where(length == 0, torch.ones_like(length), length))[..., None] * x
+
+
+def diffusion_attention(q: Tensor, k: Tensor, v: Tensor, norm: str, batch_q: Tensor | None = None, batch_k: Tensor | None = None) -> Tensor:
+    r"""DIFFormer's simple kernel: weights :math:`1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j`, row-normalised."""
+    q, k = normalised(q, norm, batch_q), normalised(k, norm, batch_k)
+    one_q, one_k = torch.ones_like(q[..., :1]), torch.ones_like(k[..., :1])
+    return kernel_attention(torch.cat([one_q, q], -1), torch.cat([one_k, k], -1), v, None, batch_q, batch_k)
+
+
+def sgformer_attention(
+    q: Tensor, k: Tensor, v: Tensor, own: Tensor, norm: str, batch_q: Tensor | None = None, batch_k: Tensor | None = None
+) -> Tensor:
+    r"""SGFormer's: :math:`\mathbf{D}^{-1} [\mathbf{V} + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) / N]` over the nodes of a
+    graph, where the first :math:`\mathbf{V}` is that of the queries, :obj:`own`."""
+    weight = torch.einsum('ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k))
+    same = torch.ones_like(weight[..., 0])
+    if batch_q is not None and batch_k is not None:
+        same = (batch_q[:, None] == batch_k[None, :]).to(weight.dtype)
+    weight = weight * (same / same.sum(1, keepdim=True).clamp(min=1))[..., None]
+    return (own + torch.einsum('ijh,jhd->ihd', weight, v)) / (1 + weight.sum(1))[..., None]
+
+
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
     r"""Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i + z_j}{2})`."""
     return torch.sin(torch.pi / 2 * (z_q[:, None] + z_k[None, :]) / 2)

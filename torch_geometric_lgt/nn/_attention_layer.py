@@ -1,0 +1,60 @@
+# N nodes (N_s source, N_t target), E pairs, H heads, F input width.
+import torch
+from torch import Tensor
+from torch.nn import Linear
+from torch_geometric.nn.inits import reset
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._sides import Values
+from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.typing import Batch
+
+
+class AttentionLayer(torch.nn.Module):
+    r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads."""
+
+    def __init__(self, in_channels: int, out_channels: int, heads: int, concat: bool, value_projection: bool, bias: bool) -> None:
+        super().__init__()
+        if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
+            raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
+        if not value_projection and (in_channels != out_channels or not concat):
+            raise ValueError(
+                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' "
+                f'(got concat={concat}, {in_channels} and {out_channels})'
+            )
+        self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
+        self.head_channels = out_channels // heads if concat else out_channels
+        width = self.head_channels * heads
+        self.lin_query = Linear(in_channels, width, bias=bias)
+        self.lin_key = Linear(in_channels, width, bias=bias)
+        self.lin_value = Linear(in_channels, width, bias=bias) if value_projection else None
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters."""
+        for module in self.children():
+            reset(module)
+
+    def _check(self, x: Tensor, name: str = 'x') -> None:
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise ValueError(f"'{name}' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
+        weight = self.lin_key.weight
+        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"'{name}' must have the dtype of the layer, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})"
+            )
+        if x.device != weight.device:
+            raise ValueError(
+                f"'{name}' must be on the device of the layer, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
+            )
+
+    def _values(self, x: Tensor | None) -> Values:
+        return Values(x, None, None) if self.lin_value is None else Values(x, self.lin_value.weight, self.lin_value.bias)
+
+    @staticmethod
+    def _targets(state: AttentionState, x_dst: Tensor, batch: Batch, batch_size: int | None) -> Segments:
+        own = batch[1] if isinstance(batch, tuple) else batch
+        size = state.count.size(0) if batch_size is None and own is not None else batch_size
+        return segments(own, x_dst.size(0), size, x_dst.device)
+
+    def _heads_merged(self, out: Tensor) -> Tensor:
+        return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)

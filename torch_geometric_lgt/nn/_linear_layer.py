@@ -1,0 +1,68 @@
+# N nodes (N_s source, N_t target), E pairs, H heads.
+from torch import Tensor
+from torch.nn import Linear
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.kernel_attention import attention_scores, node_pair
+from torch_geometric_lgt.functional.linear_attention import linear_attend, linear_factor, linear_kind, linear_read, linear_state
+from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class LinearLayer(AttentionLayer):
+    r"""An attention layer whose weights are inner products of normalised queries and keys; with :obj:`self_term` each query adds its own
+    value."""
+
+    self_term = False
+    lin_value: Linear
+
+    def __init__(self, in_channels: int, out_channels: int, heads: int, norm: str, bias: bool) -> None:
+        super().__init__(in_channels, out_channels, heads, True, True, bias)
+        self.norm, self.kind = norm, linear_kind(norm, self.self_term)
+
+    def _queries(self, x: Tensor) -> Side:
+        own = self.lin_value(x) if self.self_term else None
+        return self._side(x, self.lin_query)._replace(own=own)
+
+    def _side(self, x: Tensor, lin: Linear) -> Side:
+        return Side(x, lin.weight, lin.bias, None, None, self.kind, 1.0, 1.0, self.heads)
+
+    def _state(self, x: Tensor, nodes: Segments) -> AttentionState:
+        self._check(x)
+        return self._whole(x, x, nodes, nodes)
+
+    def _whole(self, x_src: Tensor, x_dst: Tensor, sources: Segments, targets: Segments) -> AttentionState:
+        queries, keys = self._side(x_dst, self.lin_query), self._side(x_src, self.lin_key)
+        return linear_state(queries, keys, self._values(None), sources, targets, self.norm)
+
+    def _attend(
+        self,
+        x: Tensor | PairTensor,
+        batch: Batch,
+        batch_size: int | None,
+        state: AttentionState | None,
+        value: Tensor | None = None,
+    ) -> Tensor:
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_dst)
+        queries = self._queries(x_dst)
+        if state is not None:
+            return linear_read(state, queries, self._targets(state, x_dst, batch, batch_size), self.norm)
+        self._check(x_src)
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
+        value = queries.own if value is None and x_src is x_dst else value
+        values = self._values(None) if value is None else Values(value, None, None)
+        return linear_attend(queries, self._side(x_src, self.lin_key), values, sources, targets, self.norm)
+
+    def _scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch) -> Tensor:
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_dst)
+        self._check(x_src)
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
+        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        queries, keys = self._queries(x_dst), self._side(x_src, self.lin_key)
+        state = self._whole(x_src, x_dst, sources, targets)
+        return attention_scores(queries, keys, state, pairs, sources, targets, linear_factor(state, queries, self.norm))

@@ -1,0 +1,124 @@
+# N nodes (N_s source, N_t target), E pairs, H heads.
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.kernel_attention import node_pair
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_sums
+from torch_geometric_lgt.nn._linear_layer import LinearLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class DIFFormerConv(LinearLayer):
+    r"""The diffusion operator from the `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
+    <https://arxiv.org/abs/2301.09474>`_ paper:
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2} \mathbf{V}, \qquad
+        S_{ij} = \frac{f(\mathbf{q}_i, \mathbf{k}_j)}{\sum_l f(\mathbf{q}_i, \mathbf{k}_l)}
+
+    over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in
+    :math:`O(N)`) or :math:`f = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory :math:`O(N)`).
+    Degrees are those of the given edges, no self loops are added; edges that occur again count again.
+    Differs from the paper: queries, keys and values have linear parts, as in the authors' code.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Size of each output sample, over all heads.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
+        norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i / \|\mathbf{q}_i\|` (:obj:`"row"`, the
+            paper's) or :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head (:obj:`"frobenius"`, the authors'
+            code: the weights tend to those of a plain mean as :math:`1 / N`). (default: :obj:`"row"`)
+        use_graph (bool, optional): If :obj:`False`, the second term is left out. (default: :obj:`True`)
+        graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges with :obj:`use_graph`;
+          batch vector(s) *(optional)*
+        - **output:** node features :math:`(N_t, F_{out})`
+
+    Raises:
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or :obj:`norm` is unknown, edges are missing, or the
+            sigmoid kernel meets more than :math:`2^{33}` pairs.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        kernel: str = 'simple',
+        norm: str = 'row',
+        use_graph: bool = True,
+        graph_weight: float = 1.0,
+        bias: bool = True,
+    ) -> None:
+        if kernel not in ('simple', 'sigmoid'):
+            raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
+        super().__init__(in_channels, out_channels, heads, norm, bias)
+        self.kernel, self.use_graph, self.graph_weight = kernel, use_graph, graph_weight
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | None = None,
+        batch: Batch = None,
+        batch_size: int | None = None,
+        *,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated."""
+        if self.kernel == 'sigmoid' and state is not None:
+            raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_src)
+        value = self.lin_value(x_src)
+        if self.kernel == 'simple':
+            out = self._attend((x_src, x_dst), batch, batch_size, state, value)
+        else:
+            sums, total = self._sigmoid_sums(x_src, x_dst, value, *node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device))
+            out = (sums / total.masked_fill(total == 0, 1)).flatten(1).to(value.dtype)
+        if not self.use_graph:
+            return out
+        if edge_index is None:
+            raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
+        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        weight = self.graph_weight * symmetric_weight(edges, x_src.size(0), x_dst.size(0), compute_dtype(value.dtype))
+        return out + neighbor_sum(value, edges, weight, x_dst.size(0))
+
+    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+        r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by
+        :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of graphs in all parts.
+
+        Raises:
+            ValueError: With the sigmoid kernel, which has none.
+        """
+        if self.kernel == 'sigmoid':
+            raise ValueError("'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'")
+        return self._state(x, segments(batch, x.size(0), batch_size, x.device))
+
+    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
+        r"""The weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
+        if self.kernel == 'simple':
+            return self._scores(x, edge_index, batch)
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_src)
+        source, target = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
+        total = self._sigmoid_sums(x_src, x_dst, x_src[:, :0], sources, targets)[1].squeeze(2)
+        q, k = (part.unflatten(1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src)))
+        weight = (q[target] * k[source]).sum(-1).sigmoid() / total[target]
+        return weight * (node_to_graph(*sources)[source] == node_to_graph(*targets)[target])[:, None]
+
+    def _sigmoid_sums(self, x_src: Tensor, x_dst: Tensor, value: Tensor, sources: Segments, targets: Segments) -> PairTensor:
+        self._check(x_dst)
+        return sigmoid_sums(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, sources, targets)
+
+    def __repr__(self) -> str:
+        sizes = f'{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}'
+        return f'{self.__class__.__name__}({sizes})'

@@ -1,0 +1,72 @@
+# N nodes (N_s source, N_t target), E pairs, H heads.
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._linear_layer import LinearLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class SGFormerConv(LinearLayer):
+    r"""The :math:`O(N)` simple global attention from the `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
+    Representations" <https://arxiv.org/abs/2306.10759>`_ paper:
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V})
+        \right], \qquad
+        \mathbf{D} = \mathrm{diag} \left( \mathbf{1} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{1}) \right)
+
+    over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` and
+    :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph and head. With Frobenius norms the share of the output that
+    comes from other nodes falls as :math:`1 / N^2`: ``norm='row'`` divides each query and key by its own length instead and keeps it.
+
+    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only, averages its heads, and takes for
+    :math:`N` the nodes of the largest graph of the batch, so that an output changes with what else is in the batch.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Size of each output sample, over all heads.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`; with the latter a row whose denominator is 0 gives 0. (default:
+            :obj:`"frobenius"`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`, where the first
+          :math:`\mathbf{V}` is that of the targets; batch vector(s) *(optional)*
+        - **output:** node features :math:`(N_t, F_{out})`
+
+    Raises:
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown.
+    """
+
+    self_term = True
+
+    def __init__(self, in_channels: int, out_channels: int, heads: int = 1, norm: str = 'frobenius', bias: bool = True) -> None:
+        super().__init__(in_channels, out_channels, heads, norm, bias)
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | None = None,
+        batch: Batch = None,
+        batch_size: int | None = None,
+        *,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is
+        unused."""
+        return self._attend(x, batch, batch_size, state)
+
+    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+        r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by
+        :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of graphs in all parts."""
+        return self._state(x, segments(batch, x.size(0), batch_size, x.device))
+
+    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`, that of a node on itself included
+        where both are the same; 0 across graphs."""
+        return self._scores(x, edge_index, batch)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, norm={self.norm!r})'
