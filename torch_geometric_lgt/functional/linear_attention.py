@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, plain_side, plain_values
-from torch_geometric_lgt.functional.attention_state import AttentionState, build_state, read_state, sums_of_squares
+from torch_geometric_lgt.functional.attention_state import AttentionState, build_state, check_fit, read_state, sums_of_squares
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, kept, node_pair
 from torch_geometric_lgt.functional.segment import Segments
@@ -96,6 +96,7 @@ def linear_state(queries: Side, keys: Side, values: Values, sources: Segments, t
 
 def linear_read(state: AttentionState, queries: Side, targets: Segments, norm: str) -> Tensor:
     r"""``[N_t, H * D]``: a state from :meth:`linear_state`, read by some of the queries."""
+    check_fit(queries, targets, (*state.sums.shape[:3], state.rank, state.samples))
     factor = linear_factor(state, queries, norm)
     return read_state(state if factor is None else state.scaled(factor), queries, targets)
 

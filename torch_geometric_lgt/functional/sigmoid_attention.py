@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional._sides import Nodes, compute_dtype, join, sp
 from torch_geometric_lgt.functional.segment import Segments, groups
 
 SIDES = 'Tensor q, Tensor k, Tensor v, int heads, Tensor q_sizes, Tensor? q_order, Tensor k_sizes, Tensor? k_order'
-CHUNK_ELEMENTS = 1 << 20
+CHUNK_ELEMENTS, MIN_ROWS = 1 << 20, 64
 MAX_PAIRS = 1 << 33
 
 
@@ -47,7 +47,7 @@ def sigmoid_sums(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segments,
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, heads: int, *axes) -> Iterator[tuple[Nodes, Nodes, Tensor, Tensor, Tensor, Tensor]]:
     r"""Node positions of a block, its queries ``[G, H, n, C]``, keys, values with a 1 behind ``[G, H, n, D + 1]``, and sigmoids."""
-    rows = max(16, int((CHUNK_ELEMENTS / heads) ** 0.5))
+    rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / heads) ** 0.5))
     for graphs, (to, of) in groups(rows, rows, Segments(*axes[:2]), Segments(*axes[2:])):
         for nodes in to:
             query = split(take(q, nodes), graphs.numel(), heads)

@@ -70,6 +70,15 @@ def diffusion_attention(q: Tensor, k: Tensor, v: Tensor, norm: str, batch_q: Ten
     return kernel_attention(torch.cat([one_q, q], -1), torch.cat([one_k, k], -1), v, None, batch_q, batch_k)
 
 
+def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None) -> Tensor:
+    r"""DIFFormer's sigmoid kernel: weights :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)`, row-normalised."""
+    weight = 1 / (1 + torch.exp(-torch.einsum('ihc,jhc->ijh', q, k)))
+    if batch_q is not None and batch_k is not None:
+        weight = weight * (batch_q[:, None] == batch_k[None, :])[..., None]
+    total = weight.sum(1)[..., None]
+    return torch.einsum('ijh,jhd->ihd', weight, v) / torch.where(total == 0, torch.ones_like(total), total)
+
+
 def sgformer_attention(
     q: Tensor, k: Tensor, v: Tensor, own: Tensor, norm: str, batch_q: Tensor | None = None, batch_k: Tensor | None = None
 ) -> Tensor:

@@ -1,0 +1,115 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import _ops, linear_attention
+from torch_geometric_lgt.testing import dense
+
+BATCHES = {
+    'one': (None, None, 17, 17),
+    'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), None, 11, 11),
+    'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3]), None, 9, 9),
+    'many': (torch.arange(8).repeat_interleave(3), None, 24, 24),
+    'bipartite': (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2]), 5, 8),
+}
+
+
+def draw(num_keys, num_queries, dtype=torch.float64):
+    sizes = ((num_queries, 5), (num_keys, 5), (num_keys, 3), (num_queries, 3))
+    return [torch.randn(num, 2, size, dtype=dtype).requires_grad_() for num, size in sizes]
+
+
+def slow(leaves, norm, own, batch_k, batch_q):
+    if own:
+        return dense.sgformer_attention(*leaves, norm, batch_q, batch_k)
+    return dense.diffusion_attention(*leaves[:3], norm, batch_q, batch_k)
+
+
+def fast(leaves, norm, own, batch):
+    return linear_attention(*leaves[:3], batch, norm=norm, own=leaves[3] if own else None)
+
+
+def relative(actual, expected):
+    return float(((actual - expected).norm() / expected.norm().clamp(min=1e-300)).detach())
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+@pytest.mark.parametrize('name', BATCHES)
+def test_matches_dense_with_gradients(name, norm, own, chunk, monkeypatch):
+    if chunk is not None:
+        monkeypatch.setattr(_ops, 'rows', lambda side: chunk)
+    batch_k, batch_q, *sizes = BATCHES[name]
+    leaves = draw(*sizes)
+    batch = batch_k if batch_q is None else (batch_k, batch_q)
+    actual = fast(leaves, norm, own, batch)
+    expected = slow(leaves, norm, own, batch_k, batch_k if batch_q is None else batch_q)
+    assert relative(actual, expected) < 1e-12
+    grad, used = torch.randn_like(expected), leaves if own else leaves[:3]
+    for one, other in zip(*(torch.autograd.grad(out, used, grad) for out in (actual, expected)), strict=True):
+        assert relative(one, other) < 1e-10
+
+
+def test_the_sum_of_the_weights_is_one():
+    q, k, _, _ = draw(9, 9)
+    ones = torch.ones(9, 2, 1, dtype=torch.float64)
+    for norm in ('row', 'frobenius'):
+        for own in (None, ones):
+            torch.testing.assert_close(linear_attention(q, k, ones, norm=norm, own=own), ones)
+
+
+@pytest.mark.parametrize('own', [False, True])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_zero_rows_and_graphs_are_defined(norm, own):
+    """A zero query or key stays zero: what is left is the plain mean, or the node's own value."""
+    leaves = [leaf.detach() for leaf in draw(6, 6)]
+    leaves[0].zero_()
+    for leaf in leaves:
+        leaf.requires_grad_()
+    out = fast(leaves, norm, own, None)
+    torch.testing.assert_close(out, leaves[3] if own else leaves[2].mean(0, keepdim=True).expand_as(out))
+    grads = torch.autograd.grad(out.square().sum(), leaves if own else leaves[:3])
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.parametrize('own', [False, True])
+def test_a_key_opposite_to_the_query_gives_zero(own):
+    q = torch.tensor([[[0.0, 2.0]]], dtype=torch.float64)
+    v = torch.ones(1, 1, 3, dtype=torch.float64)
+    assert torch.equal(linear_attention(q, -3 * q, v, own=v if own else None), torch.zeros_like(v))
+
+
+@pytest.mark.parametrize('scale', [1e-6, 1.0, 300.0, 1e6])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_scales_cancel_in_float32(norm, scale):
+    leaves = draw(50, 50)
+    for own in (False, True):
+        expected = slow(leaves, norm, own, None, None)
+        scaled = [leaf.float() * (scale if i < 2 else 1) for i, leaf in enumerate(leaves)]
+        assert relative(fast(scaled, norm, own, None).double(), expected) < 1e-6
+
+
+def test_frobenius_norms_leave_little_to_attention():
+    """The share of the output that is not the node's own value, falling as the square of the number of nodes."""
+    shares = []
+    for num in (100, 1000):
+        q, k, v = (torch.randn(num, 1, 16, dtype=torch.float64) for _ in range(3))
+        shares.append([relative(linear_attention(q, k, v, norm=norm, own=v), v) for norm in ('frobenius', 'row')])
+    (few, few_row), (many, many_row) = shares
+    assert many < few / 30
+    assert many_row > 0.1 * few_row
+    assert few < 1e-3 < few_row
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'norm': 'column'}, "'norm' must be one of"),
+        ({'own': torch.ones(4, 2, 2)}, "'own' must have shape"),
+        ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
+    ],
+)
+def test_raises(change, message):
+    q, k, v, _ = (leaf.detach().float() for leaf in draw(4, 4))
+    with pytest.raises(ValueError, match=message):
+        linear_attention(q, k, v, **change)

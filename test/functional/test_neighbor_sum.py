@@ -1,0 +1,55 @@
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import neighbor_sum as module
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
+
+DOUBLE = torch.float64
+
+
+def dense(x, edges, weight, num_targets):
+    matrix = x.new_zeros(num_targets, x.size(0), weight.size(1))
+    matrix = matrix.index_put((edges[1], edges[0]), weight, accumulate=True)
+    return torch.einsum('ijh,jhc->ihc', matrix, x.unflatten(1, (weight.size(1), -1))).flatten(1)
+
+
+@pytest.mark.parametrize('order', ['sorted', 'unsorted', 'empty'])
+@pytest.mark.parametrize('heads', [1, 3])
+@pytest.mark.parametrize('chunk', [1, 1 << 20])
+def test_matches_the_matrix_product_with_gradients(order, heads, chunk, monkeypatch):
+    """Repeated edges, targets and sources without edges."""
+    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
+    edges = torch.stack([torch.randint(6, (20,)), torch.randint(8, (20,))])
+    edges = {'sorted': edges[:, edges[1].argsort()], 'unsorted': edges, 'empty': edges[:, :0]}[order]
+    x, weight = torch.randn(7, 6, dtype=DOUBLE), torch.randn(edges.size(1), heads, dtype=DOUBLE)
+    leaves = [x.requires_grad_(), weight.requires_grad_()]
+    actual, expected = neighbor_sum(x, edges, weight, 9), dense(x, edges, weight, 9)
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_constant_weights_cost_no_gradient():
+    x, edges = torch.randn(50, 4, requires_grad=True), torch.randint(50, (2, 300))
+    found = []
+    for learned in (False, True):
+        weight = torch.rand(300, 1, requires_grad=learned)
+        with FlopCounterMode(display=False) as counter:
+            neighbor_sum(x, edges, weight, 50).sum().backward()
+        found.append(counter.get_total_flops())
+    assert found == [2 * 2 * 300 * 4, 3 * 2 * 300 * 4]
+
+
+def test_half_precision_sums_in_float32():
+    x, edges = torch.full((4096, 1), 0.1), torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)])
+    half = neighbor_sum(x.bfloat16(), edges, torch.ones(4096, 1), 1)
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half, torch.full((1, 1), 410.0, dtype=torch.bfloat16))
+
+
+def test_symmetric_weight():
+    edges = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 2]])
+    expected = torch.tensor([2.0, 6.0, 3.0, 3.0], dtype=DOUBLE).rsqrt()
+    torch.testing.assert_close(symmetric_weight(edges, 3, 4, DOUBLE).flatten(), expected)

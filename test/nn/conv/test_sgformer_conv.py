@@ -1,0 +1,97 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn import SGFormerConv
+from torch_geometric_lgt.testing import dense
+
+BATCH = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
+NORMS = ['frobenius', 'row']
+
+
+def parts(conv, x):
+    return [lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)]
+
+
+def pairs(num_src, num_dst):
+    return torch.cartesian_prod(torch.arange(num_src), torch.arange(num_dst)).t()
+
+
+def test_hand_computed():
+    """q = k = v = x: the lengths are sqrt(1 + 4), the products 1/5, 2/5, 4/5, halved for two nodes."""
+    conv = SGFormerConv(1, 1, bias=False)
+    for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
+        torch.nn.init.ones_(lin.weight)
+    expected = [(1 + (1 / 5 * 1 + 2 / 5 * 2) / 2) / (1 + 3 / 10), (2 + (2 / 5 * 1 + 4 / 5 * 2) / 2) / (1 + 6 / 10)]
+    torch.testing.assert_close(conv(torch.tensor([[1.0], [2.0]])), torch.tensor(expected)[:, None])
+
+
+@pytest.mark.parametrize('norm', NORMS)
+def test_matches_dense_with_gradients(norm):
+    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    q, k, v = parts(conv, x)
+    actual, expected = conv(x, batch=BATCH), dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
+    torch.testing.assert_close(actual, expected)
+    grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize('norm', NORMS)
+def test_bipartite(norm):
+    conv = SGFormerConv(6, 8, norm=norm).double()
+    x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
+    batch = torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])
+    (_, k, v), (q, _, own) = parts(conv, x_src), parts(conv, x_dst)
+    expected = dense.sgformer_attention(q, k, v, own, norm, batch[1], batch[0]).flatten(1)
+    torch.testing.assert_close(conv((x_src, x_dst), batch=batch), expected)
+
+
+@pytest.mark.parametrize('norm', NORMS)
+def test_states_of_parts_make_the_whole(norm, tmp_path):
+    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64)
+    whole = conv(x, batch=BATCH)
+    states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
+    state = states[0].merge(states[1]).merge(states[2])
+    state.save(tmp_path / 'state')
+    for found in (state, AttentionState.load(tmp_path / 'state')):
+        torch.testing.assert_close(conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=found), whole[[9, 0, 1]])
+
+
+def test_gradient_through_a_state():
+    conv, x = SGFormerConv(6, 8).double(), torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
+    grads = [torch.autograd.grad(out.square().sum(), [x, *conv.parameters()]) for out in (conv(x), conv(x, state=conv.attention_state(x)))]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize('norm', NORMS)
+def test_scores_are_the_weights(norm):
+    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64)
+    weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
+    assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
+    out = torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2])
+    torch.testing.assert_close(out.flatten(1), conv(x, batch=BATCH))
+
+
+def test_scores_of_a_pair_leave_out_the_own_value():
+    conv, x_src, x_dst = SGFormerConv(6, 8).double(), torch.randn(5, 6).double(), torch.randn(3, 6).double()
+    weight = conv.attention_scores((x_src, x_dst), pairs(5, 3)).view(5, 3)
+    own = (1 - weight.sum(0))[:, None] * conv.lin_value(x_dst)
+    torch.testing.assert_close(weight.t() @ conv.lin_value(x_src) + own, conv((x_src, x_dst)))
+
+
+def test_repr():
+    assert repr(SGFormerConv(6, 8, heads=2)) == "SGFormerConv(6, 8, heads=2, norm='frobenius')"
+
+
+def test_raises():
+    with pytest.raises(ValueError, match="'heads' must divide"):
+        SGFormerConv(6, 8, heads=3)
+    with pytest.raises(ValueError, match="'norm' must be one of"):
+        SGFormerConv(6, 8, norm='l2')
+    conv, x = SGFormerConv(6, 8), torch.randn(12, 6)
+    with pytest.raises(ValueError, match="'x' must have shape"):
+        conv(torch.randn(12, 7))
+    with pytest.raises(ValueError, match="'state' must have the graphs"):
+        conv(x, state=SGFormerConv(6, 8, heads=2).attention_state(x))
