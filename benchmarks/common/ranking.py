@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, LinkPredRecall
 
+from torch_geometric_lgt.functional.edges import ranges
+
 Scores = Callable[[Tensor], Tensor]
 
 
@@ -22,10 +24,8 @@ class History(NamedTuple):
 
     def __getitem__(self, users: Tensor) -> Tensor:
         r"""The pairs ``[2, E]`` of users, counted from 0 in their order."""
-        counts = self.ptr[users + 1] - self.ptr[users]
-        row = torch.arange(users.numel(), device=users.device).repeat_interleave(counts)
-        within = torch.arange(row.numel(), device=users.device) - (counts.cumsum(0) - counts)[row]
-        return torch.stack([row, self.item[self.ptr[users][row] + within]])
+        row, position = ranges(self.ptr[users], self.ptr[users + 1] - self.ptr[users])
+        return torch.stack([row, self.item[position]])
 
 
 def rank(scores: Scores, users: Tensor, seen: History, k: int, chunk: int = 1024):

@@ -4,7 +4,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 from torch_sparse import SparseTensor
 
-from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.edges import degrees, edge_list, hops, ranges
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -77,3 +77,22 @@ def test_adj_t_is_read_by_the_transform():
 
     data = Data(adj_t=FORMATS['SparseTensor'](), num_nodes=5)
     assert NodeDegree()(data).degree.tolist() == [2, 2, 1, 1, 0]
+
+
+def test_hops_are_walks_of_each_length():
+    edges = torch.tensor([[0, 1, 1, 2, 0], [1, 2, 2, 3, 1]])
+    assert [pairs.t().tolist() for pairs in hops(edges, 5, 3, self_loops=False)] == [
+        [[0, 1], [1, 2], [2, 3]],
+        [[0, 2], [1, 3]],
+        [[0, 3]],
+    ]
+    within = hops(edges, 5, 2)
+    assert within[0].t().tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 3], [3, 3], [4, 4]]
+    assert within[1].size(1) == 5 + 3 + 2
+    assert hops(edges, 5, 0) == []
+
+
+def test_ranges():
+    index, number = ranges(torch.tensor([7, 0, 3]), torch.tensor([2, 0, 3]))
+    assert index.tolist() == [0, 0, 2, 2, 2]
+    assert number.tolist() == [7, 8, 3, 4, 5]

@@ -3,7 +3,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import losses
-from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, uniformity
+from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, edge_regularization, uniformity
 from torch_geometric_lgt.testing import dense
 
 
@@ -70,3 +70,25 @@ def test_raises():
         uniformity(x, 0.0)
     with pytest.raises(ValueError, match="'variant' must be"):
         alignment_uniformity(x, x, 1.0, 'public')
+
+
+def test_edge_regularization_is_the_divergence_from_the_uniform_distribution():
+    """KL(p0 || pi) + H(p0), averaged over nodes that all have neighbours."""
+    probability = torch.rand(5, 5, dtype=torch.float64).softmax(1)
+    adjacency = (torch.rand(5, 5) < 0.5) | torch.eye(5, dtype=torch.bool)
+    target, source = adjacency.nonzero().t()
+    prior = adjacency / adjacency.sum(1, keepdim=True).double()
+    divergence = torch.where(adjacency, prior * (prior / probability).log(), 0.0).sum()
+    entropy = -torch.where(adjacency, prior * prior.log(), 0.0).sum()
+    log = probability[target, source].log()
+    edges = torch.stack([source, target])
+    torch.testing.assert_close(edge_regularization(log, edges, 5), (divergence + entropy) / 5)
+    heads = torch.stack([log + 1, log - 3], 1)
+    torch.testing.assert_close(edge_regularization(heads, edges, 5), (divergence + entropy) / 5 + 1)
+
+
+def test_edge_regularization_without_edges_and_with_too_few_rows():
+    none = torch.empty(2, 0, dtype=torch.long)
+    assert edge_regularization(torch.empty(0, 2), none, 5) == 0
+    with pytest.raises(ValueError, match="'log_probability' must hold one row for each of 0 edges"):
+        edge_regularization(torch.empty(3), none, 5)

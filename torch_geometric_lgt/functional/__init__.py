@@ -2,12 +2,13 @@ from torch_geometric_lgt.functional.attention_state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import gaussian_projection
 from torch_geometric_lgt.functional.kernel_attention import kernel_attention
 from torch_geometric_lgt.functional.linear_attention import linear_attention
-from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, uniformity
+from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, edge_regularization, uniformity
 
 __all__ = [
     'AttentionState',
     'alignment',
     'alignment_uniformity',
+    'edge_regularization',
     'gaussian_projection',
     'kernel_attention',
     'linear_attention',

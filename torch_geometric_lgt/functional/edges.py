@@ -1,5 +1,7 @@
 # N nodes, E edges.
+import numpy as np
 import torch
+from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
@@ -48,11 +50,30 @@ def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.bincount(row[row != col], minlength=num_nodes)
 
 
+def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
+    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once; with
+    :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""
+    row, col = edge_index.cpu().numpy()
+    one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
+    one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one
+    walks, found = one, []
+    for p in range(order):
+        walks = walks if p == 0 else csr_array(walks @ one)
+        pairs = coo_array(walks)
+        found.append(torch.from_numpy(np.stack([pairs.row, pairs.col])).long().to(edge_index.device))
+    return found
+
+
 def edges_into(nodes: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""The edges whose target is one of :obj:`nodes`; targets become places in :obj:`nodes`, where a node may stand more than once."""
     source, target = edge_index[:, edge_index[1].argsort()]
     count = torch.bincount(target, minlength=num_nodes)
-    start, own = (count.cumsum(0) - count)[nodes], count[nodes]
-    place = torch.arange(nodes.numel(), device=nodes.device).repeat_interleave(own)
-    within = torch.arange(place.numel(), device=nodes.device) - (own.cumsum(0) - own)[place]
-    return torch.stack([source[start[place] + within], place])
+    place, position = ranges((count.cumsum(0) - count)[nodes], count[nodes])
+    return torch.stack([source[position], place])
+
+
+def ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The numbers from each :obj:`start` on, :obj:`length` of them, one range after the other: the range of each, and the number."""
+    index = torch.repeat_interleave(length)
+    first = length.cumsum(0) - length
+    return index, torch.arange(index.numel(), device=index.device) + (start - first)[index]

@@ -1,16 +1,11 @@
 # N nodes, E pairs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
-from functools import partial
-
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional import _ops
-from torch_geometric_lgt.functional._loops import Queries, scaled
-from torch_geometric_lgt.functional._sides import Affine, Side, Values, plain_side, plain_values, rows, split
-from torch_geometric_lgt.functional.attention_state import AttentionState, check_fit
-from torch_geometric_lgt.functional.feature_maps import log_features
-from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.functional._sides import Side, Values, plain_side, plain_values
+from torch_geometric_lgt.functional.attention_state import check_fit
+from torch_geometric_lgt.functional.segment import Segments, segments
 
 
 def kernel_attention(
@@ -95,45 +90,3 @@ def kept(keys: Side, values: Values, nodes: Segments) -> bool:
     r"""Whether the states of all graphs need no more room than the keys' inputs."""
     width = keys.rank * (values.channels(keys) + 1)
     return nodes.sizes.size(0) * keys.heads * keys.num_features * width <= keys.x.numel()
-
-
-def attention_scores(
-    queries: Side,
-    keys: Side,
-    state: AttentionState,
-    pairs: Tensor,
-    sources: Segments,
-    targets: Segments,
-    factor: Tensor | None = None,
-) -> Tensor:
-    r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs. Linear parts are evaluated
-    once for each node; features of pairs are computed again in the backward pass."""
-    own = 0 if queries.own is None else 1
-    itself = own if keys.x is queries.x else 0
-    graph_dst, graph_src = node_to_graph(*targets), node_to_graph(*sources)
-    (source, key_of), (target, query_of) = (nodes.unique(return_inverse=True) for nodes in pairs)
-    q, k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
-
-    def score(i: Tensor, j: Tensor) -> Tensor:
-        graph = graph_dst[target[i]]
-        maximum = state.maximum[graph]
-        phi_q = Queries(q).features(i, maximum)[2][:, :, 0]
-        phi_q = phi_q if factor is None else phi_q * factor[graph]
-        key = split(k.x[j], j.numel(), k.heads)
-        log, value = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
-        phi_k = scaled(log, value, maximum[:, :, None])[:, :, 0]
-        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((q, i), (k, j)))
-        total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1) + own
-        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * (target[i] == source[j])[:, None]
-        share = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
-        return share * (graph == graph_src[source[j]])[:, None]
-
-    run = partial(checkpoint, score, use_reentrant=False, preserve_rng_state=False) if torch.is_grad_enabled() else score
-    scores = [run(i, j) for i, j in zip(query_of.split(rows(q)), key_of.split(rows(q)), strict=True)]
-    return torch.cat(scores) if pairs.size(1) > 0 else queries.x.new_zeros((0, queries.heads))
-
-
-def _evaluated(side: Side, nodes: Tensor) -> Side:
-    r"""The side of some nodes, its linear part evaluated."""
-    x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
-    return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes], own=None)

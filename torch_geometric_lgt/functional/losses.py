@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
+from torch_geometric.utils import degree
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -88,6 +89,32 @@ def alignment_uniformity(x: Tensor, y: Tensor, weight: float = 1.0, variant: str
         raise ValueError(f"'variant' must be 'directau' or 'paper' (got {variant!r})")
     temperature, share = (2.0, 0.5) if variant == 'directau' else (1.0, 1.0)
     return alignment(x, y) + weight * share * (uniformity(x, temperature) + uniformity(y, temperature))
+
+
+def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+    r"""The mean over the nodes of the mean negative log-probability of their edges, one layer's part of NodeFormer's edge loss:
+
+    .. math::
+        - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
+
+    with :math:`d_u` the in-degree of :math:`u`: up to a constant the divergence of the attention :math:`\pi_{u \cdot}` from the uniform
+    distribution over the neighbours. A node without an edge adds 0. The authors' code divides by the number of edges in place of
+    :math:`N`.
+
+    Args:
+        log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]`` or ``[E, H]``, averaged over the heads.
+        edge_index (torch.Tensor): ``[2, E]``, sources :math:`v` and targets :math:`u`.
+        num_nodes (int): :math:`N`.
+
+    Raises:
+        ValueError: If there is not one log-probability for each edge.
+    """
+    if log_probability.size(0) != edge_index.size(1):
+        raise ValueError(f"'log_probability' must hold one row for each of {edge_index.size(1)} edges (got {log_probability.size(0)})")
+    target = edge_index[1]
+    share = degree(target, num_nodes, log_probability.dtype).reciprocal()[target]
+    mean = log_probability if log_probability.dim() == 1 else log_probability.mean(1)
+    return -(share * mean).sum() / max(1, num_nodes)
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:

@@ -7,10 +7,11 @@ from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
+from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
-from torch_geometric_lgt.functional.kernel_attention import attend, attention_scores, node_pair
+from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.nn.feature_map import FeatureMap
@@ -95,18 +96,19 @@ class KernelLayer(AttentionLayer):
         batch: Batch,
         batch_size: int | None,
         state: AttentionState | None,
+        value: Tensor | None = None,
     ) -> Tensor:
+        r"""The output ``[N_t, H * C]`` of all heads."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)
-        if state is None:
-            self._check(x_src)
-            sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            keys = self._keys(x_src, masks[0], self._sampling)
-            out = attend(queries, keys, self._value_side(x_src), sources, targets)
-        else:
-            out = read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
-        return self._heads_merged(out)
+        if state is not None:
+            return read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
+        self._check(x_src)
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
+        keys = self._keys(x_src, masks[0], self._sampling)
+        values = self._value_side(x_src) if value is None else Values(value, None, None)
+        return attend(queries, keys, values, sources, targets)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

@@ -4,8 +4,9 @@ from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.edges import edge_list
-from torch_geometric_lgt.functional.kernel_attention import attention_scores, node_pair
+from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.linear_attention import linear_attend, linear_factor, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer

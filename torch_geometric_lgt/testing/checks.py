@@ -117,7 +117,8 @@ def _check_side_effects(layer: Module, call: Call, x: Tensor, edge_index: Tensor
 
 
 def _check_reset(make: Callable[[], Module]) -> None:
-    layer, states = make(), []
+    layer: Any = make()
+    states = []
     for seed in (0, 0, 1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -222,6 +222,9 @@ def test_compiles_without_graph_break(heads):
         ({'num_gumbel_samples': -1}, "'num_gumbel_samples' must be at least 0"),
         ({'num_gumbel_samples': 2, 'feature_map': 'elu'}, "'num_gumbel_samples' must be at least 0, and 0 unless"),
         ({'gumbel_evaluation': 'mean'}, "'gumbel_evaluation' must be"),
+        ({'relational_order': -1}, "'relational_order' must be at least 0"),
+        ({'relational_order': 1, 'relational_input': 'key'}, "'relational_input' must be"),
+        ({'relational_order': 1, 'relational_weight': 'tanh'}, "'relational_weight' must be"),
     ],
 )
 def test_constructor_raises(arguments, message):
@@ -237,3 +240,70 @@ def test_forward_raises():
         conv(x.double())
     with pytest.raises(ValueError, match="'edge_index' must hold target ids"):
         conv.attention_scores(x, torch.tensor([[0], [12]]))
+
+
+EDGES = torch.tensor([[0, 2, 3, 1, 4, 5, 5], [2, 3, 7, 4, 5, 6, 6]])
+
+
+@pytest.mark.parametrize('weight', ['sigmoid', 'identity'])
+@pytest.mark.parametrize('source', ['value', 'output'])
+@pytest.mark.parametrize('order', [1, 3])
+def test_relational_bias(order, source, weight):
+    """Against powers of the adjacency matrix: of distinct neighbours and oneself, symmetrically normalised, or plain ones."""
+    options = {'relational_order': order, 'relational_input': source, 'relational_weight': weight}
+    conv = KernelAttentionConv(6, 8, heads=2, **options).double()
+    plain = KernelAttentionConv(6, 8, heads=2).double()
+    plain.load_state_dict(conv.state_dict(), strict=False)
+    torch.nn.init.normal_(conv.relational_bias.weight)
+    x, edges = torch.randn(8, 6, dtype=torch.float64, requires_grad=True), torch.cat([EDGES, EDGES.flip(0)], 1)
+    out = plain(x)
+    expected, share = out, conv.relational_bias.weight.sigmoid() if weight == 'sigmoid' else conv.relational_bias.weight
+    one = torch.zeros(8, 8, dtype=torch.float64).index_put_((edges[1], edges[0]), torch.ones(14, dtype=torch.float64))
+    one = one + torch.eye(8, dtype=torch.float64) if source == 'value' else one
+    walks = torch.eye(8, dtype=torch.float64)
+    for p in range(order):
+        walks = ((walks @ one) > 0).double()
+        matrix = walks / (walks.sum(1, keepdim=True) * walks.sum(0)).sqrt() if source == 'value' else walks
+        term = (matrix @ (conv.lin_value(x) if source == 'value' else out)).unflatten(1, (2, 4))
+        expected = expected + (term * share[p][:, None]).flatten(1)
+    torch.testing.assert_close(conv(x, edges), expected)
+    torch.testing.assert_close(conv(x, conv.hops(edges, 8)), expected)
+    grad, leaves = torch.randn_like(expected), [x, conv.relational_bias.weight]
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (conv(x, edges), expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_relational_bias_compiles_with_edges_of_each_order():
+    conv, x = KernelAttentionConv(6, 8, heads=2, relational_order=2), torch.randn(12, 6)
+    edges = conv.hops(EDGES, 12)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
+    torch.testing.assert_close(compiled(x, edges), conv(x, edges))
+
+
+def test_relational_bias_raises():
+    conv, x = KernelAttentionConv(6, 8, relational_order=2), torch.randn(12, 6)
+    with pytest.raises(ValueError, match="'edge_index' must be given for the relational bias of order 2"):
+        conv(x)
+    with pytest.raises(ValueError, match="'edge_index' must hold the edges of 2 orders"):
+        conv(x, [EDGES])
+    with pytest.raises(ValueError, match="'x' must be one tensor with a relational bias"):
+        conv((x, x), EDGES)
+
+
+@pytest.mark.parametrize('scale', [1.0, 200.0])
+def test_log_edge_probability(scale):
+    """Without temperature and noise, of the estimate at any norm: its exponential is the weight, where that does not vanish."""
+    conv = KernelAttentionConv(6, 8, heads=2, temperature=0.2, num_gumbel_samples=3, feature_map='orthogonal').double()
+    x, batch = scale * torch.randn(12, 6, dtype=torch.float64), torch.arange(12) % 3
+    pairs = torch.tensor([[0, 3, 6, 1, 5], [3, 3, 9, 10, 2]])
+    log = conv.log_edge_probability(x, pairs, batch)
+    assert log.isfinite().all()
+    torch.testing.assert_close(log.exp(), conv.eval().attention_scores(x, pairs, batch), rtol=1e-9, atol=1e-300)
+    assert (log.min() < -700) == (scale > 1)
+    grads = torch.autograd.grad(log.sum(), [conv.lin_query.weight, conv.lin_key.weight])
+    assert all(grad.isfinite().all() and grad.abs().max() > 0 for grad in grads)
+
+
+def test_log_edge_probability_needs_a_softmax():
+    with pytest.raises(ValueError, match="'feature_map' must be 'positive'"):
+        KernelAttentionConv(6, 8, feature_map='elu').log_edge_probability(torch.randn(3, 6), EDGES[:, :1])

@@ -80,7 +80,7 @@ class DegreeMaskedAttention(KernelLayer):
     ) -> Tensor:
         r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where :obj:`degree` is not given. With
         :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated."""
-        return self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
+        return self._heads_merged(self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state))
 
     def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data

@@ -1,10 +1,17 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._sides import Values
+from torch_geometric_lgt.functional.attention_scores import log_attention_scores
+from torch_geometric_lgt.functional.attention_state import build_state
+from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._relational_bias import RelationalBias
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -22,6 +29,15 @@ class KernelAttentionConv(KernelLayer):
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean of :math:`K` such attentions, in each
     of which key :math:`j` weighs :math:`\exp(g_{jk} / \tau)` with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their
     mean over the noise tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`, which is what is evaluated.
+    With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input` ``'value'`` (the authors' code) or
+    ``'output'`` (the paper's slides, with :math:`P = 1`)
+
+    .. math::
+        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V} \qquad \textrm{or} \qquad
+        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
+
+    where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by walks of :math:`p` edges. (The code's
+    third order is the fourth power of the adjacency.)
     Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
 
     Args:
@@ -39,15 +55,21 @@ class KernelAttentionConv(KernelLayer):
         num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default: :obj:`0`, no noise)
         gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in training: :obj:`"softmax"`, without
             :math:`\tau`, or :obj:`"tempered"`, those of training, as in NodeFormer's code. (default: :obj:`"softmax"`)
+        relational_order (int, optional): :math:`P`. (default: :obj:`0`)
+        relational_input (str, optional): :obj:`"value"` or :obj:`"output"`. (default: :obj:`"value"`)
+        relational_weight (str, optional): :obj:`"sigmoid"`, or :obj:`"identity"` for :math:`b_p` in place of :math:`\sigma(b_p)`; one for
+            each head. (default: :obj:`"sigmoid"`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})` or, without a relational bias, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
+          edges for the bias; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature
-            map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`.
+            map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not those of :obj:`relational_order`
+            orders.
     """
 
     def __init__(
@@ -62,6 +84,9 @@ class KernelAttentionConv(KernelLayer):
         value_projection: bool = True,
         num_gumbel_samples: int = 0,
         gumbel_evaluation: str = 'softmax',
+        relational_order: int = 0,
+        relational_input: str = 'value',
+        relational_weight: str = 'sigmoid',
         bias: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias)
@@ -72,20 +97,36 @@ class KernelAttentionConv(KernelLayer):
             )
         if gumbel_evaluation not in ('softmax', 'tempered'):
             raise ValueError(f"'gumbel_evaluation' must be 'softmax' or 'tempered' (got {gumbel_evaluation!r})")
+        if relational_order < 0:
+            raise ValueError(f"'relational_order' must be at least 0 (got {relational_order})")
         self.num_gumbel_samples, self.gumbel_evaluation = num_gumbel_samples, gumbel_evaluation
+        bias_parts = relational_order, heads, relational_input, relational_weight
+        self.relational_bias = RelationalBias(*bias_parts) if relational_order > 0 else None
 
     def forward(
         self,
         x: Tensor | PairTensor,
-        edge_index: Adj | None = None,
+        edge_index: Adj | Sequence[Tensor] | None = None,
         batch: Batch = None,
         batch_size: int | None = None,
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is
-        unused."""
-        return self._attend(x, (None, None), batch, batch_size, state)
+        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. :obj:`edge_index` serves
+        the relational bias alone: the edges of the graph, or those of each order (see :meth:`hops`), which then are not found again in each
+        call."""
+        if self.relational_bias is None:
+            return self._heads_merged(self._attend(x, (None, None), batch, batch_size, state))
+        if not isinstance(x, Tensor):
+            raise ValueError("'x' must be one tensor with a relational bias, which joins nodes of one set (got a pair)")
+        self._check(x)
+        value = x if self.lin_value is None else self.lin_value(x)
+        out = self._attend(x, (None, None), batch, batch_size, state, value)
+        return self._heads_merged(out + self.relational_bias(value, out, edge_index))
+
+    def hops(self, edge_index: Adj, num_nodes: int) -> list[Tensor]:
+        r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's."""
+        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes)
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
@@ -95,6 +136,22 @@ class KernelAttentionConv(KernelLayer):
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
         return self._scores(x, (None, None), edge_index, batch)
+
+    def log_edge_probability(self, x: Tensor, edge_index: Adj, batch: Tensor | None = None) -> Tensor:
+        r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]` of the same graph, in :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
+
+        Raises:
+            ValueError: If the feature map estimates no softmax.
+        """
+        if getattr(self.feature_map, 'kind', None) != 'softmax':
+            raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
+        self._check(x)
+        nodes = segments(batch, x.size(0), None, x.device)
+        scale = self.head_channels**-0.25
+        queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
+        state = build_state(keys, Values(None, x.new_empty((0, x.size(1))), None), nodes)
+        return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})'
