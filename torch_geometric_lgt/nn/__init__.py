@@ -1,14 +1,17 @@
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import DIFFormerConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.nn.feature_map import FeatureMap
-from torch_geometric_lgt.nn.models import MGFormer
+from torch_geometric_lgt.nn.models import DIFFormer, MGFormer, NodeFormer, SGFormer
 
 __all__ = [
     'AdjacencyMaskedAttention',
+    'DIFFormer',
     'DIFFormerConv',
     'DegreeMaskedAttention',
     'FeatureMap',
     'KernelAttentionConv',
     'MGFormer',
+    'NodeFormer',
+    'SGFormer',
     'SGFormerConv',
 ]

@@ -1,3 +1,6 @@
+from torch_geometric_lgt.nn.models.difformer import DIFFormer
 from torch_geometric_lgt.nn.models.mgformer import MGFormer
+from torch_geometric_lgt.nn.models.nodeformer import NodeFormer
+from torch_geometric_lgt.nn.models.sgformer import SGFormer
 
-__all__ = ['MGFormer']
+__all__ = ['DIFFormer', 'MGFormer', 'NodeFormer', 'SGFormer']

@@ -1,0 +1,44 @@
+import pytest
+import torch
+
+from torch_geometric_lgt.nn import DIFFormer
+
+EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
+
+
+@pytest.mark.parametrize('use_source', [False, True])
+@pytest.mark.parametrize('tau', [0.3, 1.0])
+def test_steps_by_hand(tau, use_source):
+    model, x = DIFFormer(6, 4, 3, tau=tau, use_source=use_source).double(), torch.randn(8, 6, dtype=torch.float64)
+    z = first = torch.relu(model.norms[0](model.lin_in(x)))
+    for conv, norm in zip(model.convs, model.norms[1:], strict=True):
+        z = norm((1 - tau) * z + tau * (conv(z, EDGES) + use_source * first))
+    torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
+
+
+def test_options_reach_the_layers():
+    model = DIFFormer(6, 4, 3, 1, 2, 'sigmoid', 'frobenius', graph_weight=0.5)
+    assert (model.convs[0].heads, model.convs[0].kernel, model.convs[0].norm, model.convs[0].graph_weight) == (
+        2,
+        'sigmoid',
+        'frobenius',
+        0.5,
+    )
+    model = DIFFormer(6, 4, 3, use_graph=False, layer_norm=False)
+    assert model(torch.randn(8, 6), None).shape == (8, 3)
+    assert not any(isinstance(module, torch.nn.LayerNorm) for module in model.modules())
+
+
+def test_dropout_in_training_only():
+    model, x = DIFFormer(6, 4, 3, dropout=0.5), torch.randn(8, 6)
+    assert not torch.equal(model(x, EDGES), model(x, EDGES))
+    assert torch.equal(model.eval()(x, EDGES), model(x, EDGES))
+
+
+def test_repr_and_errors():
+    assert repr(DIFFormer(6, 4, 3)) == 'DIFFormer(6, 4, 3, num_layers=2)'
+    for tau in (0.0, 1.5):
+        with pytest.raises(ValueError, match="'tau' must be above 0 and at most 1"):
+            DIFFormer(6, 4, 3, tau=tau)
+    with pytest.raises(ValueError, match="'edge_index' must be given"):
+        DIFFormer(6, 4, 3)(torch.randn(8, 6), None)

@@ -1,0 +1,59 @@
+import pytest
+import torch
+import torch_geometric
+
+from torch_geometric_lgt.nn import SGFormer
+
+EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
+BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0])
+
+
+@pytest.mark.parametrize('aggregate', ['add', 'cat'])
+@pytest.mark.parametrize('gnn_input', ['hidden', 'input'])
+def test_branches_by_hand(aggregate, gnn_input):
+    options = {'alpha': 0.7, 'beta': 0.4, 'aggregate': aggregate, 'gnn_input': gnn_input}
+    model, x = SGFormer(6, 4, 3, **options).double().eval(), torch.randn(8, 6, dtype=torch.float64)
+    first = torch.relu(model.norms[0](model.lin_in(x)))
+    z = model.norms[1](0.4 * model.convs[0](first) + 0.6 * first)
+    local = model.gnn(first if gnn_input == 'hidden' else x, EDGES)
+    z = torch.cat([z, local], 1) if aggregate == 'cat' else 0.3 * z + 0.7 * local
+    torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
+
+
+def test_any_network_over_the_edges():
+    gnn = torch_geometric.nn.GAT(4, 4, num_layers=1)
+    model = SGFormer(6, 4, 3, gnn=gnn)
+    assert model.gnn is gnn
+    before = gnn.convs[0].lin.weight.clone()
+    model.reset_parameters()
+    assert not torch.equal(gnn.convs[0].lin.weight, before)
+
+
+def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
+    """The smaller graph of a batch of two, whose larger one changes its size."""
+    x = torch.randn(8, 6)
+    small, edges = BATCH == 1, EDGES[:, BATCH[EDGES[0]] == BATCH[EDGES[1]]]
+    ours = SGFormer(6, 4, 3).eval()
+    theirs = torch_geometric.nn.SGFormer(6, 4, 3).eval()
+    found = []
+    for model in (ours, theirs):
+        own = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
+        together, alone = model(x, edges, BATCH)[small], model(x[small], own, torch.zeros(3, dtype=torch.long))
+        found.append(float((together - alone).norm().detach() / alone.norm().detach()))
+    assert found[0] < 1e-6
+    assert found[1] > 1e-4
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'alpha': 1.1}, "'alpha' must be from 0 to 1"),
+        ({'beta': -0.1}, "'beta' must be from 0 to 1"),
+        ({'aggregate': 'max'}, "'aggregate' must be"),
+        ({'gnn_input': 'x'}, "'gnn_input' must be"),
+        ({'norm': 'max'}, "'norm' must be one of"),
+    ],
+)
+def test_raises(options, message):
+    with pytest.raises(ValueError, match=message):
+        SGFormer(6, 4, 3, **options)

@@ -1,0 +1,77 @@
+# N nodes, D hidden channels, H heads, L layers.
+from torch import Tensor
+
+from torch_geometric_lgt.nn.conv import DIFFormerConv
+from torch_geometric_lgt.nn.models._backbone import Backbone, Edges
+
+
+class DIFFormer(Backbone):
+    r"""The model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
+    <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes of a graph and over its edges,
+
+    .. math::
+        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
+        + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
+
+    Differs from the authors' code: the norm is that of each row unless ``norm='frobenius'``, the heads share :obj:`hidden_channels` instead
+    of being averaged, and graphs of a batch do not attend to each other.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of each hidden sample.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of steps. (default: :obj:`2`)
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        kernel (str, optional): :obj:`"simple"`, linear in the number of nodes, or :obj:`"sigmoid"`, quadratic. (default: :obj:`"simple"`)
+        norm (str, optional): :obj:`"row"` or :obj:`"frobenius"`, see :class:`~torch_geometric_lgt.nn.DIFFormerConv`. (default:
+            :obj:`"row"`)
+        use_graph (bool, optional): If :obj:`False`, edges are not used. (default: :obj:`True`)
+        graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
+        tau (float, optional): :math:`\tau` in (0, 1]; with 1 nothing of :math:`\mathbf{Z}^{(l-1)}` is kept. (default: :obj:`0.5`)
+        use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`. (default: :obj:`False`)
+        layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
+        act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*
+        - **output:** scores :math:`(N, F_{out})`
+
+    Raises:
+        ValueError: If a size or :obj:`tau` is out of range, an argument of the layer is, or edges are missing.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        heads: int = 1,
+        kernel: str = 'simple',
+        norm: str = 'row',
+        use_graph: bool = True,
+        graph_weight: float = 1.0,
+        tau: float = 0.5,
+        use_source: bool = False,
+        layer_norm: bool = True,
+        act: str = 'relu',
+        dropout: float = 0.0,
+    ) -> None:
+        if not 0 < tau <= 1:
+            raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")
+
+        def make_conv() -> DIFFormerConv:
+            return DIFFormerConv(hidden_channels, hidden_channels, heads, kernel, norm, use_graph, graph_weight)
+
+        sizes = in_channels, hidden_channels, out_channels, num_layers
+        super().__init__(*sizes, make_conv, act, dropout, layer_norm, False, hidden_channels)
+        self.shares, self.use_source = (tau, 1 - tau), use_source
+
+    def forward(self, x: Tensor, edge_index: Edges, batch: Tensor | None = None, batch_size: int | None = None) -> Tensor:
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``."""
+        return self.lin_out(self.layers(x, edge_index, batch, batch_size)[-1])
+
+    def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
+        out = super().step(layer, x, first, edges, batch, batch_size)
+        return out + first if self.use_source else out

@@ -1,0 +1,128 @@
+# N nodes, D hidden channels, H heads, L layers.
+import torch
+from torch import Tensor
+from torch.nn import Linear, ModuleList
+
+from torch_geometric_lgt.functional import edge_regularization
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.models._backbone import Backbone, Edges
+
+
+class NodeFormer(Backbone):
+    r"""The model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification"
+    <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax attention with a relational bias,
+
+    .. math::
+        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)}) \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
+
+    each head with :obj:`hidden_channels` channels, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, and the edge loss
+    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers. Differs from the authors' code: projections are
+    drawn once instead of from a seed that the data give, graphs of a batch do not attend to each other, weights live in the log domain.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of each hidden sample, and of each head.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of layers. (default: :obj:`2`)
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        feature_map (str or torch.nn.Module, optional): As in the layer. (default: :obj:`"orthogonal"`)
+        num_features (int, optional): Random features per head. (default: :obj:`30`)
+        temperature (float, optional): :math:`\tau`. (default: :obj:`0.25`)
+        num_gumbel_samples (int, optional): :math:`K`; 0 trains without noise. (default: :obj:`10`)
+        gumbel_evaluation (str, optional): As in the layer. (default: :obj:`"softmax"`)
+        relational_order (int, optional): Orders of the relational bias. (default: :obj:`1`)
+        relational_input (str, optional): As in the layer. (default: :obj:`"value"`)
+        relational_weight (str, optional): As in the layer. (default: :obj:`"sigmoid"`)
+        residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
+        activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input layer does. (default: :obj:`False`)
+        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads all layers. (default: :obj:`False`)
+        act (str, optional): The activation. (default: :obj:`"elu"`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`; edges or :obj:`None`; batch vector *(optional)*
+        - **output:** scores :math:`(N, F_{out})`, with the edge loss if it is asked for
+
+    Raises:
+        ValueError: If a size is out of range, or an argument of the layer is.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        heads: int = 1,
+        feature_map: str | torch.nn.Module = 'orthogonal',
+        num_features: int | None = 30,
+        temperature: float = 0.25,
+        num_gumbel_samples: int = 10,
+        gumbel_evaluation: str = 'softmax',
+        relational_order: int = 1,
+        relational_input: str = 'value',
+        relational_weight: str = 'sigmoid',
+        residual: bool = True,
+        layer_norm: bool = True,
+        activate_layers: bool = False,
+        jumping_knowledge: bool = False,
+        act: str = 'elu',
+        dropout: float = 0.0,
+    ) -> None:
+        def make_conv() -> KernelAttentionConv:
+            return KernelAttentionConv(
+                hidden_channels,
+                heads * hidden_channels,
+                heads,
+                feature_map=feature_map,
+                num_features=num_features,
+                temperature=temperature,
+                num_gumbel_samples=num_gumbel_samples,
+                gumbel_evaluation=gumbel_evaluation,
+                relational_order=relational_order,
+                relational_input=relational_input,
+                relational_weight=relational_weight,
+            )
+
+        read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
+        sizes = in_channels, hidden_channels, out_channels, num_layers
+        super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
+        self.lins = ModuleList(Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers))
+        self.relational_order, self.jumping_knowledge = relational_order, jumping_knowledge
+        self.shares = (1.0, 1.0 if residual else 0.0)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        return_edge_loss: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`),
+        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges."""
+        edges = self._edges(edge_index, x.size(0))
+        layers = self.layers(x, edges, batch, batch_size)
+        out = self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
+        return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
+
+    def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
+        return self.lins[layer](super().step(layer, x, first, edges, batch, batch_size))
+
+    def hops(self, edge_index: Edges, num_nodes: int) -> list[Tensor]:
+        r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's: found once."""
+        return self.convs[0].hops(edge_index, num_nodes)
+
+    def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
+        if edge_index is None:
+            return [torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device)] * self.relational_order
+        return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
+
+    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
+        num_nodes = layers[0].size(0)
+        edges = edges[0] if isinstance(edges, list) else edge_list(edges, num_nodes, num_nodes)
+        parts = [conv.log_edge_probability(z, edges, batch) for conv, z in zip(self.convs, layers, strict=False)]
+        return torch.stack([edge_regularization(part, edges, num_nodes) for part in parts]).mean()
