@@ -10,7 +10,7 @@ import matplotlib
 import matplotlib.pyplot as plt
 
 from benchmarks.common.tables import as_csv, as_markdown
-from benchmarks.recommendation_settings import PUBLISHED, STUDIES
+from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
 from torch_geometric_lgt._io import write_atomically
 
 matplotlib.use('Agg')
@@ -27,7 +27,9 @@ def report(folder: Path, dataset: str) -> str:
     models = [record for record in found if not record['variant']]
     own = [record for record in found if record['model'] == 'mgformer']
     default = next((record for record in own if not record['variant']), None)
-    tables = {'': [model_row(record, default) for record in models], '-mgformer': [variant_row(record, default) for record in own]}
+    rows = [model_row(record, default) for record in models]
+    rows += [quoted_row(rows[0], name, figures) for name, figures in PUBLISHED.get(dataset, {}).items() if rows and name not in DEFAULTS]
+    tables = {'': rows, '-mgformer': [variant_row(record, default) for record in own]}
     tables = {suffix: rows for suffix, rows in tables.items() if rows}
     for suffix, rows in tables.items():
         write_atomically(folder / f'{dataset}{suffix}.md', as_markdown(rows).encode())
@@ -53,6 +55,11 @@ def model_row(record: Record, default: Record | None) -> dict[str, str]:
         'published': '{:.4f} / {:.4f}'.format(*published) if published else '',
         **_effort(record),
     }
+
+
+def quoted_row(like: dict[str, str], name: str, figures: tuple[float, float]) -> dict[str, str]:
+    r"""A model that is no part of this benchmark, by its published figures alone."""
+    return dict.fromkeys(like, '') | {'model': name, 'published': '{:.4f} / {:.4f}'.format(*figures), 'seeds': 'quoted'}
 
 
 def variant_row(record: Record, default: Record | None) -> dict[str, str]:

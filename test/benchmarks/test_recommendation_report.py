@@ -27,6 +27,7 @@ def test_tables_and_pictures(tmp_path):
     text = report(folder, 'amazon-beauty')
     assert '| mgformer | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
     assert '| ease | 0.0500 | 0.0500 | +60.0% |' in text
+    assert '| gotnet |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
     assert text == (folder / 'amazon-beauty.md').read_text() + '\n' + (folder / 'amazon-beauty-mgformer.md').read_text()
     rows = list(csv.DictReader((folder / 'amazon-beauty-mgformer.csv').read_text().splitlines()))
     assert {row['variant']: row['change'] for row in rows} == {
