@@ -8,12 +8,10 @@ A run that was killed goes on where it was when the same command is given again.
 """
 
 import argparse
-import hashlib
 import json
 import resource
 import sys
 import warnings
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import Training
+from benchmarks.common.training import CHECKPOINTS, Training, checkpoint, curves
 from benchmarks.recommendation_report import report
 from benchmarks.recommendation_settings import DEFAULTS, STUDIES
 from benchmarks.recommenders import (
@@ -42,8 +40,6 @@ from benchmarks.recommenders import (
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._split import SPLITS
 from torch_geometric_lgt.transforms import SVDEncoding
-
-CHECKPOINTS = RESULTS.parent / 'checkpoints'
 
 
 class Task:
@@ -116,13 +112,6 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
     return Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
 
 
-def curves(folder: Path) -> Callable[[str, float, int], None]:
-    r"""Writes values by name and epoch for TensorBoard, which must be installed."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(folder).add_scalar
-
-
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     task = Task(args.root, args.dataset)
@@ -130,8 +119,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     seconds = parameters = None
     if 'epochs' in config:
         for seed in args.seeds:
-            key = hashlib.sha256(json.dumps([args.dataset, args.model, config, seed], sort_keys=True).encode()).hexdigest()[:16]
-            path = CHECKPOINTS / f'{args.model}-{args.dataset}-{key}.safetensors'
+            path = checkpoint(args.model, args.dataset, [args.dataset, args.model, config, seed])
             training = prepare(task, args.model, config, seed, path)
             log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
             training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)

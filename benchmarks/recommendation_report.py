@@ -1,6 +1,5 @@
 r"""The tables and the pictures of the recommendation benchmark, from the result files that are there."""
 
-import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 
-from benchmarks.common.tables import as_csv, as_markdown
+from benchmarks.common.tables import as_csv, as_markdown, mean, save_figure, spread
 from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
 from torch_geometric_lgt._io import write_atomically
 
@@ -23,7 +22,7 @@ Record = dict[str, Any]
 def report(folder: Path, dataset: str) -> str:
     r"""Writes the tables and pictures of a data set beside its results and returns the tables."""
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
-    found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -_mean(record, 'ndcg@20'))
+    found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -mean(record, 'ndcg@20'))
     models = [record for record in found if not record['variant']]
     own = [record for record in found if record['model'] == 'mgformer']
     default = next((record for record in own if not record['variant']), None)
@@ -35,23 +34,23 @@ def report(folder: Path, dataset: str) -> str:
         write_atomically(folder / f'{dataset}{suffix}.md', as_markdown(rows).encode())
         write_atomically(folder / f'{dataset}{suffix}.csv', as_csv(rows).encode())
     if models:
-        _save(groups_figure(models), folder / f'{dataset}-groups.png')
+        save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
     if any(record['variant'] for record in own):
-        _save(variants_figure(own), folder / f'{dataset}-variants.png')
-        _save(sweeps_figure(own), folder / f'{dataset}-sweeps.png')
+        save_figure(variants_figure(own), folder / f'{dataset}-variants.png')
+        save_figure(sweeps_figure(own), folder / f'{dataset}-sweeps.png')
     return '\n'.join(map(as_markdown, tables.values()))
 
 
 def model_row(record: Record, default: Record | None) -> dict[str, str]:
     r"""Test figures, mean and standard deviation over the seeds, beside the published ones."""
     published = PUBLISHED.get(record['dataset'], {}).get(record['model'])
-    gain = _mean(default, 'ndcg@20') / _mean(record, 'ndcg@20') - 1 if default else None
+    gain = mean(default, 'ndcg@20') / mean(record, 'ndcg@20') - 1 if default else None
     return {
         'model': record['model'],
-        **{name: _spread(record, metric) for metric, name in METRICS.items()},
+        **{name: spread(record, metric) for metric, name in METRICS.items()},
         'MGFormer is better by': '' if gain is None or record is default else f'{gain:+.1%}',
-        'by inner product': ' / '.join(f'{_mean(record, f"{metric}_inner"):.4f}' for metric in METRICS) if record['seeds'] else '',
-        'validation NDCG@20': f'{_mean(record, "valid_ndcg@20"):.4f}',
+        'by inner product': ' / '.join(f'{mean(record, f"{metric}_inner"):.4f}' for metric in METRICS) if record['seeds'] else '',
+        'validation NDCG@20': f'{mean(record, "valid_ndcg@20"):.4f}',
         'published': '{:.4f} / {:.4f}'.format(*published) if published else '',
         **_effort(record),
     }
@@ -64,12 +63,12 @@ def quoted_row(like: dict[str, str], name: str, figures: tuple[float, float]) ->
 
 def variant_row(record: Record, default: Record | None) -> dict[str, str]:
     r"""Figures of a configuration of MGFormer, and by how much its validation NDCG differs from that of the default."""
-    change = _mean(record, 'valid_ndcg@20') / _mean(default, 'valid_ndcg@20') - 1 if default else None
+    change = mean(record, 'valid_ndcg@20') / mean(default, 'valid_ndcg@20') - 1 if default else None
     return {
         'variant': record['variant'] or 'default',
-        'validation NDCG@20': _spread(record, 'valid_ndcg@20'),
+        'validation NDCG@20': spread(record, 'valid_ndcg@20'),
         'change': '' if change is None or record is default else f'{change:+.1%}',
-        **{name: _spread(record, metric) for metric, name in METRICS.items()},
+        **{name: spread(record, metric) for metric, name in METRICS.items()},
         **_effort(record),
     }
 
@@ -114,22 +113,6 @@ def _bars(axes: plt.Axes, found: Sequence[Record], metric: str, names: Sequence[
     axes.set_xlabel(METRICS[metric.split('_')[0]])
 
 
-def _save(figure: plt.Figure, path: Path) -> None:
-    content = io.BytesIO()
-    figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
-    plt.close(figure)
-    write_atomically(path, content.getvalue())
-
-
 def _effort(record: Record) -> dict[str, str]:
     seconds = record['epoch_seconds']
     return {'s / epoch': f'{seconds:.1f}' if seconds else '', 'seeds': str(len(record['seeds']) or 'closed form')}
-
-
-def _mean(record: Record, metric: str) -> float:
-    return record['metrics'][metric]['mean']
-
-
-def _spread(record: Record, metric: str) -> str:
-    value = record['metrics'][metric]
-    return f'{value["mean"]:.4f} ± {value["std"]:.4f}' if len(value['values']) > 1 else f'{value["mean"]:.4f}'

@@ -1,6 +1,12 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+from torch_geometric_lgt._io import write_atomically
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -17,3 +23,22 @@ def as_markdown(rows: Rows) -> str:
     names = list(rows[0])
     lines = [names, ['---'] * len(names), *(list(row.values()) for row in rows)]
     return ''.join(f'| {" | ".join(line)} |\n' for line in lines)
+
+
+def mean(record: Mapping[str, Any], metric: str) -> float:
+    return record['metrics'][metric]['mean']
+
+
+def spread(record: Mapping[str, Any], metric: str, scale: float = 1.0, digits: int = 4) -> str:
+    r"""Mean and standard deviation of a result, the latter where there is one."""
+    value = record['metrics'][metric]
+    text = f'{scale * value["mean"]:.{digits}f}'
+    return f'{text} ± {scale * value["std"]:.{digits}f}' if len(value['values']) > 1 else text
+
+
+def save_figure(figure: plt.Figure, path: Path) -> None:
+    r"""Writes a picture that is the same for the same figure, and closes it."""
+    content = io.BytesIO()
+    figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
+    plt.close(figure)
+    write_atomically(path, content.getvalue())

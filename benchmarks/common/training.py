@@ -1,14 +1,32 @@
+import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from benchmarks.common.results import RESULTS
 from torch_geometric_lgt._io import read_tensors, write_tensors
 
-KIND = 'training'
+KIND, CHECKPOINTS = 'training', RESULTS.parent / 'checkpoints'
+SAVE_SECONDS = 20.0
+
+
+def checkpoint(model: str, dataset: str, settings: list[Any]) -> Path:
+    r"""The file of a run, named after all that makes it differ from other runs."""
+    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return CHECKPOINTS / f'{model}-{dataset}-{key}.safetensors'
+
+
+def curves(folder: Path) -> Callable[[str, float, int], None]:
+    r"""Writes values by name and epoch for TensorBoard, which must be installed."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(folder).add_scalar
 
 
 class Training:
@@ -18,7 +36,7 @@ class Training:
         model (torch.nn.Module): What is trained.
         optimizer (torch.optim.Optimizer): Over its parameters.
         loss (callable): From the model and a batch to a loss.
-        batches (callable): The batches of an epoch, drawn from the global random state.
+        batches (callable): The batches of an epoch, if random drawn from the global random state.
         score (callable): The validation score of the model, the higher the better.
         path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
     """
@@ -34,7 +52,7 @@ class Training:
     ) -> None:
         self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
         self.epoch, self.best_epoch, self.best_score, self.seconds = 0, 0, float('-inf'), 0.0
-        self.best = self._weights()
+        self.best, self.history, self.saved = self._weights(), torch.empty(0, 3), time.perf_counter()
         if path.exists():
             self._resume()
 
@@ -46,17 +64,21 @@ class Training:
                 loss = self.run_epoch()
                 log('loss', loss, self.epoch)
                 if self.epoch % every == 0 or self.epoch == max_epochs:
-                    log('score', self._evaluate(), self.epoch)
+                    score = self._evaluate()
+                    log('score', score, self.epoch)
+                    self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score]])])
                     self._save()
                 bar.update()
-                bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch)
+                bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
+        self._save(0.0)
         self.model.load_state_dict(self.best)
 
     def run_epoch(self) -> float:
         r"""Trains once over the batches and returns the mean of their losses."""
         start = time.perf_counter()
         self.model.train()
-        losses = [self._step(batch) for batch in tqdm(list(self.batches()), leave=False)]
+        batches = list(self.batches())
+        losses = [self._step(batch) for batch in (tqdm(batches, leave=False) if len(batches) > 1 else batches)]
         loss = float(torch.stack(losses).mean())
         self.seconds += time.perf_counter() - start
         self.epoch += 1
@@ -80,15 +102,20 @@ class Training:
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def _save(self) -> None:
+    def _save(self, seconds: float = SAVE_SECONDS) -> None:
+        r"""Writes the checkpoint unless the last one is younger than :obj:`seconds`."""
+        if time.perf_counter() - self.saved < seconds:
+            return
         tensors = {f'model.{name}': value for name, value in self.model.state_dict().items()}
         tensors |= {f'best.{name}': value for name, value in self.best.items()}
         for index, state in self.optimizer.state_dict()['state'].items():
             tensors |= {f'optimizer.{index}.{name}': value for name, value in state.items()}
         tensors['random'] = torch.get_rng_state()
+        tensors['history'] = self.history
         tensors['progress'] = torch.tensor([self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(self.path, tensors, KIND)
+        self.saved = time.perf_counter()
 
     def _resume(self) -> None:
         tensors = read_tensors(self.path, KIND)
@@ -105,5 +132,6 @@ class Training:
             state.setdefault(int(index), {})[key] = value
         self.optimizer.load_state_dict({'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']})
         torch.set_rng_state(tensors['random'])
+        self.history = tensors['history']
         epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()
         self.epoch, self.best_epoch = int(epoch), int(best_epoch)

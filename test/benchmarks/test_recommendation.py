@@ -8,6 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch_geometric.nn import LightGCN
 
 from benchmarks import recommendation
+from benchmarks.common import training
 from benchmarks.recommenders import GraphEncoder, ease, item_knn
 from benchmarks.runtime import epochs
 
@@ -20,7 +21,8 @@ def world(tmp_path, monkeypatch):
     (tmp_path / 'data' / 'tiny').mkdir(parents=True)
     (tmp_path / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
     monkeypatch.setattr(recommendation, 'RESULTS', tmp_path / 'results')
-    monkeypatch.setattr(recommendation, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    for module in (recommendation, training):
+        monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
     return tmp_path
 
 

@@ -63,11 +63,6 @@ class DegreeMaskedAttention(KernelLayer):
         self.degree_embedding = Embedding(max_degree + 1, channels)
         self.lin_degree = Linear(channels, 1)
 
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        self.degree_embedding.reset_parameters()
-        self.lin_degree.reset_parameters()
-
     def forward(
         self,
         x: Tensor | PairTensor,

@@ -1,0 +1,64 @@
+r"""The models of the node classification benchmark behind one call: a full graph in, scores and a loss of the model's own out."""
+
+# N nodes, E edges.
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor
+
+from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+
+OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
+NETWORKS = {'gcn': pyg.GCN, 'gat': pyg.GAT, 'sage': pyg.GraphSAGE, 'mlp': pyg.MLP}
+MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
+
+
+class Classifier(torch.nn.Module):
+    r"""A model over one graph: :meth:`forward` gives scores ``[N, *]`` and the model's own loss, the edge loss of NodeFormer."""
+
+    def __init__(self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int) -> None:
+        super().__init__()
+        self.name, self.model = name, model
+        self.edges: Any = model.hops(edge_index, num_nodes) if name == 'nodeformer' and model.relational_order > 0 else edge_index
+        self.batch = torch.zeros(num_nodes, dtype=torch.long)
+
+    def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
+        nothing = x.new_zeros(())
+        if self.name == 'mlp':
+            return self.model(x), nothing
+        if self.name == 'nodeformer' and with_loss:
+            return self.model(x, self.edges, return_edge_loss=True)
+        if self.name in ('pyg-sgformer', 'polynormer'):
+            return self.model(x, self.edges, self.batch), nothing
+        return self.model(x, self.edges), nothing
+
+
+def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num_nodes: int, options: dict[str, Any]) -> Classifier:
+    r"""The model :obj:`name` with options of its own; ``gnn_layers`` and ``gnn_dropout`` are those of SGFormer's GCN."""
+    options = dict(options)
+    hidden = options.pop('hidden_channels')
+    if name == 'sgformer':
+        width = in_channels if options.get('gnn_input') == 'input' else hidden
+        layers, dropout = options.pop('gnn_layers'), options.pop('gnn_dropout')
+        options['gnn'] = pyg.GCN(width, hidden, layers, hidden, dropout, norm='batch_norm')
+    if name in OURS:
+        model = OURS[name](in_channels, hidden, out_channels, **options)
+    elif name == 'mlp':
+        layers = options.pop('num_layers')
+        model = pyg.MLP([in_channels, *[hidden] * (layers - 1), out_channels], **options)
+    elif name in NETWORKS:
+        model = NETWORKS[name](in_channels, hidden, out_channels=out_channels, **options)
+    else:
+        model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(in_channels, hidden, out_channels, **options)
+    return Classifier(name, model, edge_index, num_nodes)
+
+
+def parameter_groups(classifier: Classifier, weight_decay: float, attention_weight_decay: float | None) -> list[dict[str, Any]]:
+    r"""All parameters, or those of SGFormer's attention branch with a weight decay of their own."""
+    if attention_weight_decay is None:
+        return [{'params': list(classifier.parameters()), 'weight_decay': weight_decay}]
+    local = [*classifier.model.gnn.parameters(), *classifier.model.lin_out.parameters()]
+    known = {id(parameter) for parameter in local}
+    attention = [parameter for parameter in classifier.parameters() if id(parameter) not in known]
+    return [{'params': local, 'weight_decay': weight_decay}, {'params': attention, 'weight_decay': attention_weight_decay}]

@@ -1,0 +1,117 @@
+r"""The graphs of the node classification benchmark, through PyG's dataset classes where there is one, and the rules that split them."""
+
+# N nodes, E edges, F features.
+import copy
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch_geometric import datasets
+from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
+    'cora': ('Planetoid', 'Cora'),
+    'citeseer': ('Planetoid', 'CiteSeer'),
+    'pubmed': ('Planetoid', 'PubMed'),
+    'computers': ('Amazon', 'Computers'),
+    'photo': ('Amazon', 'Photo'),
+    'cs': ('Coauthor', 'CS'),
+    'physics': ('Coauthor', 'Physics'),
+    'actor': ('Actor', None),
+    'deezer': ('DeezerEurope', None),
+    **{name: ('WikipediaNetwork', name) for name in ('chameleon', 'squirrel')},
+    **{name: ('WebKB', name) for name in ('cornell', 'texas', 'wisconsin')},
+    **{name: ('LINKXDataset', name) for name in ('amherst41', 'cornell5', 'johnshopkins55', 'penn94', 'reed98')},
+    **{name: ('HeterophilousGraphDataset', name) for name in ('minesweeper', 'tolokers')},
+}
+PROTOCOLS = ('random-20-per-class', 'random-50-25-25', 'random-60-20-20', 'fixed-splits')
+
+
+def load(root: str, name: str, neighbors: int | None = None) -> Data:
+    r"""A graph with :obj:`x`, :obj:`y` (-1: unlabelled) and undirected edges without self loops, by name or from a :obj:`.npz` file (see
+    :meth:`from_npz`); :obj:`neighbors` replaces the edges by those of the nearest neighbours, 0 by none.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if name in SOURCES:
+        kind, title = SOURCES[name]
+        arguments = (f'{root}/{kind}',) if title is None else (f'{root}/{kind}', title)
+        data = getattr(datasets, kind)(*arguments)[0]
+    elif name == 'digits':
+        data = digits()
+    elif Path(name).suffix == '.npz':
+        data = from_npz(Path(name) if Path(name).exists() else Path(root) / name)
+    else:
+        raise ValueError(f"'dataset' must be a .npz file or one of {', '.join([*SOURCES, 'digits'])} (got {name!r})")
+    data.x = data.x.to_dense() if data.x.is_sparse else data.x
+    if neighbors is not None:
+        data.edge_index = nearest(data.x, neighbors)
+    data.edge_index = remove_self_loops(to_undirected(data.edge_index, num_nodes=data.num_nodes))[0]
+    return data
+
+
+def from_npz(path: Path) -> Data:
+    r"""A graph of arrays: :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]``, and the features :obj:`x` ``[N, F]`` or the columns of the ones of a
+    binary matrix as :obj:`feat_indptr` and :obj:`feat_indices`. Nothing is unpickled."""
+    with np.load(path, allow_pickle=False) as file:
+        arrays = dict(file)
+    if 'x' in arrays:
+        x = arrays['x'].astype(np.float32)
+    else:
+        column, pointer = arrays['feat_indices'], arrays['feat_indptr']
+        x = csr_array((np.ones(column.size, np.float32), column, pointer), shape=(pointer.size - 1, int(column.max()) + 1)).toarray()
+    edge_index = torch.from_numpy(arrays['edges'].T.astype(np.int64))
+    return Data(x=torch.from_numpy(x), edge_index=edge_index.contiguous(), y=torch.from_numpy(arrays['y'].astype(np.int64)))
+
+
+def nearest(x: Tensor, neighbors: int) -> Tensor:
+    r"""An edge ``[2, E]`` from each node's nearest :obj:`neighbors` to it."""
+    if neighbors == 0:
+        return torch.empty(2, 0, dtype=torch.long)
+    from sklearn.neighbors import kneighbors_graph
+
+    graph = kneighbors_graph(x.numpy(), neighbors).tocoo()
+    return torch.from_numpy(np.stack([graph.col, graph.row])).long()
+
+
+def digits() -> Data:
+    r"""The handwritten digits that scikit-learn brings along: no graph."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return Data(x=torch.from_numpy(x).float() / 16, y=torch.from_numpy(y).long(), edge_index=torch.empty(2, 0, dtype=torch.long))
+
+
+def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
+    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is the number of the split.
+
+    Raises:
+        ValueError: If there are no fixed splits.
+    """
+    if protocol == 'fixed-splits':
+        if 'train_mask' not in data:
+            raise ValueError("'protocol' = 'fixed-splits' needs a data set that brings splits; use a random one")
+        masks = [data[f'{part}_mask'] for part in ('train', 'val', 'test')]
+        masks = [mask[:, seed % mask.size(1)] if mask.dim() == 2 else mask for mask in masks]
+        return dict(zip(('train', 'valid', 'test'), (mask.nonzero().flatten() for mask in masks), strict=True))
+    labelled = (data.y >= 0).nonzero().flatten()
+    part = Data(y=data.y[labelled], num_nodes=labelled.numel())
+    if protocol == 'random-20-per-class':
+        rule = RandomNodeSplit('random', num_train_per_class=20, num_val=500, num_test=1000)
+    else:
+        share = 0.25 if protocol == 'random-50-25-25' else 0.2
+        rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        masks = rule(part)
+    return {name: labelled[masks[f'{mask}_mask']] for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))}
+
+
+def normalized(data: Data) -> Data:
+    r"""The graph with features that add up to 1 for each node."""
+    return NormalizeFeatures()(copy.copy(data))

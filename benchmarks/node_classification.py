@@ -1,0 +1,152 @@
+r"""Node classification on one graph: test accuracy at the epoch that is best on validation nodes.
+
+python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
+python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
+python -m benchmarks.node_classification --dataset cora --model sgformer --variant row --set options.norm=row
+python -m benchmarks.node_classification --table          # the tables of all results that are there
+
+A run that was killed goes on where it was when the same command is given again.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
+
+from benchmarks.classifiers import Classifier, make, parameter_groups
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.training import Training, checkpoint, curves
+from benchmarks.graphs import PROTOCOLS, load, normalized, split
+from benchmarks.node_classification_report import report, save_curves
+from benchmarks.node_classification_settings import MODELS, merged, settings
+
+
+def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
+    out, own = classifier(data.x, edge_loss_weight > 0)
+    return cross_entropy(out[train], data.y[train]) + edge_loss_weight * own
+
+
+@torch.no_grad()
+def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
+    prediction = classifier(data.x)[0].argmax(1)
+    return float((prediction[nodes] == data.y[nodes]).double().mean())
+
+
+def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
+    torch.manual_seed(seed)
+    num_classes = int(data.y.max()) + 1
+    classifier = make(model, data.num_features, num_classes, data.edge_index, data.num_nodes, config['options'])
+    groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
+    optimizer = torch.optim.Adam(groups, lr=config['lr'])
+    train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
+    return Training(classifier, optimizer, train, lambda: [data], partial(accuracy, data=data, nodes=parts['valid']), path)
+
+
+def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
+    r"""The figures of a finished run; the only look at the test nodes."""
+    classifier, times = training.model.eval(), []
+    for _ in range(5):
+        start = time.perf_counter()
+        figure = accuracy(classifier, data, test)
+        times.append(time.perf_counter() - start)
+    return {
+        'accuracy': figure,
+        'valid_accuracy': training.best_score,
+        'best_epoch': training.best_epoch,
+        'epoch_ms': 1000 * training.seconds / training.epoch,
+        'inference_ms': 1000 * statistics.median(times),
+    }
+
+
+def run(args: argparse.Namespace, protocol: str, config: dict[str, Any]) -> Path:
+    r"""Trains and measures a model for each seed and writes the result."""
+    data = load(args.root, args.dataset, args.neighbors)
+    data = normalized(data) if config['normalize_features'] else data
+    name = Path(args.dataset).stem
+    found: dict[str, list[float]] = {}
+    for seed in args.seeds:
+        path = checkpoint(args.model, name, [name, protocol, args.neighbors, args.model, config, seed])
+        parts = split(data, protocol, seed)
+        training = prepare(data, parts, args.model, config, seed, path)
+        log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
+        training.fit(config['epochs'], config['patience'], 1, f'{args.model}, seed {seed}', log)
+        for figure, value in measure(training, data, parts['test']).items():
+            found.setdefault(figure, []).append(value)
+        print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
+        parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    if args.curves:
+        save_curves(training.history, Path(args.curves), f'{args.model} on {name}, seed {args.seeds[-1]}')
+    return write_result(
+        'node_classification',
+        name,
+        args.model,
+        variant=args.variant,
+        protocol=protocol,
+        seeds=args.seeds,
+        metrics=found,
+        config=config | {'neighbors': args.neighbors},
+        parameters=parameters,
+        epoch_seconds=statistics.median(found['epoch_ms']) / 1000,
+        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        folder=RESULTS,
+    )
+
+
+def changes(given: list[str]) -> dict[str, Any]:
+    r"""``lr=0.1`` and ``options.norm=row`` as the nested changes of a configuration."""
+    out: dict[str, Any] = {}
+    for text in given:
+        name, _, value = text.partition('=')
+        try:
+            read = json.loads(value)
+        except json.JSONDecodeError:
+            read = value
+        group, _, option = name.rpartition('.')
+        (out.setdefault(group, {}) if group else out)[option] = read
+    return out
+
+
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, str, dict[str, Any]]:
+    r"""The arguments, the protocol and the configuration."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--dataset', default='cora', help='a name, or a .npz file')
+    parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
+    parser.add_argument('--model', choices=MODELS, default='sgformer')
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
+    parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
+    parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration')
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument('--curves', help='PNG for the curves of the last seed')
+    parser.add_argument('--table', action='store_true', help='write the tables from the results that are there, run nothing')
+    args = parser.parse_args(argv)
+    protocol, default = settings(args.dataset, args.protocol, args.model)
+    try:
+        config = merged(default, changes(args.set))
+    except ValueError as error:
+        parser.error(str(error))
+    if (config != default or args.neighbors is not None) and not args.variant:
+        parser.error('a configuration that is not the default needs a name: --variant')
+    return args, protocol, config
+
+
+def main() -> None:
+    args, protocol, config = parse()
+    if not args.table:
+        print(run(args, protocol, config), file=sys.stderr)
+    print(report(RESULTS / 'node_classification'))
+
+
+if __name__ == '__main__':
+    main()

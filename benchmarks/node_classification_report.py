@@ -1,0 +1,59 @@
+r"""The tables and curves of the node classification benchmark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import matplotlib.pyplot as plt
+from torch import Tensor
+
+from benchmarks.common.tables import as_csv, as_markdown, mean, save_figure, spread
+from benchmarks.node_classification_settings import PUBLISHED
+from torch_geometric_lgt._io import write_atomically
+
+matplotlib.use('Agg')
+
+
+def report(folder: Path) -> str:
+    r"""Writes one table of all results beside them and returns it."""
+    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
+    rows = [row(record) for record in found]
+    if not rows:
+        return ''
+    write_atomically(folder / 'accuracy.md', as_markdown(rows).encode())
+    write_atomically(folder / 'accuracy.csv', as_csv(rows).encode())
+    return as_markdown(rows)
+
+
+def row(record: dict[str, Any]) -> dict[str, str]:
+    r"""Accuracies in per cent, mean and standard deviation over the seeds, beside the published mean."""
+    published = PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model'])
+    return {
+        'data set': record['dataset'],
+        'protocol': record['protocol'],
+        'model': record['model'] + (f' ({record["variant"]})' if record['variant'] else ''),
+        'test accuracy': spread(record, 'accuracy', 100, 2),
+        'published': '' if published is None else f'{100 * published:.2f}',
+        'validation accuracy': spread(record, 'valid_accuracy', 100, 2),
+        'ms / epoch': f'{record["metrics"]["epoch_ms"]["median"]:.1f}',
+        'ms inference': f'{record["metrics"]["inference_ms"]["median"]:.1f}',
+        'MiB': f'{record["peak_memory_mib"]:.0f}',
+        'seeds': str(len(record['seeds'])),
+    }
+
+
+def save_curves(history: Tensor, path: Path, title: str) -> None:
+    r"""The loss and the validation accuracy over the epochs ``[T, 3]``."""
+    epoch, loss, score = history.t()
+    figure, axes = plt.subplots(figsize=(6, 3), layout='constrained')
+    axes.plot(epoch, loss, label='training loss')
+    axes.set_xlabel('epoch')
+    axes.set_ylabel('training loss')
+    other = axes.twinx()
+    other.plot(epoch, score, color='C1', label='validation accuracy')
+    other.set_ylabel('validation accuracy')
+    figure.legend(loc='outside upper right', ncols=2, fontsize='small')
+    axes.set_title(title, loc='left', fontsize='medium')
+    save_figure(figure, path)

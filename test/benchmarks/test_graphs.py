@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from benchmarks.graphs import load, normalized, split
+
+
+def write(path, **arrays):
+    np.savez(path, edges=np.array([[0, 1], [1, 2], [2, 2], [1, 0]]), y=np.array([0, 1, -1]), **arrays)
+
+
+def test_files_of_ones_or_of_features(tmp_path):
+    write(tmp_path / 'ones.npz', feat_indptr=np.array([0, 2, 2, 3]), feat_indices=np.array([0, 3, 1]))
+    write(tmp_path / 'dense.npz', x=np.array([[1.0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]))
+    for name in ('ones.npz', 'dense.npz'):
+        data = load(str(tmp_path), name)
+        assert data.x.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]
+        assert data.edge_index.t().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
+        assert data.y.tolist() == [0, 1, -1]
+        assert normalized(data).x.tolist() == [[0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 1, 0, 0]]
+        assert data.x[0, 0] == 1
+
+
+def test_a_file_that_would_be_unpickled_is_refused(tmp_path):
+    np.savez(tmp_path / 'bad.npz', edges=np.array([{'a': 1}], dtype=object))
+    with pytest.raises(ValueError, match='allow_pickle'):
+        load(str(tmp_path), 'bad.npz')
+
+
+@pytest.mark.parametrize('neighbors', [None, 0, 5])
+def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
+    data = load('', 'digits', neighbors)
+    assert (data.num_nodes, data.num_features, int(data.y.max())) == (1797, 64, 9)
+    degree = torch.bincount(data.edge_index[1], minlength=1797)
+    if neighbors:
+        nearest = torch.cdist(data.x[:20], data.x).topk(6, largest=False).indices
+        found = {(int(j), int(i)) for j, i in data.edge_index.t()}
+        assert all((int(j), i) in found for i in range(20) for j in nearest[i] if int(j) != i)
+        assert degree.min() >= 5
+    else:
+        assert degree.sum() == 0
+
+
+def test_unknown_names_are_told():
+    with pytest.raises(ValueError, match=r"'dataset' must be a .npz file or one of cora"):
+        load('', 'coras')
+
+
+@pytest.mark.parametrize(
+    ('protocol', 'sizes'),
+    [('random-20-per-class', (60, 500, 1000)), ('random-50-25-25', (1000, 500, 500)), ('random-60-20-20', (1200, 400, 400))],
+)
+def test_random_splits(protocol, sizes):
+    y = torch.arange(2400) % 3
+    y[::6] = -1
+    data, state = Data(y=y, num_nodes=2400), torch.get_rng_state()
+    parts = split(data, protocol, 0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert tuple(part.numel() for part in parts.values()) == sizes
+    together = torch.cat(list(parts.values()))
+    assert together.unique().numel() == together.numel()
+    assert (y[together] >= 0).all()
+    if protocol == 'random-20-per-class':
+        assert torch.bincount(y[parts['train']]).tolist() == [20, 20, 20]
+    again, other = split(data, protocol, 0), split(data, protocol, 1)
+    assert all(torch.equal(parts[name], again[name]) for name in parts)
+    assert not torch.equal(parts['test'], other['test'])
+
+
+def test_fixed_splits_by_number():
+    masks = {f'{part}_mask': torch.eye(3, dtype=torch.bool).roll(i, 0)[:, :2] for i, part in enumerate(('train', 'val', 'test'))}
+    data = Data(y=torch.zeros(3), **masks)
+    assert [part.tolist() for part in split(data, 'fixed-splits', 1).values()] == [[1], [2], [0]]
+    assert [part.tolist() for part in split(data, 'fixed-splits', 2).values()] == [[0], [1], [2]]
+    with pytest.raises(ValueError, match="'protocol' = 'fixed-splits' needs"):
+        split(Data(y=torch.zeros(3)), 'fixed-splits', 0)

@@ -1,0 +1,94 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import node_classification
+from benchmarks.classifiers import MODELS, make, parameter_groups
+from benchmarks.common import training
+from benchmarks.node_classification_report import report
+from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings
+
+
+def write_graph(path):
+    """Three classes that the features give away, edges mostly within."""
+    generator = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 60)
+    edges = generator.integers(180, size=(900, 2))
+    x = generator.standard_normal((180, 8)) + 2 * np.eye(3, 8)[y]
+    np.savez(path, edges=edges[y[edges[:, 0]] == y[edges[:, 1]]], y=y, x=x)
+
+
+def run(monkeypatch, tmp_path, *arguments):
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setattr(node_classification, 'RESULTS', tmp_path)
+    command = ['x', '--root', str(tmp_path), '--dataset', 'toy.npz', *arguments]
+    monkeypatch.setattr(sys, 'argv', command)
+    node_classification.main()
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_every_model_learns(model, monkeypatch, tmp_path, capsys):
+    write_graph(tmp_path / 'toy.npz')
+    changes = ['epochs=40', 'edge_loss_weight=0.1'] if model == 'nodeformer' else ['epochs=40']
+    run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '1', '--variant', 'short', '--set', *changes)
+    record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-short.json').read_text())
+    assert record['protocol'] == 'random-60-20-20'
+    assert len(record['metrics']['accuracy']['values']) == 2
+    assert record['metrics']['accuracy']['mean'] > 0.8
+    assert record['config']['epochs'] == 40
+    assert f'| toy | random-60-20-20 | {model} (short) |' in capsys.readouterr().out
+
+
+def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    arguments = ['--model', 'sgformer', '--seeds', '3', '--variant', 'short', '--set', 'epochs=5', 'options.norm=row']
+    run(monkeypatch, tmp_path, *arguments, '--curves', str(tmp_path / 'curves.png'))
+    path = tmp_path / 'node_classification' / 'sgformer-toy-short.json'
+    first = json.loads(path.read_text())['metrics']
+    assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
+    monkeypatch.setattr(training.Training, 'run_epoch', lambda self: pytest.fail('trained again'))
+    run(monkeypatch, tmp_path, *arguments)
+    second = json.loads(path.read_text())['metrics']
+    for name in ('accuracy', 'valid_accuracy', 'best_epoch', 'epoch_ms'):
+        assert first[name] == second[name]
+
+
+def test_changes_of_the_configuration(capsys):
+    command = ['--dataset', 'cora', '--model', 'sgformer']
+    _, protocol, config = node_classification.parse([*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row'])
+    assert (protocol, config['lr'], config['options']['norm'], config['options']['alpha']) == ('random-20-per-class', 0.5, 'row', 0.8)
+    for given, message in ((['--set', 'lr=0.5'], 'needs a name: --variant'), (['--set', 'rate=1'], 'no such setting: rate')):
+        with pytest.raises(SystemExit):
+            node_classification.parse([*command, *given])
+        assert message in capsys.readouterr().err
+
+
+def test_settings_files_name_what_exists():
+    for path in CONFIGS.glob('*.json'):
+        for protocol in (None, *json.loads(path.read_text())):
+            for model in MODELS:
+                found, config = settings(path.stem, protocol if protocol in node_classification.PROTOCOLS else None, model)
+                assert found in node_classification.PROTOCOLS
+                make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])
+    assert {model for figures in PUBLISHED.values() for model in figures} <= set(OPTIONS) == set(MODELS)
+    with pytest.raises(ValueError, match='no such setting: rate'):
+        merged({'lr': 1, 'options': {}}, {'rate': 2})
+
+
+def test_the_attention_branch_has_a_weight_decay_of_its_own():
+    classifier = make('sgformer', 5, 3, torch.tensor([[0], [1]]), 4, OPTIONS['sgformer'])
+    local, attention = parameter_groups(classifier, 0.1, 0.2)
+    assert (local['weight_decay'], attention['weight_decay']) == (0.1, 0.2)
+    ids = [{id(parameter) for parameter in group['params']} for group in (local, attention)]
+    assert not ids[0] & ids[1]
+    assert len(ids[0] | ids[1]) == len(list(classifier.parameters()))
+    assert {id(parameter) for parameter in classifier.model.convs.parameters()} <= ids[1]
+    assert [group['weight_decay'] for group in parameter_groups(classifier, 0.1, None)] == [0.1]
+
+
+def test_no_result_at_all(tmp_path):
+    assert report(tmp_path) == ''
+    assert list(tmp_path.iterdir()) == []
