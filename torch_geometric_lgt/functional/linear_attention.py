@@ -1,11 +1,14 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M features.
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, plain_side, plain_values
 from torch_geometric_lgt.functional.attention_state import AttentionState, build_state, check_fit, read_state, sums_of_squares
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS
-from torch_geometric_lgt.functional.kernel_attention import attend, kept, node_pair
+from torch_geometric_lgt.functional.gram_attention import gram_read, gram_state
+from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
 
 NORMS = ('row', 'frobenius')
@@ -59,8 +62,54 @@ def linear_attention(
     kind = linear_kind(norm, own is not None)
     queries, keys = (plain_side(x, None, kind, None, 1.0, 1.0) for x in (q, k))
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    queries = queries if own is None else queries._replace(own=own.flatten(1))
-    return linear_attend(queries, keys, plain_values(v, k), sources, targets, norm).unflatten(1, (q.size(1), -1))
+    form = LinearForm(queries, keys, plain_values(v, k), None if own is None else Values(own.flatten(1), None, None), norm)
+    return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
+
+
+class LinearForm(NamedTuple):
+    r"""Queries, keys, values, the values that each query adds with weight 1, and the norm."""
+
+    queries: Side
+    keys: Side
+    values: Values
+    own: Values | None
+    norm: str
+
+    def affine(self, nodes: Segments) -> bool:
+        r"""Whether keys and values are linear parts of one input whose products are cheaper and need no more room than it."""
+        keys, width = self.keys, self.keys.x.size(1)
+        if keys.weight is None or self.values.weight is None or self.values.x is not None:
+            return False
+        columns = max(width + 1, keys.heads * max(keys.channels, self.values.channels(keys)))
+        return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels
+
+    def with_values(self) -> tuple[Side, Values]:
+        r"""The queries with values of their own, evaluated, and the values, evaluated too where they are the same."""
+        if self.own is None:
+            return self.queries, self.values
+        x = self.queries.x if self.own.x is None else self.own.x
+        own = x if self.own.weight is None else linear(x, self.own.weight, self.own.bias)
+        shared = self.own is self.values and self.queries.x is self.keys.x
+        return self.queries._replace(own=own), Values(own, None, None) if shared else self.values
+
+    def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
+        return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)
+
+    def state_factor(self, state: AttentionState) -> Tensor | None:
+        return self.factor(state.count, *((state.squares, state.query_squares) if self.norm == 'frobenius' else ()))
+
+    def factor(self, count: Tensor, *squares: Tensor) -> Tensor | None:
+        r"""What the features are multiplied by, ``[B, H, M]``: the inverse lengths, for queries with values of their own over the number of
+        keys; the constant feature keeps its weight."""
+        if not squares and self.own is None:
+            return None
+        factor = self.queries.x.new_ones((count.size(0), self.queries.heads), dtype=compute_dtype(self.queries.x.dtype))
+        for part in squares:
+            factor = factor * torch.where(part == 0, torch.zeros_like(part), torch.where(part == 0, torch.ones_like(part), part).rsqrt())
+        if self.own is not None:
+            factor = factor / count.clamp(min=1)[:, None]
+        factor = factor[..., None].expand(-1, -1, self.queries.channels)
+        return torch.cat([torch.ones_like(factor[..., :1]), factor], -1) if self.own is None else factor.contiguous()
 
 
 def linear_kind(norm: str, own: bool) -> str:
@@ -76,44 +125,31 @@ def linear_kind(norm: str, own: bool) -> str:
     return 'biased_unit' if norm == 'row' else 'biased'
 
 
-def linear_attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments, norm: str) -> Tensor:
-    r"""``[N_t, H * D]``, of sides with the map :meth:`linear_kind`."""
-    if norm == 'row':
-        return attend(queries, keys, values, sources, targets, _factor(queries, sources.sizes))
-    if kept(keys, values, sources):
-        return linear_read(linear_state(queries, keys, values, sources, targets, norm), queries, targets, norm)
-    squares = sums_of_squares(keys, sources), sums_of_squares(queries, targets)
-    return attend(queries, keys, values, sources, targets, _factor(queries, sources.sizes, *squares))
+def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
+    r"""``[N_t, H * D]``."""
+    if form.norm == 'frobenius' and form.affine(sources):
+        return linear_read(form, linear_state(form, sources, targets), targets)
+    queries, values = form.with_values()
+    squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
+    return attend(queries, form.keys, values, sources, targets, form.factor(sources.sizes, *squares))
 
 
-def linear_state(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments, norm: str) -> AttentionState:
+def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
     r"""The state of the keys, with the sum over the queries that the Frobenius norm needs."""
-    state = build_state(keys, values, sources)
-    if norm == 'frobenius':
-        state.query_squares = sums_of_squares(queries, targets)
+    if form.norm == 'row':
+        return build_state(form.keys, form.values, sources)
+    if form.affine(sources):
+        return gram_state(form.queries, form.keys, form.values, sources, targets)
+    state = build_state(form.keys, form.values, sources)
+    state.query_squares = sums_of_squares(form.queries, targets)
     return state
 
 
-def linear_read(state: AttentionState, queries: Side, targets: Segments, norm: str) -> Tensor:
+def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: a state from :meth:`linear_state`, read by some of the queries."""
-    check_fit(queries, targets, (*state.sums.shape[:3], state.rank, state.samples))
-    factor = linear_factor(state, queries, norm)
-    return read_state(state if factor is None else state.scaled(factor), queries, targets)
-
-
-def linear_factor(state: AttentionState, queries: Side, norm: str) -> Tensor | None:
-    r"""What the features of a state are multiplied by, ``[B, H, M]``."""
-    return _factor(queries, state.count, *((state.squares, state.query_squares) if norm == 'frobenius' else ()))
-
-
-def _factor(queries: Side, count: Tensor, *squares: Tensor) -> Tensor | None:
-    r"""The inverse lengths, for queries with values of their own over the number of keys; the constant feature keeps its weight."""
-    if not squares and queries.own is None:
-        return None
-    factor = queries.x.new_ones((count.size(0), queries.heads), dtype=compute_dtype(queries.x.dtype))
-    for part in squares:
-        factor = factor * torch.where(part == 0, torch.zeros_like(part), torch.where(part == 0, torch.ones_like(part), part).rsqrt())
-    if queries.own is not None:
-        factor = factor / count.clamp(min=1)[:, None]
-    factor = factor[..., None].expand(-1, -1, queries.channels)
-    return torch.cat([torch.ones_like(factor[..., :1]), factor], -1) if queries.kind in BIASED_KINDS else factor.contiguous()
+    check_fit(form.queries, targets, (*state.sums.shape[:3], state.rank, state.samples))
+    factor = form.state_factor(state)
+    state = state if factor is None else state.scaled(factor)
+    if form.norm == 'frobenius' and form.affine(targets):
+        return gram_read(state, form.queries, form.own, targets)
+    return read_state(state, form.with_values()[0], targets)

@@ -7,7 +7,7 @@ from torch_geometric_lgt.functional._sides import Side, Values
 from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import node_pair
-from torch_geometric_lgt.functional.linear_attention import linear_attend, linear_factor, linear_kind, linear_read, linear_state
+from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -24,20 +24,15 @@ class LinearLayer(AttentionLayer):
         super().__init__(in_channels, out_channels, heads, True, True, bias)
         self.norm, self.kind = norm, linear_kind(norm, self.self_term)
 
-    def _queries(self, x: Tensor) -> Side:
-        own = self.lin_value(x) if self.self_term else None
-        return self._side(x, self.lin_query)._replace(own=own)
-
-    def _side(self, x: Tensor, lin: Linear) -> Side:
-        return Side(x, lin.weight, lin.bias, None, None, self.kind, 1.0, 1.0, self.heads)
+    def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:
+        parts = ((x_dst, self.lin_query), (x_src, self.lin_key))
+        queries, keys = (Side(x, lin.weight, lin.bias, None, None, self.kind, 1.0, 1.0, self.heads) for x, lin in parts)
+        values = self._values(None) if value is None else Values(value, None, None)
+        return LinearForm(queries, keys, values, values if self.self_term else None, self.norm)
 
     def _state(self, x: Tensor, nodes: Segments) -> AttentionState:
         self._check(x)
-        return self._whole(x, x, nodes, nodes)
-
-    def _whole(self, x_src: Tensor, x_dst: Tensor, sources: Segments, targets: Segments) -> AttentionState:
-        queries, keys = self._side(x_dst, self.lin_query), self._side(x_src, self.lin_key)
-        return linear_state(queries, keys, self._values(None), sources, targets, self.norm)
+        return linear_state(self._form(x, x), nodes, nodes)
 
     def _attend(
         self,
@@ -49,21 +44,18 @@ class LinearLayer(AttentionLayer):
     ) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
-        queries = self._queries(x_dst)
         if state is not None:
-            return linear_read(state, queries, self._targets(state, x_dst, batch, batch_size), self.norm)
+            return linear_read(self._form(x_dst, x_dst), state, self._targets(state, x_dst, batch, batch_size))
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        value = queries.own if value is None and x_src is x_dst else value
-        values = self._values(None) if value is None else Values(value, None, None)
-        return linear_attend(queries, self._side(x_src, self.lin_key), values, sources, targets, self.norm)
+        return linear_attend(self._form(x_src, x_dst, value if self.norm == 'row' else None), sources, targets)
 
     def _scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        queries, keys = self._queries(x_dst), self._side(x_src, self.lin_key)
-        state = self._whole(x_src, x_dst, sources, targets)
-        return attention_scores(queries, keys, state, pairs, sources, targets, linear_factor(state, queries, self.norm))
+        pairs, form = edge_list(edge_index, x_src.size(0), x_dst.size(0)), self._form(x_src, x_dst)
+        state = linear_state(form, sources, targets)
+        queries = form.with_values()[0]
+        return attention_scores(queries, form.keys, state, pairs, sources, targets, form.state_factor(state))
