@@ -1,0 +1,90 @@
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import _gram
+from torch_geometric_lgt.functional._gram import affine_ratio, gram
+from torch_geometric_lgt.functional.linear_attention import LinearForm
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
+
+DOUBLE = torch.float64
+BATCHES = {
+    'one': (None, 1),
+    'sorted': (torch.tensor([0] * 5 + [2] * 3 + [3] * 4), 5),
+    'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 4, 3, 0, 0, 0]), 5),
+}
+
+
+def members(batch, graphs):
+    return [torch.arange(12) if batch is None else (batch == graph).nonzero().flatten() for graph in range(graphs)]
+
+
+@pytest.mark.parametrize('elements', [1, 1 << 20])
+@pytest.mark.parametrize('name', BATCHES)
+def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
+    monkeypatch.setattr(_gram, 'GRAM_ELEMENTS', elements)
+    batch, graphs = BATCHES[name]
+    x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
+    longer = torch.cat([x, torch.ones(12, 1, dtype=DOUBLE)], 1)
+    expected = torch.stack([longer[nodes].t() @ longer[nodes] for nodes in members(batch, graphs)])
+    actual = gram(x, segments(batch, 12, graphs))
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(expected)
+    torch.testing.assert_close(*(torch.autograd.grad(out, x, grad)[0] for out in (actual, expected)))
+
+
+@pytest.mark.parametrize('elements', [1, 1 << 20])
+@pytest.mark.parametrize('name', BATCHES)
+def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkeypatch):
+    monkeypatch.setattr(_gram, 'CHUNK_ELEMENTS', elements)
+    batch, graphs = BATCHES[name]
+    leaves = [torch.randn(*shape, dtype=DOUBLE).requires_grad_() for shape in ((12, 3), (graphs, 4, 10), (graphs, 4, 2))]
+    x, above, below = leaves
+    graph = torch.zeros(12, dtype=torch.long) if batch is None else batch
+    longer = torch.cat([x, torch.ones(12, 1, dtype=DOUBLE)], 1)
+    top, bottom = (torch.einsum('nf,nfc->nc', longer, part[graph]) for part in (above, below))
+    expected = (top.unflatten(1, (2, 5)) / bottom[..., None]).flatten(1)
+    actual = affine_ratio(x, above, below, segments(batch, 12, graphs))
+    torch.testing.assert_close(actual, expected)
+    grad = torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_denominator_of_zero_gives_zero():
+    x, above, below = torch.ones(2, 1), torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0]]])
+    for part in (x, above, below):
+        part.requires_grad_()
+    out = affine_ratio(x, above, below, segments(None, 2))
+    assert torch.equal(out, torch.zeros(2, 1))
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (x, above, below)))
+
+
+@pytest.mark.parametrize('bias', [False, True])
+@pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
+def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatch):
+    """Outputs, gradients and states of both ways, also for a pair of inputs."""
+    options = {'use_graph': False} if layer is DIFFormerConv else {}
+    conv = layer(5, 6, heads=2, norm='frobenius', bias=bias, **options).double()
+    x, other = (torch.randn(num, 5, dtype=DOUBLE, requires_grad=True) for num in (12, 7))
+    batch, found = torch.arange(12) % 3, {}
+    for way in (False, True):
+        monkeypatch.setattr(LinearForm, 'affine', lambda self, nodes, way=way: way)
+        outs = [conv(x, batch=batch), conv((x, other)), conv(other, state=conv.attention_state(x))]
+        grads = torch.autograd.grad(sum(out.square().sum() for out in outs), [x, other, *conv.parameters()])
+        state = conv.attention_state(x, batch)
+        found[way] = [*outs, *grads, state.sums, state.maximum, state.squares, state.query_squares, state.count]
+    for one, two in zip(*found.values(), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+def test_three_products_forward_and_backward_in_place_of_fifteen():
+    """The products of columns, and twice those of the reading, whatever the number of heads; those with a graph's coefficients aside."""
+    flops = {}
+    for num_nodes in (2000, 4000):
+        x = torch.randn(num_nodes, 32, requires_grad=True)
+        with FlopCounterMode(display=False) as counter:
+            SGFormerConv(32, 32, heads=4)(x).sum().backward()
+        flops[num_nodes] = counter.get_total_flops()
+    assert (flops[4000] - flops[2000]) / 2000 == 2 * (2 * 32 * 32 + 3 * 32 * (32 + 4))
