@@ -9,7 +9,7 @@ TRAINED = {
     'batch_size': 2048,
     'lr': 1e-3,
     'weight_decay': 1e-6,
-    'dim': 64,
+    'dim': 256,
     'scoring': 'popularity',
 }
 DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
@@ -43,7 +43,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'heads': {f'heads-{heads}': {'heads': heads} for heads in (2, 4)},
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},
     'gamma': {f'gamma-{gamma}': {'gamma': gamma} for gamma in (0.1, 0.5, 2.0, 5.0)},
-    'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 128)},
+    'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 64, 128)},
     'encoding': {f'encoding-{size}': {'encoding': size} for size in (64, 128)},
     'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.2, 1.0)},
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},

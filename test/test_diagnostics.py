@@ -1,0 +1,72 @@
+import math
+
+import pytest
+import torch
+
+from torch_geometric_lgt.diagnostics import attention_report
+from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
+
+EDGES = torch.randint(40, (2, 120), generator=torch.Generator().manual_seed(0))
+BATCH = torch.arange(40) % 2
+
+
+def report(model, batch=None, num_rows=40):
+    return attention_report(model, torch.randn(40, 6), EDGES, batch, num_rows)
+
+
+def test_a_model_that_attends_to_all_alike():
+    """Queries and keys of zeros: uniform weights, no feature error."""
+    model = NodeFormer(6, 8, 3, heads=2)
+    for parameter in (p for conv in model.convs for lin in (conv.lin_query, conv.lin_key) for p in lin.parameters()):
+        torch.nn.init.zeros_(parameter)
+    for batch, others in ((None, 1 - 1 / 40), (BATCH, 1 - 1 / 20)):
+        for number, row in enumerate(report(model, batch)):
+            assert row['layer'] == number + 1
+            assert row['others'] == pytest.approx(others)
+            assert row['entropy'] == pytest.approx(1)
+            assert row['inert heads'] == 1
+            assert row['beyond mean'] == pytest.approx(0, abs=1e-5)
+            assert row['query'] == 0
+            assert row['feature error'] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_layer_that_keeps_to_itself():
+    row = report(SGFormer(6, 8, 3))[0]
+    assert row['others'] < 0.01
+    assert row['entropy'] < 0.1
+    assert row['inert heads'] == 0
+    assert row['feature error'] is None
+
+
+def test_lengths_are_those_the_map_sees():
+    model, x = NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(), torch.randn(40, 6)
+    z = model.layers(x, model.hops(EDGES, 40))[0]
+    expected = model.convs[0].lin_query(z).norm(dim=1).mean() / math.sqrt(0.25) / 16**0.25
+    assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+def test_the_feature_error_falls_with_more_features():
+    errors = []
+    for num_features in (8, 2048):
+        torch.manual_seed(0)
+        model = NodeFormer(6, 16, 3, num_layers=1, num_features=num_features)
+        model.reset_parameters()
+        errors.append(report(model)[0]['feature error'])
+    assert errors[1] < errors[0] / 4
+
+
+def test_training_mode_and_random_state_are_left_alone():
+    model = DIFFormer(6, 8, 3, dropout=0.5)
+    state = torch.get_rng_state()
+    x, generator = torch.zeros(40, 6), torch.Generator().manual_seed(0)
+    first = attention_report(model, x, EDGES, generator=generator)
+    assert model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    lines = str(first).splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:3] == ['layer', 'others', 'beyond']
+
+
+def test_other_models_are_refused():
+    with pytest.raises(ValueError, match="'model' must be NodeFormer, DIFFormer or SGFormer"):
+        attention_report(MGFormer(3, 4), torch.randn(7, 6), EDGES)

@@ -1,0 +1,107 @@
+r"""What the attention of a trained model does, measured layer by layer."""
+
+# N nodes, S sampled rows, H heads, C channels per head.
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+INERT_ENTROPY = 0.999
+
+
+class AttentionReport(list[dict[str, Any]]):
+    r"""One row of figures for each layer, see :meth:`attention_report`; printed as a table."""
+
+    def __str__(self) -> str:
+        names = list(self[0]) if self else []
+        cells = [names, *([_text(row[name]) for name in names] for row in self)]
+        widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
+        return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+
+
+@torch.no_grad()
+def attention_report(
+    model: Any,
+    x: Tensor,
+    edge_index: Any,
+    batch: Tensor | None = None,
+    num_rows: int = 64,
+    generator: torch.Generator | None = None,
+) -> AttentionReport:
+    r"""Measures, on sampled nodes, what each attention layer of :class:`~torch_geometric_lgt.nn.NodeFormer`,
+    :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer` contributes, in evaluation mode.
+
+    =======================  ====================================================================================================
+    figure                   meaning
+    =======================  ====================================================================================================
+    ``others``               share of the attention weight that does not lie on the node itself
+    ``beyond mean``          length of the attention's output without the plain mean of the values, over that of the output
+    ``entropy``              of the weights, over that of uniform weights of the graph's nodes: 1 attends to all alike
+    ``inert heads``          share of the heads with an entropy of at least 0.999
+    ``query``, ``key``       mean lengths as the feature map sees them, after scaling
+    ``feature error``        relative error of the output against exact softmax weights (softmax-type maps; else empty)
+    =======================  ====================================================================================================
+
+    Args:
+        model (torch.nn.Module): A model with an attention layer for each step.
+        x (torch.Tensor): Node features ``[N, F]``.
+        edge_index (torch.Tensor): The graph, as in the model's :meth:`forward`.
+        batch (torch.Tensor, optional): Graph ids. (default: :obj:`None`)
+        num_rows (int, optional): Sampled nodes; each is compared with all nodes of its graph. (default: :obj:`64`)
+        generator (torch.Generator, optional): To draw them from. (default: :obj:`None`, the global one)
+
+    Raises:
+        ValueError: If the model has no attention layers of this package.
+    """
+    layers = getattr(model, 'convs', None)
+    if layers is None or not hasattr(model, 'layers'):
+        raise ValueError(f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})")
+    training = model.training
+    model.eval()
+    try:
+        inputs = model.layers(x, model._edges(edge_index, x.size(0)), batch)
+        rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
+        return AttentionReport(_measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(zip(layers, inputs, strict=False)))
+    finally:
+        model.train(training)
+
+
+def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:
+    num_nodes, heads = z.size(0), conv.heads
+    pairs = torch.cartesian_prod(rows, torch.arange(num_nodes, device=z.device)).flip(1).t()
+    weight = conv.attention_scores(z, pairs, batch).double().view(rows.numel(), num_nodes, heads)
+    graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
+    same = graph[rows][:, None] == graph[None]
+    value = (z if conv.lin_value is None else conv.lin_value(z)).double().unflatten(1, (heads, -1))
+    out = torch.einsum('ijh,jhd->ihd', weight, value)
+    mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
+    entropy = -torch.xlogy(weight, weight.clamp(min=1e-300)).sum(1) / same.sum(1, keepdim=True).double().log().clamp(min=1e-300)
+    q, k = (lin(z).double().unflatten(1, (heads, -1)) * _scale(conv) for lin in (conv.lin_query, conv.lin_key))
+    itself = weight[torch.arange(rows.numel()), rows]
+    return {
+        'layer': number + 1,
+        'others': float((1 - itself).mean()),
+        'beyond mean': float((out - mean).norm() / out.norm()),
+        'entropy': float(entropy.mean()),
+        'inert heads': float((entropy.mean(0) >= INERT_ENTROPY).double().mean()),
+        'query': float(q.norm(dim=2).mean()),
+        'key': float(k.norm(dim=2).mean()),
+        'feature error': _feature_error(conv, q[rows], k, value, out, same),
+    }
+
+
+def _scale(conv: Any) -> float:
+    return conv._scale(False) if hasattr(conv, '_scale') else 1.0
+
+
+def _feature_error(conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor) -> float | None:
+    if getattr(getattr(conv, 'feature_map', None), 'kind', None) != 'softmax':
+        return None
+    logits = torch.einsum('ihc,jhc->ijh', q, k).masked_fill(~same[..., None], -torch.inf)
+    exact = torch.einsum('ijh,jhd->ihd', logits.softmax(1), value)
+    return float((out - exact).norm() / exact.norm())
+
+
+def _text(value: Any) -> str:
+    return '' if value is None else str(value) if isinstance(value, int) else f'{value:.3g}'
