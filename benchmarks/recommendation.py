@@ -100,7 +100,7 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
 def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     module = encoder(task, model, config)
-    optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'])
+    optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'], fused=True)
     if 'gamma' in config:
         loss = partial(directau, weight=config['gamma'], variant=config['loss'])
     else:
