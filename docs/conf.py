@@ -28,7 +28,15 @@ napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = ['Shapes']
 
-API_PAGES = {'nn': 'Layers and models', 'functional': 'Functions', 'transforms': 'Transforms', 'datasets': 'Data sets'}
+API_PAGES = {
+    'nn': 'Layers and models',
+    'functional': 'Functions',
+    'transforms': 'Transforms',
+    'datasets': 'Data sets',
+    'diagnostics': 'Diagnostics',
+    'visualization': 'Pictures',
+    'testing.checks': 'Checks of layers',
+}
 
 
 def summary(value: object) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+__all__ = ['AttentionReport', 'attention_report']
 INERT_ENTROPY = 0.999
 
 

@@ -16,6 +16,7 @@ from torch_geometric.utils import degree
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import AttentionReport
 
+__all__ = ['plot_attention_report', 'plot_latent_structure']
 MAX_HOPS = 6
 
 

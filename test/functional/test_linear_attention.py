@@ -90,13 +90,13 @@ def test_scales_cancel_in_float32(norm, scale):
 
 
 def test_frobenius_norms_leave_little_to_attention():
-    """The share of the output that is not the node's own value, falling as the square of the number of nodes."""
+    """The share of the output that is not the node's own value, falling faster than one over the number of nodes."""
     shares = []
     for num in (100, 1000):
         q, k, v = (torch.randn(num, 1, 16, dtype=torch.float64) for _ in range(3))
         shares.append([relative(linear_attention(q, k, v, norm=norm, own=v), v) for norm in ('frobenius', 'row')])
     (few, few_row), (many, many_row) = shares
-    assert many < few / 30
+    assert many < few / 20
     assert many_row > 0.1 * few_row
     assert few < 1e-3 < few_row
 

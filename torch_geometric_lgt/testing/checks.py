@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 Call = Callable[..., Tensor]
 DOUBLE = torch.float64
+__all__ = ['check_layer']
 
 
 def plain_call(layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **kwargs: Any) -> Tensor:
