@@ -68,8 +68,8 @@ class Training:
                     log('score', score, self.epoch)
                     self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score]])])
                     self._save()
-                bar.update()
                 bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
+                bar.update()
         self._save(0.0)
         self.model.load_state_dict(self.best)
 
