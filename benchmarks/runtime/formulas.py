@@ -1,15 +1,15 @@
 r"""The attention layers as their formulas read: whole feature matrices, one product after the other, left to autograd."""
 
-# N nodes, F input width, C channels, M features, one head.
+# N nodes, F input width, C channels, M features, H heads, K samples.
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
 
 
 def positive_features(x: Tensor, projection: Tensor, is_key: bool) -> Tensor:
-    logits = x @ projection.t() - x.square().sum(1, keepdim=True) / 2
-    return (logits - (logits.max() if is_key else logits.amax(1, keepdim=True))).exp()
+    logits = x @ projection.t() - x.square().sum(-1, keepdim=True) / 2
+    return (logits - (logits.max() if is_key else logits.amax(-1, keepdim=True))).exp()
 
 
 def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
@@ -34,3 +34,32 @@ def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Ten
     numerator = q_sin @ (k_cos.t() @ value) + q_cos @ (k_sin.t() @ value)
     denominator = q_sin @ k_cos.sum(0) + q_cos @ k_sin.sum(0)
     return numerator / denominator[:, None]
+
+
+def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
+    r"""NodeFormer's kernelised Gumbel-softmax: all weighted features of all samples at once, one maximum over all keys."""
+    heads, samples, tau = layer.heads, layer.num_gumbel_samples, layer.temperature
+    scale, projection = layer._scale(True), layer.feature_map.projection
+    q, k, v = (lin(x).unflatten(1, (heads, -1)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
+    phi_q, phi_k = (positive_features(part * scale, projection, is_key) for part, is_key in ((q, False), (k, True)))
+    noise = -torch.empty(x.size(0), heads * samples).exponential_().log() / tau
+    weighted = phi_k[:, :, None] * noise.exp().unflatten(1, (heads, -1))[..., None]
+    state = torch.einsum('nhkm,nhd->hkmd', weighted, v)
+    numerator = torch.einsum('nhm,hkmd->nhkd', phi_q, state)
+    denominator = torch.einsum('nhm,hkm->nhk', phi_q, weighted.sum(0))
+    return (numerator / denominator[..., None]).mean(2).flatten(1)
+
+
+def sgformer_attention(layer: SGFormerConv, x: Tensor) -> Tensor:
+    r"""SGFormer's with Frobenius norms."""
+    q, k, v = (lin(x) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
+    q, k, num_nodes = q / q.norm(), k / k.norm(), x.size(0)
+    return (num_nodes * v + q @ (k.t() @ v)) / (num_nodes + q @ k.sum(0))[:, None]
+
+
+def diffusion_attention(layer: DIFFormerConv, x: Tensor) -> Tensor:
+    r"""DIFFormer's simple kernel, with either norm."""
+    q, k, v = (lin(x) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
+    length = (lambda y: y.norm(dim=1, keepdim=True)) if layer.norm == 'row' else torch.norm
+    q, k = q / length(q), k / length(k)
+    return (v.sum(0) + q @ (k.t() @ v)) / (x.size(0) + q @ k.sum(0))[:, None]

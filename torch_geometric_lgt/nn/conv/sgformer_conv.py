@@ -18,7 +18,7 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` and
     :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph and head. With Frobenius norms the share of the output that
-    comes from other nodes falls as :math:`1 / N` or faster: ``norm='row'`` divides each query and key by its own length instead and keeps it.
+    comes from other nodes falls as :math:`1 / N` or faster: ``norm='row'`` divides each query and key by its own length and keeps it.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only, averages its heads, and takes for
     :math:`N` the nodes of the largest graph of the batch, so that an output changes with what else is in the batch.

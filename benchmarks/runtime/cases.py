@@ -1,0 +1,93 @@
+r"""The cases of benchmarks/runtime/layers.py: a layer of the package and its peer on the same input and with the same weights."""
+
+# N nodes, C channels, M features, H heads.
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.attention import SGFormerAttention
+
+from benchmarks.runtime import formulas
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
+
+MAX_DEGREE = 512
+Forward = Callable[[], Tensor]
+
+
+class Case(NamedTuple):
+    r"""From the input and the configuration to the forward passes of the layer and of the peer, and by how much they may differ."""
+
+    make: Callable[[Tensor, dict[str, Any]], tuple[Forward, Forward]]
+    tolerance: float = 1e-4
+
+
+def kernel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features'])
+    return lambda: conv(x), lambda: formulas.kernel_attention(conv, x)
+
+
+def degree_masked(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    layer = DegreeMaskedAttention(x.size(1), num_features=config['num_features'], max_degree=MAX_DEGREE, value_projection=True)
+    degree = torch.randint(0, MAX_DEGREE + 1, x.shape[:1])
+    return lambda: layer(x, degree), lambda: formulas.degree_masked_attention(layer, x, degree)
+
+
+def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    samples = {'num_features': 30, 'num_gumbel_samples': 10, 'temperature': 0.25}
+    conv = KernelAttentionConv(x.size(1), config['heads'] * x.size(1), config['heads'], feature_map='orthogonal', **samples)
+    return lambda: conv(x), lambda: formulas.gumbel_attention(conv, x)
+
+
+def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""Row norms, as in PyG's layer."""
+    conv, peer = SGFormerConv(x.size(1), x.size(1), norm='row'), SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True)
+    for own, other in ((conv.lin_query, peer.q), (conv.lin_key, peer.k), (conv.lin_value, peer.v)):
+        other.load_state_dict(own.state_dict())
+    return lambda: conv(x), lambda: peer(x[None])[0]
+
+
+def sgformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = SGFormerConv(x.size(1), x.size(1))
+    return lambda: conv(x), lambda: formulas.sgformer_attention(conv, x)
+
+
+def difformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False)
+    return lambda: conv(x), lambda: formulas.diffusion_attention(conv, x)
+
+
+def difformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = DIFFormerConv(x.size(1), x.size(1), norm='frobenius', use_graph=False)
+    return lambda: conv(x), lambda: formulas.diffusion_attention(conv, x)
+
+
+CASES = {
+    'degree-masked-attention': Case(degree_masked),
+    'kernel-attention': Case(kernel),
+    'nodeformer': Case(gumbel),
+    'sgformer': Case(sgformer),
+    'sgformer-frobenius': Case(sgformer_frobenius),
+    'difformer': Case(difformer),
+    'difformer-frobenius': Case(difformer_frobenius),
+}
+WITH_PRODUCTS = ('degree-masked-attention', 'kernel-attention')
+
+
+def products(case: str, num_nodes: int, channels: int, num_features: int) -> Callable[[], None]:
+    r"""The matrix products of one forward and backward pass that no method avoids, at full size, into memory that is there already."""
+    n, m, width = num_nodes, num_features, (2 if case == 'degree-masked-attention' else 1) * (channels + 1)
+    inner = {'x': channels, 'qkv': m + 2 * channels, 'kv': 2 * channels, 'k': channels, 'phi': m, 'columns': width}
+    wide = {name: torch.rand(n, size) for name, size in inner.items()}
+    forward = [('x', 'qkv'), ('k', 'phi'), ('phi', 'columns')]
+    backward = [('columns', 'phi'), ('phi', 'x'), ('phi', 'columns'), ('columns', 'phi'), ('phi', 'k'), ('kv', 'x')]
+    sums = [('phi', 'columns'), ('phi', 'columns'), ('phi', 'x'), ('kv', 'x')]
+    square = {(a, b): torch.rand(inner[a], inner[b]) for a, b in forward + backward + sums}
+
+    def run() -> None:
+        for a, b in forward + backward:
+            torch.mm(wide[a], square[a, b], out=wide[b])
+        for a, b in sums:
+            torch.mm(wide[a].t(), wide[b], out=square[a, b])
+
+    return run

@@ -1,0 +1,51 @@
+import json
+
+import pytest
+import torch
+
+from benchmarks.runtime import layers
+from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, Case
+
+CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_peers_compute_what_the_layers_compute(case, monkeypatch):
+    layers.check(case, CONFIG)
+    monkeypatch.setitem(layers.CASES, case, Case(lambda x, config: (lambda: x, lambda: x + 1)))
+    with pytest.raises(RuntimeError, match=f'the peer of {case} differs from the layer by'):
+        layers.check(case, CONFIG)
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_times_and_memory_of_each_method(case, monkeypatch):
+    monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
+    for method in layers.METHODS if case in WITH_PRODUCTS else layers.METHODS[:2]:
+        found = layers.work(case, method, CONFIG)
+        assert len(found['forward_backward']) == 2
+        assert method == 'products' or found.keys() == {'peak_memory_mib', 'forward', 'forward_backward'}
+
+
+def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
+    def too_large(x, config):
+        if x.size(0) == 1000:
+            return lambda: x, lambda: x
+        return lambda: x, lambda: torch.empty(1 << 50)
+
+    monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
+    monkeypatch.setitem(layers.CASES, 'large', Case(too_large))
+    assert layers.work('large', 'formula', CONFIG) == {}
+
+
+def test_table_of_results(tmp_path, monkeypatch):
+    summary = {'median': 0.2, 'min': 0.1}
+    metrics = {f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')}
+    (tmp_path / 'runtime').mkdir()
+    for number, peer in enumerate((metrics, {})):
+        record = {'model': 'sgformer', 'config': {'heads': 1, 'num_nodes': 1000 + number}, 'metrics': metrics}
+        record['metrics'] = metrics | {name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer}
+        (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
+    monkeypatch.setattr(layers, 'RESULTS', tmp_path)
+    lines = layers.table().splitlines()
+    assert lines[1] == 'sgformer,1,"1,000",200,0,400,0,0.50,1.00,0.50,0.500,'
+    assert lines[2] == 'sgformer,1,"1,001",200,0,more than 16 GiB,,,,,,'
