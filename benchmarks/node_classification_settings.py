@@ -42,12 +42,13 @@ PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
 
 
 def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[str, Any]]:
-    r"""The protocol and the configuration of a model: its defaults, those of the data set's file, and those of the protocol there."""
+    r"""The protocol and the configuration of a model: its defaults, changed by the data set's file, there for all models (``common``), for
+    the model, and for the model under the protocol."""
     path = CONFIGS / f'{Path(dataset).stem}.json'
     file = json.loads(path.read_text()) if path.exists() else {}
     protocol = protocol or file.get('protocol', 'random-60-20-20')
     config = COMMON | {'options': OPTIONS[model]}
-    for part in (file.get(model, {}), file.get(protocol, {}).get(model, {})):
+    for part in (file.get('common', {}), file.get(model, {}), file.get(protocol, {}).get(model, {})):
         config = merged(config, part)
     return protocol, config
 

@@ -1,3 +1,4 @@
+import argparse
 import json
 import sys
 
@@ -5,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import node_classification
+from benchmarks import node_classification, node_classification_search, node_classification_settings
 from benchmarks.classifiers import MODELS, make, parameter_groups
 from benchmarks.common import training
 from benchmarks.node_classification_report import report
@@ -92,3 +93,22 @@ def test_the_attention_branch_has_a_weight_decay_of_its_own():
 def test_no_result_at_all(tmp_path):
     assert report(tmp_path) == ''
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
+    args = argparse.Namespace(dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1)
+    assert len(node_classification_search.search(args).trials) == 1
+    args.trials = 2
+    study = node_classification_search.search(args)
+    assert len(study.trials) == 2
+    words = node_classification_search.command(args, study).split()
+    assert words[:3] == ['python', '-m', 'benchmarks.node_classification']
+    parsed, _, config = node_classification.parse(words[3:])
+    assert parsed.variant == 'searched-2-trials'
+    assert config['options']['hidden_channels'] == study.best_params['hidden_channels']
+    assert config['lr'] == pytest.approx(study.best_params['lr'], rel=1e-5)
+    assert config['normalize_features'] is study.best_params['normalize_features']

@@ -68,3 +68,18 @@ def test_focused_is_finite_and_keeps_the_norm_at_any_scale(scale):
 def test_elu_keeps_its_digits_far_below_zero():
     x = torch.tensor([-5.0, -20.0, -80.0])
     torch.testing.assert_close(log_features('elu', x, None, 3.0, None)[1], x.exp(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize('num_features', [16, 64, 256])
+@pytest.mark.parametrize('length', [0.5, 1.0])
+@pytest.mark.parametrize('temperature', [1.0, 2.0])
+def test_the_error_of_the_estimate_is_that_of_theory(num_features, length, temperature):
+    """Theorem 1 of NodeFormer for independent rows: the relative standard error of the kernel is sqrt((exp(|q + k|^2) - 1) / M), with q and
+    k over the root of the temperature: as M^-1/2, growing with the norms and the inverse temperature."""
+    q, k = (length * torch.nn.functional.normalize(torch.randn(8, dtype=torch.float64), dim=0) / temperature**0.5 for _ in range(2))
+    projection = gaussian_projection(num_features * 4000, 8, 'positive')
+    phi_q, phi_k = (dense.feature_map('softmax', x, projection).view(4000, num_features) for x in (q, k))
+    relative = (phi_q * phi_k).mean(1) / (q @ k).exp() - 1
+    expected = (((q + k).square().sum().exp() - 1) / num_features).sqrt()
+    assert relative.square().mean().sqrt() == pytest.approx(float(expected), rel=0.15)
+    assert relative.mean().abs() < 4 * expected / 4000**0.5

@@ -307,3 +307,17 @@ def test_log_edge_probability(scale):
 def test_log_edge_probability_needs_a_softmax():
     with pytest.raises(ValueError, match="'feature_map' must be 'positive'"):
         KernelAttentionConv(6, 8, feature_map='elu').log_edge_probability(torch.randn(3, 6), EDGES[:, :1])
+
+
+def test_the_error_does_not_grow_with_the_number_of_nodes():
+    errors = []
+    for num_nodes in (100, 1600):
+        found = []
+        for _ in range(30):
+            conv = KernelAttentionConv(8, 8, num_features=32, feature_map='positive').double()
+            x = torch.randn(num_nodes, 8, dtype=torch.float64)
+            q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
+            exact = (q @ k.t() / 8**0.5).softmax(1) @ v
+            found.append(((conv(x) - exact).norm() / exact.norm()).item())
+        errors.append(sum(found) / len(found))
+    assert errors[1] < 1.3 * errors[0]

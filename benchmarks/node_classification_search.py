@@ -1,0 +1,111 @@
+r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes are not read.
+
+python -m benchmarks.node_classification_search --root DATA --dataset cora --model sgformer --trials 60
+
+The best configuration is printed as the arguments that run it. A search that was killed goes on when the same command is given again.
+"""
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+from benchmarks.common import training
+from benchmarks.graphs import PROTOCOLS, load, normalized, split
+from benchmarks.node_classification import prepare
+from benchmarks.node_classification_settings import MODELS, merged, settings
+
+WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
+
+
+def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
+    r"""Changes of the configuration that a trial tries."""
+    options: dict[str, Any] = {'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)}
+    changes: dict[str, Any] = {
+        'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
+        'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1e-1, log=True),
+        'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
+    }
+    if model in ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp'):
+        options['dropout'] = trial.suggest_float('dropout', *SHARES)
+        options['num_layers'] = trial.suggest_int('num_layers', 1, 4 if model != 'difformer' else 8)
+    if model == 'sgformer':
+        options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'beta', 'gnn_dropout')}
+        options |= {'gnn_layers': trial.suggest_int('gnn_layers', 1, 8), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}
+        changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
+    if model == 'difformer':
+        options |= {'tau': trial.suggest_float('tau', 0.1, 1.0), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}
+    if model == 'nodeformer':
+        options['relational_order'] = trial.suggest_int('relational_order', 0, 3)
+        options['gumbel_evaluation'] = trial.suggest_categorical('gumbel_evaluation', ('softmax', 'tempered'))
+        changes['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
+    return changes | {'options': options}
+
+
+def search(args: argparse.Namespace) -> optuna.Study:
+    r"""Runs what is left of the trials and returns the study."""
+    protocol, default = settings(args.dataset, args.protocol, args.model)
+    name = f'{args.model}-{Path(args.dataset).stem}-{protocol}'
+    training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        storage=f'sqlite:///{training.CHECKPOINTS / "search.db"}',
+        study_name=name,
+        direction='maximize',
+        sampler=optuna.samplers.TPESampler(seed=0),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
+        load_if_exists=True,
+    )
+    plain = load(args.root, args.dataset)
+    graphs = {False: plain, True: normalized(plain)}
+
+    def objective(trial: optuna.Trial) -> float:
+        config, found = merged(default, space(trial, args.model)), []
+        data = graphs[config['normalize_features']]
+        for number, seed in enumerate(args.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                run = prepare(data, split(data, protocol, seed), args.model, config, seed, Path(folder) / 'checkpoint')
+                run.fit(config['epochs'], config['patience'], 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
+            found.append(run.best_score)
+            trial.report(statistics.fmean(found), number)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return statistics.fmean(found)
+
+    study.optimize(objective, n_trials=max(0, args.trials - len(study.trials)))
+    return study
+
+
+def command(args: argparse.Namespace, study: optuna.Study) -> str:
+    r"""The command that runs the best configuration, its search recorded in the name of the variant."""
+    changes = space(optuna.trial.FixedTrial(study.best_params), args.model)
+    options = changes.pop('options')
+    given = [f'{name}={_text(value)}' for name, value in changes.items()] + [f'options.{k}={_text(v)}' for k, v in options.items()]
+    protocol = f' --protocol {args.protocol}' if args.protocol else ''
+    start = f'python -m benchmarks.node_classification --dataset {args.dataset} --model {args.model}{protocol}'
+    return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(given)}'
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'{value:.6g}' if isinstance(value, float) else str(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--dataset', default='cora')
+    parser.add_argument('--protocol', choices=PROTOCOLS)
+    parser.add_argument('--model', choices=MODELS, default='sgformer')
+    parser.add_argument('--root', default='data')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
+    parser.add_argument('--trials', type=int, default=60)
+    args = parser.parse_args()
+    study = search(args)
+    seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)
+    print(f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and {seconds:.0f} s; to measure it:')
+    print(command(args, study))
+
+
+if __name__ == '__main__':
+    main()
