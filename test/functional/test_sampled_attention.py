@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import AttentionState, _ops, kernel_attention
+from torch_geometric_lgt.functional._sampled_loops import parts_of
 from torch_geometric_lgt.testing import dense
 
 BATCHES = {
@@ -127,3 +128,40 @@ def test_raises(arguments, message):
     q, k, v = (torch.randn(4, H, 5) for _ in range(3))
     with pytest.raises(ValueError, match=message):
         kernel_attention(q, k, v, **{'feature_map': 'softmax', 'projection': torch.randn(7, 5), **arguments})
+
+
+@pytest.mark.parametrize('gap', [30.0, 200.0])
+def test_a_sample_that_looks_where_a_feature_is_small(gap):
+    """Weights of a node whose log-feature lies far below the largest: the sum over features and samples of two bounds, or one of each."""
+    logits = torch.zeros(6, 1, 3, dtype=torch.float64)
+    logits[0, 0, 1] = -gap
+    noise = torch.zeros(6, 1, 2, dtype=torch.float64)
+    noise[0, 0, 1] = 2 * gap
+    leaves = [torch.randn(4, 1, 3, dtype=torch.float64), logits, torch.randn(6, 1, 2, dtype=torch.float64)]
+    for leaf in leaves:
+        leaf.requires_grad_()
+
+    def expected():
+        return dense.sampled_attention(leaves[0].exp(), leaves[1].exp(), leaves[2], noise)
+
+    assert_alike(kernel_attention(*leaves, 'logits', key_noise=noise), expected(), leaves)
+
+    def summed_up(log, weights):
+        return AttentionState.from_keys(log, leaves[2], 'logits', key_noise=weights)
+
+    state = summed_up(leaves[1], noise)
+    assert (parts_of(state.maximum, 2) is None) == (gap > 40)
+    assert_alike(state.read(leaves[0], 'logits'), expected(), leaves)
+    merged = summed_up(leaves[1], noise).merge(summed_up(leaves[1] - 100, noise * 0))
+    both = [torch.cat([leaves[1], leaves[1] - 100]), torch.cat([leaves[2], leaves[2]]), torch.cat([noise, noise * 0])]
+    assert_alike(merged.read(leaves[0], 'logits'), dense.sampled_attention(leaves[0].exp(), both[0].exp(), *both[1:]), leaves)
+
+
+def test_float32_is_as_exact_as_the_formula_in_float64():
+    """At a temperature of 0.05, where the largest weight is about exp(200)."""
+    projection, _, leaves = draw(300, 300)
+    noise = -torch.empty(300, H, K, dtype=torch.float64).exponential_().log() / 0.05
+    expected = kernel_attention(*leaves, 'softmax', projection, key_noise=noise)
+    single = [leaf.detach().float() for leaf in leaves]
+    found = kernel_attention(*single, 'softmax', projection.float(), key_noise=noise.float())
+    assert relative(found.double(), expected) < 1e-5

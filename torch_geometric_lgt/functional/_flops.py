@@ -12,8 +12,8 @@ def build_flops(side: Side, values: Values, backward: bool = False) -> int:
 
 def read_flops(side: Side, width: int, backward: bool = False) -> int:
     r"""Of the matrix products that read states of :obj:`width` columns; the gradient of a mask needs the read once more.
-    With samples the weights are read without a product."""
-    linear, state = _linear(side.x, side.weight), _state(side, width if side.samples == 1 else width - 1)
+    With samples the gradient of the weights needs no product."""
+    linear, state = _linear(side.x, side.weight), _state(side, width - 1 if backward and side.samples > 1 else width)
     again = 0 if side.mask is None else state
     return 3 * linear + 2 * (_features(side) + state) + again if backward else linear + _features(side) + state
 

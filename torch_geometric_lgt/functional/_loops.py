@@ -161,6 +161,10 @@ class Keys:
             x_value, v = self.value_affine(nodes)
         return x, split(k, graphs, self.side.heads), x_value, split(v, graphs, self.side.heads)
 
+    def weighed(self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor) -> Tensor:
+        r"""The features ``[G, H, n, K * M]`` of keys with the log-weights of the samples, divided by the exponential of the maximum."""
+        return scaled(sampled(log, noise_of(self.side, nodes, maximum.size(0))), value, maximum[:, :, None])
+
     def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
         r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys ``[G, H]`` of no node."""
         side, dtype = self.side, compute_dtype(self.side.x.dtype)
@@ -207,8 +211,7 @@ class KeyGrads(Keys):
             x, k, x_value, v = self.evaluate(nodes, graphs)
             mask = mask_of(side, nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
-            log, value = log_features(side.kind, k, side.projection, side.power, squared)
-            feature = scaled(sampled(log, noise_of(side, nodes, graphs)), value, maximum[:, :, None])
+            feature = self.weighed(*log_features(side.kind, k, side.projection, side.power, squared), nodes, maximum)
             columns = feature @ grad_sums
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = inner(columns, v, side.rank).add_(columns[..., -side.rank :]).sum(1).flatten(0, 1)

@@ -9,8 +9,8 @@ from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._flops import build_flops, read_flops
-from torch_geometric_lgt.functional._loops import KeyGrads, Keys
-from torch_geometric_lgt.functional._sampled_loops import queries_of, query_grads_of
+from torch_geometric_lgt.functional._loops import Keys
+from torch_geometric_lgt.functional._sampled_loops import key_grads_of, keys_of, queries_of, query_grads_of
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, rows
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
@@ -96,7 +96,7 @@ def given(grads: list[Tensor | None], like: Tensor) -> list[Tensor]:
 @operator('build_state', KEYS, '(Tensor, Tensor, Tensor)')
 def build_state(*args):
     side, values, nodes = key_arguments(args)
-    keys = Keys(side, values)
+    keys = keys_of(side, values)
     sums, maximum, squares = keys.empty_state(nodes.sizes.numel())
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         sums[graphs], maximum[graphs], squares[graphs] = keys.build(graphs.numel(), chunks)
@@ -106,7 +106,7 @@ def build_state(*args):
 @operator('build_state_backward', f'Tensor grad_sums, Tensor grad_squares, Tensor maximum, {KEYS}', 'Tensor[]')
 def build_state_backward(grad_sums, grad_squares, maximum, *args):
     side, values, nodes = key_arguments(args)
-    keys = KeyGrads(side, values)
+    keys = key_grads_of(side, values)
     for graphs, (chunks,) in walk(side, grad_sums.size(3), nodes):
         keys.add(maximum[graphs], chunks, grad_sums[graphs], grad_squares[graphs])
     return given(keys.result(), grad_sums)
@@ -135,7 +135,7 @@ def attend(*args):
     r"""Builds and reads the states of a few graphs at a time, their features multiplied by the :obj:`factor` ``[B, H, M]`` in between;
     :obj:`keep` returns all of them, without it, for the way back."""
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
-    queries, keys = queries_of(side), Keys(key_side, values)
+    queries, keys = queries_of(side), keys_of(key_side, values)
     out, normaliser = empty_read(side, values.channels(key_side))
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
@@ -150,7 +150,7 @@ def attend(*args):
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
     queries = query_grads_of(side)
-    keys = KeyGrads(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
+    keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
         own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]

@@ -1,12 +1,79 @@
-# G graphs walked together, n nodes of each, H heads, D channels of a value, M features, K samples.
+# N nodes, G graphs walked together, n nodes of each, H heads, D channels of a value, M features, K samples.
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._loops import Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, Side, join, split, take
+from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
+from torch_geometric_lgt.functional._sides import Nodes, Side, Values, join, neutral, noise_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
+
+MAX_GAP = 40.0  # sums may be this far, as a logarithm, below what they are divided by
+STEP = 1 / 64
+
+
+def parts_of(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor] | None:
+    r"""The summands ``[G, H, M]`` and ``[G, H, K]`` of a maximum ``[G, H, K * M]`` that is a sum of one for each feature and one for each
+    sample, up to a constant between them; :obj:`None` if it is not."""
+    both = maximum.unflatten(-1, (samples, -1))
+    of_feature, of_sample = both[..., 0, :], both[..., 0] - both[..., :1, 0]
+    return (of_feature, of_sample) if torch.equal(of_feature[..., None, :] + of_sample[..., None], both) else None
+
+
+def above(x: Tensor) -> Tensor:
+    r"""The next multiples of a power of 2: their sums are exact."""
+    return (x / STEP).ceil() * STEP
+
+
+class SampledKeys(Keys):
+    r"""The keys and values of a call whose keys are weighed :math:`K` times. Where the logarithms allow it, a state is divided by the
+    exponential of a bound for each feature plus one for each sample, so that its exponentials are products of :math:`M + K`; where not, by
+    that of the maximum of all :math:`K M`."""
+
+    def weighed(self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor) -> Tensor:
+        parts = parts_of(maximum, self.side.samples)
+        if parts is None:
+            return super().weighed(log, value, nodes, maximum)
+        noise = cast(Tensor, noise_of(self.side, nodes, maximum.size(0)))
+        centred = cast(Tensor, log) - parts[0][:, :, None]
+        shift = centred.amax((2, 3), keepdim=True)
+        weight = scaled(noise + shift, None, parts[1][:, :, None])
+        return (scaled(centred, None, shift)[..., None, :] * weight[..., None]).flatten(-2)
+
+    def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
+        side = self.side
+        sums, maximum, squares = self.empty_state(graphs)
+        least = neutral(sums.dtype)
+        of_feature, of_sample, strongest = (
+            sums.new_full((graphs, side.heads, size), least) for size in (side.num_features // side.samples, side.samples, side.samples)
+        )
+        log_strongest = torch.zeros_like(maximum).unflatten(-1, (side.samples, -1))
+        sums = sums.transpose(2, 3).contiguous()
+        for nodes in chunks:
+            _, k, _, v = self.evaluate(nodes, graphs)
+            squared = k.square().sum(-1, keepdim=True)
+            squares += squared.sum((2, 3))
+            log = cast(Tensor, log_features(side.kind, k, side.projection, side.power, squared)[0])
+            noise = cast(Tensor, noise_of(side, nodes, graphs))
+            largest, node = noise.max(2)
+            reached = torch.gather(log, 2, node[..., None].expand(-1, -1, -1, log.size(-1)))
+            log_strongest = torch.where((largest > strongest)[..., None], reached, log_strongest)
+            strongest = torch.maximum(strongest, largest)
+            new_feature, new_sample = torch.maximum(of_feature, above(log.amax(2))), torch.maximum(of_sample, above(largest))
+            sums *= ((of_feature - new_feature)[..., None, :] + (of_sample - new_sample)[..., None]).flatten(-2).exp()[:, :, None]
+            of_feature, of_sample = new_feature, new_sample
+            weight = scaled(noise, None, of_sample[:, :, None])
+            feature = (scaled(log, None, of_feature[:, :, None])[..., None, :] * weight[..., None]).flatten(-2)
+            sums += torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1).transpose(2, 3) @ feature
+        if chunks and float((of_feature[..., None, :] - log_strongest).max()) > MAX_GAP:
+            return super().build(graphs, chunks)
+        if chunks:
+            maximum = (of_feature[..., None, :] + of_sample[..., None]).flatten(-2)
+        return sums.transpose(2, 3).contiguous(), maximum, squares
+
+
+class SampledKeyGrads(KeyGrads, SampledKeys):
+    r"""The gradients of the keys and values of a call with samples."""
 
 
 class SampledQueries(Queries):
@@ -14,25 +81,27 @@ class SampledQueries(Queries):
     all samples, ``[G, H, K * M]``, of rank 1."""
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, K, M]``, in each sample the largest 1."""
+        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, K, M]``, in each sample the largest 1, for
+        all samples at once, ``[G, H, n, 1, M]``, where they are alike."""
         x, q = self.affine(nodes)
-        q = split(q, maximum.size(0), self.side.heads)
+        q, parts = split(q, maximum.size(0), self.side.heads), parts_of(maximum, self.side.samples)
         log = cast(Tensor, log_features(self.side.kind, q, self.side.projection, self.side.power, None)[0])
-        log = log[..., None, :] + maximum.unflatten(-1, (self.side.samples, -1))[:, :, None]
+        bound = maximum.unflatten(-1, (self.side.samples, -1)) if parts is None else parts[0][..., None, :]
+        log = log[..., None, :] + bound[:, :, None]
         return x, q, scaled(log, None, log.amax(-1, keepdim=True))
 
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         values, weights = self._parts(sums)
         for nodes in chunks:
             feature = self.features(nodes, maximum)[2]
-            den = (feature * weights).sum(-1)
-            feature *= self._share(den)
-            out[nodes] = join(feature.flatten(-2) @ values).to(out.dtype)
+            alike = feature.size(-2) == 1
+            den = feature.squeeze(-2) @ weights.transpose(2, 3) if alike else (feature * weights[:, :, None]).sum(-1)
+            out[nodes] = join((feature * self._share(den)).flatten(-2) @ values).to(out.dtype)
             normaliser[nodes] = join(den)
 
     def _parts(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The values ``[G, H, K * M, D]`` and the weights ``[G, H, 1, K, M]`` of a state."""
-        return sums[..., :-1].contiguous(), sums[..., -1].unflatten(-1, (self.side.samples, -1))[:, :, None]
+        r"""The values ``[G, H, K * M, D]`` and the weights ``[G, H, K, M]`` of a state."""
+        return sums[..., :-1].contiguous(), sums[..., -1].unflatten(-1, (self.side.samples, -1))
 
     def _share(self, den: Tensor) -> Tensor:
         r"""What one sample's weights are multiplied by, ``[G, H, n, K, 1]``; 0 where there is no key."""
@@ -51,14 +120,22 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
             x, q, feature = self.features(nodes, maximum)
             den, g = split(take(normaliser, nodes), graphs, side.heads), split(take(grad, nodes), graphs, side.heads)
             read = (g @ transposed).unflatten(-1, (side.samples, -1))
-            feature *= self._share(den)
+            feature = feature * self._share(den)
             along = (feature * read).sum(-1, keepdim=True) * side.samples  # of each sample's read with the gradient
             grad_values += g.transpose(2, 3) @ feature.flatten(-2)
-            grad_weights -= (feature * along).sum(2, keepdim=True)
-            grad_log = read.addcmul_(along, weights, value=-1).mul_(feature).sum(-2)
+            grad_weights -= (feature * along).sum(2)
+            grad_log = read.addcmul_(along, weights[:, :, None], value=-1).mul_(feature).sum(-2)
             grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, grad_log.new_ones(()), grad_log)
             self.grad.add(nodes, x, join(grad_q))
-        return torch.cat([grad_values.transpose(2, 3), grad_weights.flatten(-2).transpose(2, 3)], -1)
+        return torch.cat([grad_values.transpose(2, 3), grad_weights.flatten(-2)[..., None]], -1)
+
+
+def keys_of(side: Side, values: Values) -> Keys:
+    return Keys(side, values) if side.samples == 1 else SampledKeys(side, values)
+
+
+def key_grads_of(side: Side, values: Values, shared: Tensor | None = None) -> KeyGrads:
+    return KeyGrads(side, values, shared) if side.samples == 1 else SampledKeyGrads(side, values, shared)
 
 
 def queries_of(side: Side) -> Queries:
