@@ -16,7 +16,7 @@ def test_layers_by_hand():
     """Input layer, attention, projection, residual and normalisation, and the output layer over all layers."""
     model, x = make(num_layers=1, jumping_knowledge=True).eval(), torch.randn(8, 6, dtype=torch.float64)
     z0 = torch.nn.functional.elu(model.norms[0](model.lin_in(x)))
-    z1 = model.norms[1](model.lins[0](model.convs[0](z0, EDGES)) + z0)
+    z1 = model.norms[1](model.lin_heads[0](model.convs[0](z0, EDGES)) + z0)
     torch.testing.assert_close(model(x, EDGES), model.lin_out(torch.cat([z0, z1], 1)))
     for one, other in zip(model.layers(x, model.hops(EDGES, 8)), (z0, z1), strict=True):
         torch.testing.assert_close(one, other)
@@ -25,7 +25,7 @@ def test_layers_by_hand():
 def test_switches_by_hand():
     model = make(num_layers=1, residual=False, layer_norm=False, activate_layers=True, relational_order=0, act='relu').eval()
     x = torch.randn(8, 6, dtype=torch.float64)
-    expected = model.lin_out(model.lins[0](model.convs[0](model.lin_in(x).relu())).relu())
+    expected = model.lin_out(model.lin_heads[0](model.convs[0](model.lin_in(x).relu())).relu())
     torch.testing.assert_close(model(x, EDGES), expected)
 
 

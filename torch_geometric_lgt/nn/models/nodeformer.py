@@ -89,7 +89,7 @@ class NodeFormer(Backbone):
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
         sizes = in_channels, hidden_channels, out_channels, num_layers
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
-        self.lins = ModuleList(Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers))
+        self.lin_heads = ModuleList(Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers))
         self.relational_order, self.jumping_knowledge = relational_order, jumping_knowledge
         self.shares = (1.0, 1.0 if residual else 0.0)
 
@@ -110,7 +110,7 @@ class NodeFormer(Backbone):
         return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
 
     def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        return self.lins[layer](super().step(layer, x, first, edges, batch, batch_size))
+        return self.lin_heads[layer](super().step(layer, x, first, edges, batch, batch_size))
 
     def hops(self, edge_index: Edges, num_nodes: int) -> list[Tensor]:
         r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's: found once."""
