@@ -132,6 +132,7 @@ def _check_reset(make: Callable[[], Module]) -> None:
 
 def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
     layer = layer.eval()
+    torch.compiler.reset()  # other layers' compilations of the same functions would count
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
     assert_close(call(compiled, x, edge_index), call(layer, x, edge_index), msg=lambda text: f'compiled: {text}')
     actual = call(compiled, x, edge_index, batch, batch_size=4)
