@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.pyplot as plt
 from torch import Tensor
 
-from benchmarks.common.tables import as_csv, as_markdown, mean, save_figure, spread
+from benchmarks.common.figures import save_figure
+from benchmarks.common.tables import as_csv, as_markdown, mean, spread
 from benchmarks.node_classification_settings import PUBLISHED
 from torch_geometric_lgt._io import write_atomically
-
-matplotlib.use('Agg')
 
 
 def report(folder: Path) -> str:

@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import matplotlib.pyplot as plt
 
-from benchmarks.common.tables import as_csv, as_markdown, mean, save_figure, spread
+from benchmarks.common.figures import save_figure
+from benchmarks.common.tables import as_csv, as_markdown, mean, spread
 from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
 from torch_geometric_lgt._io import write_atomically
 
-matplotlib.use('Agg')
 GROUPS = ('unpopular', 'normal', 'popular')
 METRICS = {'recall@20': 'Recall@20', 'ndcg@20': 'NDCG@20'}
 SWEEPS = {'heads': 'heads', 'layers': 'layers', 'gamma': 'weight of uniformity', 'dim': 'learned channels', 'encoding': 'encoding channels'}

@@ -55,23 +55,37 @@ def attention_report(
     Raises:
         ValueError: If the model has no attention layers of this package.
     """
-    layers = getattr(model, 'convs', None)
-    if layers is None or not hasattr(model, 'layers'):
+    outputs = layer_outputs(model, x, edge_index, batch)
+    rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
+    pairs = zip(model.convs, outputs, strict=False)
+    return AttentionReport(_measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(pairs))
+
+
+def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> list[Tensor]:
+    r"""The input of each attention layer in evaluation mode, then the output of the last.
+
+    Raises:
+        ValueError: If the model has no attention layers of this package.
+    """
+    if not hasattr(model, 'convs') or not hasattr(model, 'layers'):
         raise ValueError(f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})")
     training = model.training
     model.eval()
     try:
-        inputs = model.layers(x, model._edges(edge_index, x.size(0)), batch)
-        rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
-        return AttentionReport(_measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(zip(layers, inputs, strict=False)))
+        return model.layers(x, model._edges(edge_index, x.size(0)), batch)
     finally:
         model.train(training)
 
 
+def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:
+    r"""The weights ``[S, N, H]`` that some rows put on all nodes."""
+    pairs = torch.cartesian_prod(rows, torch.arange(z.size(0), device=z.device)).flip(1).t()
+    return conv.attention_scores(z, pairs, batch).view(rows.numel(), z.size(0), conv.heads)
+
+
 def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:
     num_nodes, heads = z.size(0), conv.heads
-    pairs = torch.cartesian_prod(rows, torch.arange(num_nodes, device=z.device)).flip(1).t()
-    weight = conv.attention_scores(z, pairs, batch).double().view(rows.numel(), num_nodes, heads)
+    weight = attention_rows(conv, z, rows, batch).double()
     graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
     same = graph[rows][:, None] == graph[None]
     value = (z if conv.lin_value is None else conv.lin_value(z)).double().unflatten(1, (heads, -1))

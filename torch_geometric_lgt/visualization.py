@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from torch_geometric_lgt._io import write_atomically
-from torch_geometric_lgt.diagnostics import AttentionReport
+from torch_geometric_lgt.diagnostics import AttentionReport, attention_rows, layer_outputs
 
 __all__ = ['plot_attention_report', 'plot_latent_structure']
 MAX_HOPS = 6
@@ -69,13 +69,10 @@ def plot_latent_structure(
         ImportError: Without matplotlib.
     """
     x, edges, y = (cast(Tensor, part) for part in (data.x, data.edge_index, data.y))
-    training, num_nodes = model.training, x.size(0)
-    model.eval()
+    num_nodes, outputs = x.size(0), layer_outputs(model, x, edges, None)
     rows = torch.randperm(num_nodes, generator=generator)[:num_rows].to(x.device)
-    pairs = torch.cartesian_prod(rows, torch.arange(num_nodes, device=x.device)).flip(1).t()
-    weight = model.attention_scores(x, edges, pairs)[layer].mean(1).view(rows.numel(), num_nodes).cpu()
-    hidden = model.layers(x, model._edges(edges, num_nodes))[-1].cpu().double()
-    model.train(training)
+    weight = attention_rows(model.convs[layer], outputs[:-1][layer], rows).mean(2).cpu()
+    hidden = outputs[-1].cpu().double()
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
     places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()

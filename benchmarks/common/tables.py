@@ -1,12 +1,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import matplotlib.pyplot as plt
-
-from torch_geometric_lgt._io import write_atomically
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -34,11 +29,3 @@ def spread(record: Mapping[str, Any], metric: str, scale: float = 1.0, digits: i
     value = record['metrics'][metric]
     text = f'{scale * value["mean"]:.{digits}f}'
     return f'{text} ± {scale * value["std"]:.{digits}f}' if len(value['values']) > 1 else text
-
-
-def save_figure(figure: plt.Figure, path: Path) -> None:
-    r"""Writes a picture that is the same for the same figure, and closes it."""
-    content = io.BytesIO()
-    figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
-    plt.close(figure)
-    write_atomically(path, content.getvalue())

@@ -59,7 +59,8 @@ class Training:
     def fit(self, max_epochs: int, patience: int, every: int, name: str, log: Callable[[str, float, int], None]) -> None:
         r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
         leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch."""
-        with tqdm(total=max_epochs, initial=self.epoch, desc=name) as bar:
+        start = self.epoch
+        with tqdm(total=max_epochs, initial=start, desc=name) as bar:
             while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every:
                 loss = self.run_epoch()
                 log('loss', loss, self.epoch)
@@ -67,10 +68,12 @@ class Training:
                     score = self._evaluate()
                     log('score', score, self.epoch)
                     self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score]])])
-                    self._save()
+                    if time.perf_counter() - self.saved >= SAVE_SECONDS:
+                        self._save()
                 bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
                 bar.update()
-        self._save(0.0)
+        if self.epoch > start:
+            self._save()
         self.model.load_state_dict(self.best)
 
     def run_epoch(self) -> float:
@@ -102,10 +105,7 @@ class Training:
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def _save(self, seconds: float = SAVE_SECONDS) -> None:
-        r"""Writes the checkpoint unless the last one is younger than :obj:`seconds`."""
-        if time.perf_counter() - self.saved < seconds:
-            return
+    def _save(self) -> None:
         tensors = {f'model.{name}': value for name, value in self.model.state_dict().items()}
         tensors |= {f'best.{name}': value for name, value in self.best.items()}
         for index, state in self.optimizer.state_dict()['state'].items():

@@ -28,6 +28,10 @@ MEMORY_GIB = 16
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
 
 
+def methods(case: str) -> tuple[str, ...]:
+    return METHODS if case in WITH_PRODUCTS else METHODS[:2]
+
+
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
     r"""The layer and its peer on the same input, as functions of no argument that return the output."""
     torch.manual_seed(0)
@@ -54,11 +58,10 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
         run = products(case, config['num_nodes'], config['channels'], config['num_features'])
         run()
         return {'forward_backward': seconds(run, repeats)}
-    make(case, config | {'num_nodes': 1000})[method]().sum().backward()  # libraries are loaded and their buffers are there
-    forward = make(case, config)[method]
+    small = make(case, config | {'num_nodes': 1000})[method]()
+    small.sum().backward()  # libraries are loaded and their buffers are there
+    forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1))
     try:
-        with torch.no_grad():
-            grad = torch.randn_like(forward())
         out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad))]}
         with torch.no_grad():
             out['forward'] = seconds(forward, repeats)
@@ -74,7 +77,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
     check(case, config)
     found: dict[str, list[float]] = {}
     for _ in range(rounds):
-        for method in METHODS if case in WITH_PRODUCTS else METHODS[:2]:
+        for method in methods(case):
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
             worker = ['--worker', json.dumps({'case': case, 'method': method, 'config': config})]
             done = subprocess.run([sys.executable, '-m', 'benchmarks.runtime.layers', *worker], capture_output=True, text=True, check=False)
@@ -140,7 +143,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        with tqdm(total=len(args.cases) * len(args.nodes) * args.rounds * len(METHODS)) as bar:
+        with tqdm(total=sum(len(methods(case)) for case in args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
                 sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features, 'heads': args.heads}
                 measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)

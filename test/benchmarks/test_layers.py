@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.runtime import layers
-from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, Case
+from benchmarks.runtime.cases import CASES, Case
 
 CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2}
 
@@ -20,7 +20,7 @@ def test_peers_compute_what_the_layers_compute(case, monkeypatch):
 @pytest.mark.parametrize('case', CASES)
 def test_times_and_memory_of_each_method(case, monkeypatch):
     monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
-    for method in layers.METHODS if case in WITH_PRODUCTS else layers.METHODS[:2]:
+    for method in layers.methods(case):
         found = layers.work(case, method, CONFIG)
         assert len(found['forward_backward']) == 2
         assert method == 'products' or found.keys() == {'peak_memory_mib', 'forward', 'forward_backward'}

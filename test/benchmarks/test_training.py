@@ -1,6 +1,7 @@
 import torch
 from torch.nn import Dropout, Linear, Sequential
 
+from benchmarks.common import training as module
 from benchmarks.common.training import Training
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
@@ -30,7 +31,8 @@ def training(path, kill_at=None):
     return Training(model, torch.optim.Adam(model.parameters(), lr=0.05), loss, batches, score, path)
 
 
-def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path):
+def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
     whole = training(tmp_path / 'whole')
     curve = []
     whole.fit(20, 3, 2, 'whole', lambda *values: curve.append(values))

@@ -77,6 +77,8 @@ class DIFFormerConv(LinearLayer):
             raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
+        if self.kernel == 'simple' and not self.use_graph:
+            return self._attend((x_src, x_dst), batch, batch_size, state)
         value = self.lin_value(x_src)
         if self.kernel == 'simple':
             out = self._attend((x_src, x_dst), batch, batch_size, state, value)
