@@ -12,6 +12,7 @@ from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
 NETWORKS = {'gcn': pyg.GCN, 'gat': pyg.GAT, 'sage': pyg.GraphSAGE, 'mlp': pyg.MLP}
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
+SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp', 'polynormer')  # models that begin with a linear layer and take a CSR matrix
 
 
 class Classifier(torch.nn.Module):
@@ -24,7 +25,7 @@ class Classifier(torch.nn.Module):
         self.batch = torch.zeros(num_nodes, dtype=torch.long)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
-        nothing = x.new_zeros(())
+        nothing = torch.zeros(())
         if self.name == 'mlp':
             return self.model(x), nothing
         if self.name == 'nodeformer' and with_loss:

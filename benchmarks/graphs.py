@@ -28,6 +28,7 @@ SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
     **{name: ('LINKXDataset', name) for name in ('amherst41', 'cornell5', 'johnshopkins55', 'penn94', 'reed98')},
     **{name: ('HeterophilousGraphDataset', name) for name in ('minesweeper', 'tolokers')},
 }
+SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
 PROTOCOLS = ('random-20-per-class', 'random-50-25-25', 'random-60-20-20', 'fixed-splits')
 
 
@@ -112,6 +113,10 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
     return {name: labelled[masks[f'{mask}_mask']] for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))}
 
 
-def normalized(data: Data) -> Data:
-    r"""The graph with features that add up to 1 for each node."""
-    return NormalizeFeatures()(copy.copy(data))
+def prepared(data: Data, normalize: bool, sparse: bool = True) -> Data:
+    r"""The graph with features that add up to 1 for each node, if :obj:`normalize`, and as a sparse matrix where few differ from 0, if
+    :obj:`sparse`."""
+    data = NormalizeFeatures()(copy.copy(data)) if normalize else copy.copy(data)
+    if sparse and data.x.count_nonzero() <= SPARSE * data.x.numel():
+        data.x = data.x.to_sparse_csr()
+    return data

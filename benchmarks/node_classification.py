@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import Classifier, make, parameter_groups
+from benchmarks.classifiers import SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training, checkpoint, curves
-from benchmarks.graphs import PROTOCOLS, load, normalized, split
+from benchmarks.graphs import PROTOCOLS, load, prepared, split
 from benchmarks.node_classification_report import report, save_curves
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
@@ -70,8 +70,7 @@ def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
 
 def run(args: argparse.Namespace, protocol: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
-    data = load(args.root, args.dataset, args.neighbors)
-    data = normalized(data) if config['normalize_features'] else data
+    data = prepared(load(args.root, args.dataset, args.neighbors), config['normalize_features'], args.model in SPARSE_INPUT)
     name = Path(args.dataset).stem
     found: dict[str, list[float]] = {}
     for seed in args.seeds:

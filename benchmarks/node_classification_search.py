@@ -13,8 +13,9 @@ from typing import Any
 
 import optuna
 
+from benchmarks.classifiers import SPARSE_INPUT
 from benchmarks.common import training
-from benchmarks.graphs import PROTOCOLS, load, normalized, split
+from benchmarks.graphs import PROTOCOLS, load, prepared, split
 from benchmarks.node_classification import prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
@@ -59,7 +60,7 @@ def search(args: argparse.Namespace) -> optuna.Study:
         load_if_exists=True,
     )
     plain = load(args.root, args.dataset)
-    graphs = {False: plain, True: normalized(plain)}
+    graphs = {normalize: prepared(plain, normalize, args.model in SPARSE_INPUT) for normalize in (False, True)}
 
     def objective(trial: optuna.Trial) -> float:
         config, found = merged(default, space(trial, args.model)), []

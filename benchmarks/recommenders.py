@@ -24,11 +24,11 @@ class SymmetricProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, matrix: Tensor, x: Tensor) -> Tensor:
         ctx.matrix = matrix
-        return matrix @ x
+        return torch.sparse.mm(matrix, x, 'sum')
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.matrix @ grad
+        return None, torch.sparse.mm(ctx.matrix, grad, 'sum')
 
 
 class GraphEncoder(LightGCN):

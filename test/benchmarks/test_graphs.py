@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.graphs import load, normalized, split
+from benchmarks.graphs import load, prepared, split
 
 
 def write(path, **arrays):
@@ -18,8 +18,21 @@ def test_files_of_ones_or_of_features(tmp_path):
         assert data.x.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]
         assert data.edge_index.t().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
         assert data.y.tolist() == [0, 1, -1]
-        assert normalized(data).x.tolist() == [[0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 1, 0, 0]]
+        assert prepared(data, normalize=True).x.tolist() == [[0.5, 0, 0, 0.5], [0, 0, 0, 0], [0, 1, 0, 0]]
         assert data.x[0, 0] == 1
+
+
+@pytest.mark.parametrize('normalize', [False, True])
+def test_features_few_of_which_differ_from_0_become_sparse(normalize):
+    x = torch.zeros(4, 20)
+    x[0, 3] = x[0, 5] = x[2, 7] = 1.0
+    data = Data(x=x)
+    sparse = prepared(data, normalize).x
+    assert sparse.layout == torch.sparse_csr
+    assert torch.equal(sparse.to_dense(), x / x.sum(1, keepdim=True).clamp(min=1) if normalize else x)
+    assert data.x is x
+    x[1] = 1.0
+    assert prepared(data, normalize).x.layout == torch.strided
 
 
 def test_a_file_that_would_be_unpickled_is_refused(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import node_classification, node_classification_search, node_classification_settings
-from benchmarks.classifiers import MODELS, make, parameter_groups
+from benchmarks.classifiers import MODELS, SPARSE_INPUT, make, parameter_groups
 from benchmarks.common import training
 from benchmarks.node_classification_report import report
 from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings
@@ -41,6 +41,19 @@ def test_every_model_learns(model, monkeypatch, tmp_path, capsys):
     assert record['metrics']['accuracy']['mean'] > 0.8
     assert record['config']['epochs'] == 40
     assert f'| toy | random-60-20-20 | {model} (short) |' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('model', SPARSE_INPUT)
+def test_sparse_features_give_what_dense_ones_give(model):
+    torch.manual_seed(0)
+    x = torch.rand(30, 12) * (torch.rand(30, 12) < 0.2)
+    edges = torch.randint(30, (2, 90))
+    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).eval(), []
+    for features in (x, x.to_sparse_csr()):
+        out, _ = classifier(features)
+        found.append([out, *torch.autograd.grad(out.square().sum(), list(classifier.parameters()), allow_unused=True)])
+    for dense, sparse in zip(*found, strict=True):
+        torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
 
 
 def test_a_finished_run_is_read_again(monkeypatch, tmp_path):

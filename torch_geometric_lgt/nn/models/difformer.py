@@ -34,7 +34,7 @@ class DIFFormer(Backbone):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:

@@ -42,7 +42,7 @@ class NodeFormer(Backbone):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`; edges or :obj:`None`; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch vector *(optional)*
         - **output:** scores :math:`(N, F_{out})`, with the edge loss if it is asked for
 
     Raises:

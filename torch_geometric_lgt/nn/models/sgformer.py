@@ -41,7 +41,7 @@ class SGFormer(Backbone):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
