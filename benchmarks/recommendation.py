@@ -23,7 +23,7 @@ from benchmarks.common.ranking import Scores, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import CHECKPOINTS, Training, checkpoint, curves
 from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, STUDIES
+from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY
 from benchmarks.recommenders import (
     COSINE,
     INNER,
@@ -160,7 +160,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     parser.add_argument('--root', default='data', help='folder of data sets')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
-    parser.add_argument('--study', choices=STUDIES, help='all configurations of MGFormer that differ from the default in one respect')
+    parser.add_argument('--study', choices=STUDIES, help='MGFormer in small, and all that differ from it in one respect')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--table', action='store_true', help='write tables and pictures from the results that are there, run nothing')
     options: dict[str, Any] = {}
@@ -179,7 +179,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     if args.study is not None:
         if given or args.variant or args.model != 'mgformer':
             parser.error('a study names its own variants of mgformer: give neither another model nor options of one')
-        return args, {variant: default | changes for variant, changes in STUDIES[args.study].items()}
+        return args, {variant: default | STUDY | changes for variant, changes in {'study': {}, **STUDIES[args.study]}.items()}
     if default | given != default and not args.variant:
         parser.error('a configuration that is not the default needs a name: --variant')
     return args, {args.variant: default | given}

@@ -23,20 +23,26 @@ def report(folder: Path, dataset: str) -> str:
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -mean(record, 'ndcg@20'))
     models = [record for record in found if not record['variant']]
-    own = [record for record in found if record['model'] == 'mgformer']
-    default = next((record for record in own if not record['variant']), None)
+    own = {record['variant']: record for record in found if record['model'] == 'mgformer'}
+    default, study = own.get(''), own.get('study')
+    studied = {name: record for name, record in own.items() if any(name in variants for variants in ({'study'}, *STUDIES.values()))}
+    others = [record for name, record in own.items() if name not in studied]
     rows = [model_row(record, default) for record in models]
     rows += [quoted_row(rows[0], name, figures) for name, figures in PUBLISHED.get(dataset, {}).items() if rows and name not in DEFAULTS]
-    tables = {'': rows, '-mgformer': [variant_row(record, default) for record in own]}
+    tables = {
+        '': rows,
+        '-mgformer': [variant_row(record, default) for record in others],
+        '-study': [variant_row(record, study) for record in studied.values()],
+    }
     tables = {suffix: rows for suffix, rows in tables.items() if rows}
     for suffix, rows in tables.items():
         write_atomically(folder / f'{dataset}{suffix}.md', as_markdown(rows).encode())
         write_atomically(folder / f'{dataset}{suffix}.csv', as_csv(rows).encode())
     if models:
         save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
-    if any(record['variant'] for record in own):
-        save_figure(variants_figure(own), folder / f'{dataset}-variants.png')
-        save_figure(sweeps_figure(own), folder / f'{dataset}-sweeps.png')
+    if studied:
+        save_figure(ablation_figure(studied), folder / f'{dataset}-ablation.png')
+        save_figure(sweeps_figure(studied), folder / f'{dataset}-sweeps.png')
     return '\n'.join(map(as_markdown, tables.values()))
 
 
@@ -60,13 +66,13 @@ def quoted_row(like: dict[str, str], name: str, figures: tuple[float, float]) ->
     return dict.fromkeys(like, '') | {'model': name, 'published': '{:.4f} / {:.4f}'.format(*figures), 'seeds': 'quoted'}
 
 
-def variant_row(record: Record, default: Record | None) -> dict[str, str]:
-    r"""Figures of a configuration of MGFormer, and by how much its validation NDCG differs from that of the default."""
-    change = mean(record, 'valid_ndcg@20') / mean(default, 'valid_ndcg@20') - 1 if default else None
+def variant_row(record: Record, base: Record | None) -> dict[str, str]:
+    r"""Figures of a configuration of MGFormer, and by how much its validation NDCG differs from that of the one it is a variant of."""
+    change = mean(record, 'valid_ndcg@20') / mean(base, 'valid_ndcg@20') - 1 if base else None
     return {
         'variant': record['variant'] or 'default',
         'validation NDCG@20': spread(record, 'valid_ndcg@20'),
-        'change': '' if change is None or record is default else f'{change:+.1%}',
+        'change': '' if change is None or record is base else f'{change:+.1%}',
         **{name: spread(record, metric) for metric, name in METRICS.items()},
         **_effort(record),
     }
@@ -81,19 +87,19 @@ def groups_figure(models: Sequence[Record]) -> plt.Figure:
     return figure
 
 
-def variants_figure(own: Sequence[Record]) -> plt.Figure:
+def ablation_figure(studied: dict[str, Record]) -> plt.Figure:
     r"""What is left of the NDCG when a part of MGFormer is taken away or replaced."""
-    shown = [record for record in own if not record['variant'] or record['variant'] in STUDIES['ablation']][::-1]
-    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.3 * len(shown)), layout='constrained')
-    _bars(axes, shown, 'ndcg@20', [record['variant'] or 'default' for record in shown], 'default')
+    names = [name for name in studied if name in ('study', *STUDIES['ablation'])][::-1]
+    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.3 * len(names)), layout='constrained')
+    _bars(axes, [studied[name] for name in names], 'ndcg@20', names, 'study')
     return figure
 
 
-def sweeps_figure(own: Sequence[Record]) -> plt.Figure:
-    r"""Validation and test NDCG over one setting each, the others at their defaults."""
+def sweeps_figure(studied: dict[str, Record]) -> plt.Figure:
+    r"""Validation and test NDCG over one setting each, the others alike."""
     figure, panels = plt.subplots(1, len(SWEEPS), figsize=(2.6 * len(SWEEPS), 2.8), sharey=True, layout='constrained')
     for axes, (setting, label) in zip(panels, SWEEPS.items(), strict=True):
-        line = [record for record in own if not record['variant'] or record['variant'] in STUDIES[setting]]
+        line = [record for name, record in studied.items() if name in ('study', *STUDIES[setting])]
         line = sorted(line, key=lambda record: record['config'][setting])
         for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
             values, spread = ([record['metrics'][metric][key] for record in line] for key in ('mean', 'std'))

@@ -29,7 +29,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'itemknn': {'power': -0.3},
 }
 
-# What is changed of MGFormer's default, by the name of the variant.
+# MGFormer's default in small, which all studies have in common, and what each changes of it, by the name of the variant.
+STUDY: dict[str, Any] = {'dim': 64, 'epochs': 18}
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'ablation': {
         'no-attention': {'layers': 0},
@@ -43,7 +44,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'heads': {f'heads-{heads}': {'heads': heads} for heads in (2, 4)},
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},
     'gamma': {f'gamma-{gamma}': {'gamma': gamma} for gamma in (0.1, 0.5, 2.0, 5.0)},
-    'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 64, 128)},
+    'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 128, 256)},
     'encoding': {f'encoding-{size}': {'encoding': size} for size in (64, 128)},
     'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.2, 1.0)},
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},

@@ -133,14 +133,15 @@ def test_seconds_of_epochs_in_turn(world):
     assert all(len(values) == 2 and min(values) > 0 for values in found.values())
 
 
-def test_studies_differ_from_the_default_in_one_respect():
-    default = recommendation.DEFAULTS['mgformer']
+def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common():
+    common = recommendation.DEFAULTS['mgformer'] | recommendation.STUDY
     for name, study in recommendation.STUDIES.items():
         _, configs = recommendation.parse(['--study', name])
-        assert set(configs) == set(study)
+        assert list(configs) == ['study', *study]
+        assert configs.pop('study') == common
         for variant, config in configs.items():
-            assert set(config) == set(default)
-            assert config != default, variant
+            assert set(config) == set(common)
+            assert config != common, variant
 
 
 @pytest.mark.parametrize(

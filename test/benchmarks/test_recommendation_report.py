@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.common.results import write_result
 from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, STUDIES
+from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY
 
 PNG = b'\x89PNG\r\n'
 NAMES = ('recall@20', 'ndcg@20', 'recall@20_inner', 'ndcg@20_inner', 'valid_ndcg@20')
@@ -20,21 +20,22 @@ def write(folder, model, values, variant='', config=None):
 def test_tables_and_pictures(tmp_path):
     write(tmp_path, 'mgformer', [0.07, 0.09])
     write(tmp_path, 'ease', [0.05])
-    for study in ('ablation', 'gamma'):
-        for variant, changes in STUDIES[study].items():
-            write(tmp_path, 'mgformer', [0.06], variant, DEFAULTS['mgformer'] | changes)
+    write(tmp_path, 'mgformer', [0.04], 'wide')
+    studied = {'study': {}, **STUDIES['ablation'], **STUDIES['gamma']}
+    for variant, changes in studied.items():
+        write(tmp_path, 'mgformer', [0.06 if changes else 0.05], variant, DEFAULTS['mgformer'] | STUDY | changes)
     folder = tmp_path / 'recommendation'
     text = report(folder, 'amazon-beauty')
     assert '| mgformer | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
     assert '| ease | 0.0500 | 0.0500 | +60.0% |' in text
     assert '| gotnet |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
-    assert text == (folder / 'amazon-beauty.md').read_text() + '\n' + (folder / 'amazon-beauty-mgformer.md').read_text()
-    rows = list(csv.DictReader((folder / 'amazon-beauty-mgformer.csv').read_text().splitlines()))
-    assert {row['variant']: row['change'] for row in rows} == {
-        'default': '',
-        **{variant: '-25.0%' for study in ('ablation', 'gamma') for variant in STUDIES[study]},
-    }
-    for name in ('groups', 'variants', 'sweeps'):
+    assert text == '\n'.join((folder / f'amazon-beauty{table}.md').read_text() for table in ('', '-mgformer', '-study'))
+    changes = [
+        {row['variant']: row['change'] for row in csv.DictReader((folder / f'amazon-beauty-{table}.csv').read_text().splitlines())}
+        for table in ('mgformer', 'study')
+    ]
+    assert changes == [{'default': '', 'wide': '-50.0%'}, {variant: '+20.0%' if change else '' for variant, change in studied.items()}]
+    for name in ('groups', 'ablation', 'sweeps'):
         assert (folder / f'amazon-beauty-{name}.png').read_bytes().startswith(PNG)
 
 
