@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -30,8 +30,11 @@ class LinearLayer(AttentionLayer):
         values = self._values(None) if value is None else Values(value, None, None)
         return LinearForm(queries, keys, values, values if self.self_term else None, self.norm)
 
-    def _state(self, x: Tensor, nodes: Segments) -> AttentionState:
+    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+        r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by
+        :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of graphs in all parts."""
         self._check(x)
+        nodes = segments(batch, x.size(0), batch_size, x.device)
         return linear_state(self._form(x, x), nodes, nodes)
 
     def _attend(
@@ -50,7 +53,9 @@ class LinearLayer(AttentionLayer):
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         return linear_attend(self._form(x_src, x_dst, value if self.norm == 'row' else None), sources, targets)
 
-    def _scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch) -> Tensor:
+    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`, with :obj:`self_term` that of a node
+        on itself included where both are the same; 0 across graphs."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         self._check(x_src)

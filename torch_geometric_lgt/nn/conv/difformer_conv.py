@@ -6,7 +6,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
-from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_sums
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -94,20 +94,19 @@ class DIFFormerConv(LinearLayer):
         return out + neighbor_sum(value, edges, weight, x_dst.size(0))
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
-        r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by
-        :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of graphs in all parts.
+        r"""The state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
 
         Raises:
             ValueError: With the sigmoid kernel, which has none.
         """
         if self.kernel == 'sigmoid':
             raise ValueError("'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'")
-        return self._state(x, segments(batch, x.size(0), batch_size, x.device))
+        return super().attention_state(x, batch, batch_size)
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
         if self.kernel == 'simple':
-            return self._scores(x, edge_index, batch)
+            return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         source, target = edge_list(edge_index, x_src.size(0), x_dst.size(0))

@@ -1,8 +1,7 @@
-# N nodes (N_s source, N_t target), E pairs, H heads.
+# N nodes (N_s source, N_t target), H heads.
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -57,16 +56,6 @@ class SGFormerConv(LinearLayer):
         r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is
         unused."""
         return self._attend(x, batch, batch_size, state)
-
-    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
-        r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by
-        :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of graphs in all parts."""
-        return self._state(x, segments(batch, x.size(0), batch_size, x.device))
-
-    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`, that of a node on itself included
-        where both are the same; 0 across graphs."""
-        return self._scores(x, edge_index, batch)
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, norm={self.norm!r})'
