@@ -1,16 +1,21 @@
 from torch_geometric_lgt.functional.attention_state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import gaussian_projection
+from torch_geometric_lgt.functional.jaccard import jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.kernel_attention import kernel_attention
 from torch_geometric_lgt.functional.linear_attention import linear_attention
 from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, edge_regularization, uniformity
+from torch_geometric_lgt.functional.node_sampling import attention_distance
 
 __all__ = [
     'AttentionState',
     'alignment',
     'alignment_uniformity',
+    'attention_distance',
     'edge_regularization',
     'gaussian_projection',
+    'jaccard',
     'kernel_attention',
     'linear_attention',
+    'minhash_jaccard',
     'uniformity',
 ]

@@ -102,3 +102,10 @@ def uniformity(x: Tensor, temperature: float) -> Tensor:
     unit = x / (x * x).sum(1, keepdim=True).sqrt()
     squared = ((unit[:, None] - unit[None]) ** 2).sum(-1)
     return torch.exp(-temperature * squared)[~torch.eye(x.size(0), dtype=torch.bool)].mean().log()
+
+
+def jaccard(adjacency: Tensor) -> Tensor:
+    r"""Eq. 7 of LiteGT for all pairs ``[N, N]`` from neighbourhoods as the rows of a 0/1 matrix; 0 for two empty ones."""
+    shared = torch.einsum('ik,jk->ij', adjacency, adjacency)
+    either = 1 - torch.einsum('ik,jk->ijk', 1 - adjacency, 1 - adjacency)
+    return shared / either.sum(2).clamp(min=1)

@@ -1,4 +1,6 @@
+from torch_geometric_lgt.transforms.attention_node_sampling import AttentionNodeSampling
+from torch_geometric_lgt.transforms.jaccard_scores import JaccardScores
 from torch_geometric_lgt.transforms.node_degree import NodeDegree
 from torch_geometric_lgt.transforms.svd_encoding import SVDEncoding
 
-__all__ = ['NodeDegree', 'SVDEncoding']
+__all__ = ['AttentionNodeSampling', 'JaccardScores', 'NodeDegree', 'SVDEncoding']

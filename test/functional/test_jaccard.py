@@ -1,0 +1,112 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.utils import barabasi_albert_graph, to_undirected
+
+from torch_geometric_lgt.functional import _common_neighbors, jaccard, minhash_jaccard
+from torch_geometric_lgt.testing import dense
+
+
+@pytest.fixture(params=['compiled', 'searched'])
+def loop(request, monkeypatch):
+    if request.param == 'searched':
+        monkeypatch.setattr(_common_neighbors, '_compiled', lambda: None)
+        monkeypatch.setattr(_common_neighbors, 'CHUNK_ELEMENTS', 50)
+    else:
+        assert _common_neighbors._compiled() is not None
+
+
+def adjacency(edges, num_nodes, neighbors):
+    out = torch.zeros(num_nodes, num_nodes)
+    source, target = edges
+    if neighbors != 'in':
+        out[source, target] = 1
+    if neighbors != 'out':
+        out[target, source] = 1
+    return out.fill_diagonal_(0)
+
+
+@pytest.mark.parametrize('neighbors', ['all', 'in', 'out'])
+@pytest.mark.parametrize(('num_nodes', 'num_edges'), [(1, 3), (9, 4), (30, 200), (63, 300)])
+def test_matches_dense(loop, neighbors, num_nodes, num_edges):
+    edges = torch.randint(num_nodes, (2, num_edges))
+    expected = dense.jaccard(adjacency(edges, num_nodes, neighbors))
+    torch.testing.assert_close(jaccard(edges, num_nodes, neighbors=neighbors), expected[edges[0], edges[1]])
+    pairs = torch.cartesian_prod(torch.arange(num_nodes), torch.arange(num_nodes)).t()
+    torch.testing.assert_close(jaccard(edges.int(), num_nodes, pairs, neighbors), expected.flatten())
+
+
+def test_hand_computed(loop):
+    """A triangle 0, 1, 2 with a tail 2 - 3, a repeated edge and a self loop; node 4 is alone and has a self loop too."""
+    edges = torch.tensor([[0, 1, 2, 2, 3, 0, 1, 4], [1, 2, 0, 3, 2, 1, 1, 4]])
+    assert jaccard(edges, 5).tolist() == pytest.approx([1 / 3, 1 / 4, 1 / 4, 0, 0, 1 / 3, 1, 0])
+    assert jaccard(edges, 5, torch.tensor([[0, 3], [3, 4]])).tolist() == [0.5, 0]
+
+
+@pytest.mark.parametrize('empty', [(2, 0)])
+def test_nothing_to_count(loop, empty):
+    nothing, pairs = torch.empty(empty, dtype=torch.long), torch.tensor([[0, 1], [1, 1]])
+    assert jaccard(nothing, 3).shape == (0,)
+    assert jaccard(nothing, 3, pairs).tolist() == [0, 0]
+    assert minhash_jaccard(nothing, 3, 4, pairs).tolist() == [0, 0]
+
+
+def test_time_grows_with_the_smaller_degree(loop, monkeypatch):
+    """Two hubs that share 50 000 leaves, in a star's worth of pairs with one hub: no list of a hub is walked for a leaf."""
+    leaves = torch.arange(2, 50_002)
+    edges = to_undirected(torch.cat([torch.stack([torch.full_like(leaves, hub), leaves]) for hub in (0, 1)], 1))
+    assert jaccard(edges, 50_002, torch.tensor([[0, 0], [1, 2]])).tolist() == [1, 0]
+    walked = []
+    monkeypatch.setattr(_common_neighbors, '_compiled', lambda: None)
+    search = np.searchsorted
+    monkeypatch.setattr(np, 'searchsorted', lambda known, wanted: walked.append(np.size(wanted)) or search(known, wanted))
+    jaccard(edges, 50_002)
+    cuts = math.ceil(200_000 / _common_neighbors.CHUNK_ELEMENTS)
+    assert sum(walked) == 200_000 + cuts  # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
+
+
+def test_any_number_of_threads(loop):
+    edges = barabasi_albert_graph(500, 6)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(jaccard(edges, 500))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)
+
+
+def test_estimate_stays_within_its_bound():
+    edges = barabasi_albert_graph(300, 8)
+    exact, state = jaccard(edges, 300), torch.get_rng_state()
+    for num_hashes in (64, 1024):
+        estimate = minhash_jaccard(edges, 300, num_hashes, generator=torch.Generator().manual_seed(0))
+        error = estimate - exact
+        assert (error**2).mean() == pytest.approx(float((exact * (1 - exact)).mean() / num_hashes), rel=0.2)
+        assert (error.abs() > 3 * (exact * (1 - exact) / num_hashes).sqrt() + 1 / num_hashes).float().mean() < 0.02
+        assert torch.equal(estimate, minhash_jaccard(edges, 300, num_hashes, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize('neighbors', ['all', 'in', 'out'])
+def test_estimate_of_equal_and_disjoint_neighbourhoods(neighbors):
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [2, 2, 0, 5, 5, 3]])
+    exact = jaccard(edges, 7, torch.tensor([[0, 0, 0, 6], [1, 0, 3, 6]]), neighbors)
+    estimate = minhash_jaccard(edges, 7, 8, torch.tensor([[0, 0, 0, 6], [1, 0, 3, 6]]), neighbors)
+    for value, guess in zip(exact.tolist(), estimate.tolist(), strict=True):
+        assert guess == value or value not in (0, 1)
+
+
+def test_raises():
+    edges = torch.tensor([[0, 1], [1, 5]])
+    with pytest.raises(ValueError, match='target ids from 0 to 4'):
+        jaccard(edges, 5)
+    with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
+        jaccard(edges, 6, neighbors='both')
+    with pytest.raises(ValueError, match="'num_hashes' must be positive"):
+        minhash_jaccard(edges, 6, 0)
+    with pytest.raises(ValueError, match='source ids from 0 to 5'):
+        jaccard(edges, 6, torch.tensor([[-1], [0]]))

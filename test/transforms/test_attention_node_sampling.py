@@ -1,0 +1,42 @@
+import math
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.utils import barabasi_albert_graph
+
+from torch_geometric_lgt.transforms import AttentionNodeSampling
+
+
+@pytest.mark.parametrize('measure', ['jaccard', 'lse'])
+def test_each_graph_of_a_batch_as_if_alone(measure):
+    transform = AttentionNodeSampling(2, measure)
+    graphs = [Data(edge_index=barabasi_albert_graph(n, 3), num_nodes=n) for n in (30, 12)]
+    found = [transform(graph).attention_mask for graph in graphs]
+    assert [int(mask.sum()) for mask in found] == [math.ceil(2 * math.log(n)) for n in (30, 12)]
+    assert torch.equal(transform(Batch.from_data_list(graphs)).attention_mask, torch.cat(found))
+    assert 'attention_mask' not in graphs[0]
+
+
+def test_nodes_without_neighbours_come_last():
+    """Ten nodes, c ln N = 2.4: three of them; two leaves have the largest value and nodes 2 and 3 the next."""
+    edges = torch.tensor([[4, 2, 3, 2], [2, 3, 5, 3]])
+    mask = AttentionNodeSampling(1)(Data(edge_index=edges, num_nodes=10)).attention_mask
+    assert mask.nonzero().flatten().tolist() == [2, 4, 5]
+    mask = AttentionNodeSampling(3)(Data(edge_index=edges, num_nodes=10)).attention_mask
+    assert mask.nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_sampled_batches_carry_the_mask_of_the_full_graph():
+    data = AttentionNodeSampling()(Data(edge_index=barabasi_albert_graph(200, 4), num_nodes=200))
+    for batch in NeighborLoader(data, [3, 2], batch_size=50):
+        assert torch.equal(batch.attention_mask, data.attention_mask[batch.n_id])
+
+
+def test_raises_and_repr():
+    assert repr(AttentionNodeSampling()) == "AttentionNodeSampling(5, measure='jaccard')"
+    with pytest.raises(ValueError, match="'factor' must be positive"):
+        AttentionNodeSampling(0)
+    with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
+        AttentionNodeSampling(measure='degree')

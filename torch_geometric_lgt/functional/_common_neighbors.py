@@ -1,0 +1,87 @@
+# N nodes, E edges, P pairs.
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+CHUNK_ELEMENTS = 1 << 22
+
+
+def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    r"""The number of neighbours that the nodes of each pair share, in the time of the smaller of their degrees, in memory
+    :math:`O(N + E + P)`. Pairs that occur again, either way round, are counted once.
+
+    Args:
+        pointer (numpy.ndarray): ``[N + 1]``, where the neighbours of each node begin.
+        neighbor (numpy.ndarray): ``[E]``, the neighbours, distinct and sorted for each node.
+        one (numpy.ndarray): ``[P]`` in int64.
+        other (numpy.ndarray): ``[P]`` in int64.
+
+    Returns:
+        ``[P]`` in int64
+    """
+    degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
+    swap = (degree[one] < degree[other]) | ((degree[one] == degree[other]) & (one < other))
+    pairs, place = np.unique(np.where(swap, other, one) * num_nodes + np.where(swap, one, other), return_inverse=True)
+    large, small = np.divmod(pairs, num_nodes)
+    loop = _compiled()
+    count = _search if loop is None else partial(_mark, loop)
+    return count(pointer, neighbor, large, small)[place]
+
+
+def _mark(loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray) -> np.ndarray:
+    r"""Marks the neighbours of each larger node once and looks up those of all smaller ones that it is paired with."""
+    start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]])) if large.size else np.zeros(1, np.int64)
+    out, threads = np.empty(large.size, np.int64), torch.get_num_threads()
+    run = partial(loop, pointer, neighbor, large, small, start, out, threads)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run, range(threads)))
+    return out
+
+
+def _search(pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray) -> np.ndarray:
+    r"""The same by bisection among all sorted pairs of a node and a neighbour, without a compiler."""
+    degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
+    known = np.repeat(np.arange(degree.size), degree) * num_nodes + neighbor
+    length = degree[small]
+    work, out = np.concatenate([[0], length.cumsum()]), np.zeros(large.size, np.int64)
+    cuts = [*np.searchsorted(work, np.arange(0, work[-1], CHUNK_ELEMENTS)), large.size]
+    for first, last in pairwise(map(int, cuts)):
+        pair = np.repeat(np.arange(first, last), length[first:last])
+        position = pointer[small[pair]] + np.arange(int(work[first]), int(work[last])) - work[pair]
+        wanted = large[pair] * num_nodes + neighbor[position]
+        found = known[np.searchsorted(known, wanted).clip(max=known.size - 1)] == wanted
+        out[first:last] = np.bincount(pair[found] - first, minlength=last - first)
+    return out
+
+
+@cache
+def _compiled() -> Callable | None:
+    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. It is kept between processes where a folder can be
+    written."""
+    try:
+        from numba import njit
+    except ImportError:
+        return None
+    try:
+        return njit(nogil=True, cache=True)(_count)
+    except RuntimeError:
+        return njit(nogil=True)(_count)
+
+
+def _count(pointer, neighbor, large, small, start, out, threads, thread):
+    marked = np.zeros(pointer.size - 1, np.uint8)
+    for group in range(thread, start.size - 1, threads):
+        node = large[start[group]]
+        for position in range(pointer[node], pointer[node + 1]):
+            marked[neighbor[position]] = 1
+        for pair in range(start[group], start[group + 1]):
+            shared = 0
+            for position in range(pointer[small[pair]], pointer[small[pair] + 1]):
+                shared += marked[neighbor[position]]
+            out[pair] = shared
+        for position in range(pointer[node], pointer[node + 1]):
+            marked[neighbor[position]] = 0

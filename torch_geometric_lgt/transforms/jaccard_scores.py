@@ -1,0 +1,52 @@
+import torch
+from torch_geometric.data import Data
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+from torch_geometric_lgt.functional.jaccard import NEIGHBORS, jaccard, minhash_jaccard
+from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+
+
+@functional_transform('jaccard_scores')
+class JaccardScores(BaseTransform):
+    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT, functional name:
+    :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A neighbourhood holds distinct nodes without the node
+    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Loaders slice the
+    attribute, so that a sampled batch carries the scores in the full graph.
+
+    Args:
+        attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
+        neighbors (str, optional): In a directed graph, whether the sources of the edges into a node (:obj:`"in"`), the targets of those out
+            of it (:obj:`"out"`), or both count as its neighbours. (default: :obj:`"all"`)
+        num_hashes (int, optional): If given, estimate the scores with so many hash functions, see
+            :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact)
+        generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`, torch's own)
+
+    Raises:
+        ValueError: If an argument is out of range, the data has no edges, or an edge names a node that does not exist.
+    """
+
+    def __init__(
+        self,
+        attr_name: str = 'edge_jaccard',
+        neighbors: str = 'all',
+        num_hashes: int | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if neighbors not in NEIGHBORS:
+            raise ValueError(f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})")
+        if num_hashes is not None and num_hashes < 1:
+            raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+        self.attr_name, self.neighbors, self.num_hashes, self.generator = attr_name, neighbors, num_hashes, generator
+
+    def forward(self, data: Data) -> Data:
+        num_nodes, store = num_nodes_of(data._store), data.edge_stores[0]
+        edges = edges_of(store, num_nodes, num_nodes)
+        if self.num_hashes is None:
+            store[self.attr_name] = jaccard(edges, num_nodes, neighbors=self.neighbors)
+        else:
+            store[self.attr_name] = minhash_jaccard(edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator)
+        return data
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.attr_name!r})'
