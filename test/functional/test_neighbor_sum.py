@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional import neighbor_sum as module
+from torch_geometric_lgt.functional import _edge_loops
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
 
 DOUBLE = torch.float64
@@ -19,7 +19,7 @@ def dense(x, edges, weight, num_targets):
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 def test_matches_the_matrix_product_with_gradients(order, heads, chunk, monkeypatch):
     """Repeated edges, targets and sources without edges."""
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
+    monkeypatch.setattr(_edge_loops, 'CHUNK_ELEMENTS', chunk)
     edges = torch.stack([torch.randint(6, (20,)), torch.randint(8, (20,))])
     edges = {'sorted': edges[:, edges[1].argsort()], 'unsorted': edges, 'empty': edges[:, :0]}[order]
     x, weight = torch.randn(7, 6, dtype=DOUBLE), torch.randn(edges.size(1), heads, dtype=DOUBLE)

@@ -1,88 +1,201 @@
-# N nodes (N_s source, N_t target), E edges, H heads, C channels of a key, D of a value, M features.
+# N nodes (N_s source, N_t target), E edges, H heads, F input width, C channels per head.
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
-from torch_geometric.utils import scatter
+from torch.nn.functional import linear
+from torch.utils.flop_counter import register_flop_formula
+from torch_geometric.utils import degree, scatter, softmax
 
-from torch_geometric_lgt.functional._sides import plain_side
-from torch_geometric_lgt.functional.feature_maps import log_features
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.functional._edge_loops import distance_grads, distances, products, rows_of, sums
+from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
+from torch_geometric_lgt.functional._sides import compute_dtype, convert
 
-CHUNK_ELEMENTS = 1 << 22
+ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor q_weight, Tensor? q_bias, Tensor k_weight, Tensor? k_bias, Tensor v'
+ATTENTION += ', Tensor edge_index, Tensor? mask, int heads'
+DISTANCE = 'Tensor k, Tensor q, Tensor edge_index, int heads'
 
 
-def adjacency_attention(
-    q: Tensor,
-    k: Tensor,
+def edge_attention(
+    x_src: Tensor,
+    x_dst: Tensor,
+    query: tuple[Tensor, Tensor | None],
+    key: tuple[Tensor, Tensor | None],
     v: Tensor,
     edge_index: Tensor,
-    feature_map: str = 'softmax',
-    projection: Tensor | None = None,
-    *,
-    scale: float = 1.0,
-    power: float = 3.0,
+    mask: Tensor | None,
+    heads: int,
 ) -> Tensor:
-    r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency matrix as the mask):
+    r"""The softmax attention of nodes to their neighbours (Eq. 3-4 of LiteGT)
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
-        {\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
+        \mathbf{h}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}} \left(
+        \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j, \qquad
+        \mathbf{q}_i = \mathbf{W}_Q \mathbf{x}_i, \quad \mathbf{k}_j = \mathbf{W}_K \mathbf{x}_j
 
-    in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they are given. A node without an incoming edge
-    gives 0. Edges are taken in chunks that are computed again in the backward pass.
+    of the targets in :obj:`mask`, 0 for all others. Queries are computed for these targets, keys for their neighbours, scores for the edges
+    between, and nothing of the size ``[E, C]`` is kept. Edges that occur again count again.
 
     Args:
-        q (torch.Tensor): Queries ``[N_t, H, C]``.
-        k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): Values ``[N_s, H, D]``.
+        x_src (torch.Tensor): ``[N_s, F]``.
+        x_dst (torch.Tensor): ``[N_t, F]``.
+        query (tuple): Weight ``[H * C, F]`` and bias of the queries.
+        key (tuple): Weight and bias of the keys.
+        v (torch.Tensor): ``[N_s, H * C]``.
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
-        feature_map (str, optional): As in :meth:`kernel_attention`. (default: :obj:`"softmax"`)
-        projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
-        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default: :obj:`1.0`)
-        power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+        mask (torch.Tensor, optional): ``[N_t]``; :obj:`None` are all targets.
+        heads (int): :math:`H`.
 
     Returns:
-        ``[N_t, H, D]``
-
-    Raises:
-        ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
+        ``[N_t, H * C]``
     """
-    for x in (q, k):
-        plain_side(x, None, feature_map, projection, scale, power)
-    q, k = q * scale, k * scale
-    log_q, value_q = log_features(feature_map, q, projection, power, None)
-    log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
-    sides = (log_q, value_q, log_k, value_k)
-    step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
-    parts = edge_index.split(step, 1)
-    with torch.no_grad():
-        peaks = [_logits(log_q, log_k, *part).amax(-1) for part in parts] if log_k is not None else []
-        top = scatter(torch.cat(peaks), edge_index[1], 0, q.size(0), 'max') if peaks else None
-    weights = [checkpoint(_weights, top, *part, *sides, use_reentrant=False, preserve_rng_state=False) for part in parts]
-    weight = torch.cat(weights) if weights else q.new_zeros(0, q.size(1))
-    total = scatter(weight, edge_index[1], 0, q.size(0), 'sum')
-    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
-    inverse = torch.where(total == 0, torch.zeros_like(total), 1 / torch.where(total == 0, torch.ones_like(total), total))
-    return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
+    return call(_attend, x_src, x_dst, *query, *key, v, edge_index, mask, heads)
 
 
-def _logits(log_q: Tensor | None, log_k: Tensor, row: Tensor, col: Tensor) -> Tensor:
-    return log_k[row] if log_q is None else log_k[row] + log_q[col]
+def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""``[E, H]``: :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge, head by head (Eq. 8 of LiteGT)."""
+    return call(_distances, k, q, edge_index, heads)
 
 
-def _weights(
-    top: Tensor | None,
-    row: Tensor,
-    col: Tensor,
-    log_q: Tensor | None,
-    value_q: Tensor | None,
-    log_k: Tensor | None,
-    value_k: Tensor | None,
-) -> Tensor:
-    r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
-    factors = [] if log_k is None or top is None else [(_logits(log_q, log_k, row, col) - top[col][..., None]).exp()]
-    factors += [value[at] for value, at in ((value_q, col), (value_k, row)) if value is not None]
-    product = factors[0]
-    for factor in factors[1:]:
-        product = product * factor
-    return product.sum(-1)
+def edge_softmax(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""``[E, H]``: the weights of :meth:`edge_attention` from keys ``[N_s, H * C]`` and queries ``[N_t, H * C]``."""
+    score = products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
+    return softmax(score, edge_index[1], num_nodes=q.size(0))
+
+
+def mean_weight(edge_index: Tensor, num_targets: int, dtype: torch.dtype, left_out: Tensor | None = None) -> Tensor:
+    r"""``[E, 1]``: one over the number of edges into each edge's target, and 0 for the targets in :obj:`left_out` ``[N_t]``."""
+    share = degree(edge_index[1], num_targets, dtype).reciprocal()
+    return (share if left_out is None else share.masked_fill(left_out, 0))[edge_index[1], None]
+
+
+def row_normalized(score: Tensor, edge_index: Tensor, num_targets: int) -> Tensor:
+    r"""Scores ``[E, H]`` divided by their sum over the edges into a target; where that is 0, its edges have equal weights."""
+    total = scatter(score, edge_index[1], 0, num_targets, 'sum')[edge_index[1]]
+    dead = total == 0
+    return torch.where(dead, mean_weight(edge_index, num_targets, score.dtype), score / total.masked_fill(dead, 1))
+
+
+class _Part(NamedTuple):
+    r"""The targets that attend and the sources they attend to, by their ids (none: all), and the edges between, by their places."""
+
+    sources: Tensor | None
+    targets: Tensor | None
+    edges: Tensor
+
+    @classmethod
+    def of(cls, edge_index: Tensor, mask: Tensor | None, num_sources: int) -> '_Part':
+        if mask is None:
+            return cls(None, None, edge_index)
+        edges = edge_index[:, mask[edge_index[1]]]
+        used = mask.new_zeros(num_sources)
+        used[edges[0]] = True
+        places = torch.stack([(part.cumsum(0) - 1)[ids] for part, ids in zip((used, mask), edges, strict=True)])
+        return cls(used.nonzero().flatten(), mask.nonzero().flatten(), places)
+
+
+def _taken(x: Tensor, nodes: Tensor | None) -> Tensor:
+    return x if nodes is None else x[nodes]
+
+
+def _given_back(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
+    x = x.to(like.dtype)
+    return x if nodes is None else x.new_zeros(like.size(0), x.size(1)).index_copy_(0, nodes, x)
+
+
+def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    dtype = compute_dtype(x.dtype)
+    return linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
+
+
+@operator('edge_attention', ATTENTION, 'Tensor')
+def _attend(x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads):
+    part = _Part.of(edge_index, mask, x_src.size(0))
+    k, q = _projected(_taken(x_src, part.sources), k_weight, k_bias), _projected(_taken(x_dst, part.targets), q_weight, q_bias)
+    weight = edge_softmax(k, q, part.edges, heads)
+    out = sums(_taken(v, part.sources), rows_of(part.edges, q.size(0)), weight)
+    return _given_back(out, part.targets, v.new_empty(x_dst.size(0), 0))
+
+
+@operator('edge_attention_backward', f'Tensor grad, {ATTENTION}', 'Tensor[]')
+def _attend_backward(grad, x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads):
+    part = _Part.of(edge_index, mask, x_src.size(0))
+    source, target, value, grad = (
+        _taken(x, nodes) for x, nodes in zip((x_src, x_dst, v, grad), (part.sources, part.targets) * 2, strict=True)
+    )
+    k, q = _projected(source, k_weight, k_bias), _projected(target, q_weight, q_bias)
+    forth, back = rows_of(part.edges, q.size(0)), rows_of(part.edges.flip(0), k.size(0))
+    weight = edge_softmax(k, q, part.edges, heads)
+    grad_v = sums(grad, back, weight)
+    grad_score = products(value, grad, part.edges, heads).mul_(weight)
+    grad_score.sub_(scatter(grad_score, part.edges[1], 0, q.size(0), 'sum')[part.edges[1]] * weight).mul_((q.size(1) // heads) ** -0.5)
+    found = []
+    for grad_y, x, weight_, bias, nodes, whole in (
+        (sums(q, back, grad_score), source, k_weight, k_bias, part.sources, x_src),
+        (sums(k, forth, grad_score), target, q_weight, q_bias, part.targets, x_dst),
+    ):
+        grad_x = _given_back(grad_y @ weight_.to(grad_y.dtype), nodes, whole)
+        grad_weight = (grad_y.t() @ x.to(grad_y.dtype)).to(weight_.dtype)
+        found.append((grad_x, grad_weight, None if bias is None else grad_y.sum(0).to(bias.dtype)))
+    (grad_src, grad_k, grad_k_bias), (grad_dst, grad_q, grad_q_bias) = found
+    return given([grad_src, grad_dst, grad_q, grad_q_bias, grad_k, grad_k_bias, _given_back(grad_v, part.sources, v)], grad)
+
+
+@operator('edge_distances', DISTANCE, 'Tensor')
+def _distances(k, q, edge_index, heads):
+    return distances(k, q, edge_index, heads)
+
+
+@operator('edge_distances_backward', f'Tensor grad, {DISTANCE}', 'Tensor[]')
+def _distances_backward(grad, k, q, edge_index, _heads):
+    return list(distance_grads(grad, k, q, edge_index))
+
+
+@_attend.register_fake
+def _(_x_src, x_dst, _q_weight, _q_bias, _k_weight, _k_bias, v, *_):
+    return v.new_empty((x_dst.shape[0], v.shape[1]))
+
+
+@_attend_backward.register_fake
+def _(grad, *args):
+    return given([value if value is None else torch.empty_like(value) for value in args[:7]], grad)
+
+
+@_distances.register_fake
+def _(k, _q, edge_index, heads):
+    return k.new_empty((edge_index.shape[1], heads), dtype=compute_dtype(k.dtype))
+
+
+@_distances_backward.register_fake
+def _(_grad, k, q, *_):
+    return [torch.empty_like(k), torch.empty_like(q)]
+
+
+differentiable(_attend, _attend_backward, tuple(range(7)), (0,), ())
+differentiable(_distances, _distances_backward, (0, 1), (0,), ())
+
+
+def _attend_flops(args: tuple, backward: bool = False) -> int:
+    x_src, x_dst, q_weight, _, _, _, v, edge_index, mask, _ = args
+    part = _Part.of(edge_index, mask, x_src.size(0))
+    nodes = sum(x.size(0) if own is None else own.numel() for x, own in ((x_src, part.sources), (x_dst, part.targets)))
+    projections, score, read = (
+        2 * size for size in (nodes * q_weight.numel(), part.edges.size(1) * q_weight.size(0), part.edges.size(1) * v.size(1))
+    )
+    return 3 * projections + 3 * score + 2 * read if backward else projections + score + read
+
+
+@register_flop_formula(torch.ops.torch_geometric_lgt.edge_attention, get_raw=True)
+def _flops(*args, **_):
+    return _attend_flops(args)
+
+
+@register_flop_formula(torch.ops.torch_geometric_lgt.edge_attention_backward, get_raw=True)
+def _backward_flops(_grad, *args, **_):
+    return _attend_flops(args, backward=True)
+
+
+@register_flop_formula([torch.ops.torch_geometric_lgt.edge_distances, torch.ops.torch_geometric_lgt.edge_distances_backward], get_raw=True)
+def _distance_flops(*args, **_):
+    k, edge_index = args[-4], args[-2]
+    return 2 * edge_index.shape[1] * k.shape[1]

@@ -1,5 +1,5 @@
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
-from torch_geometric_lgt.nn.conv import DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn.conv import DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.nn.models import DIFFormer, MGFormer, NodeFormer, SGFormer
 
@@ -9,6 +9,7 @@ __all__ = [
     'DIFFormerConv',
     'DegreeMaskedAttention',
     'FeatureMap',
+    'JaccardSubtractorConv',
     'KernelAttentionConv',
     'MGFormer',
     'NodeFormer',

@@ -37,7 +37,7 @@ class AttentionLayer(torch.nn.Module):
     def _check(self, x: Tensor, name: str = 'x') -> None:
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise ValueError(f"'{name}' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
-        weight = self.lin_key.weight
+        weight = (self.lin_key if self.lin_value is None else self.lin_value).weight
         if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(
                 f"'{name}' must have the dtype of the layer, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})"

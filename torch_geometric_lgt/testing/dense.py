@@ -109,3 +109,18 @@ def jaccard(adjacency: Tensor) -> Tensor:
     shared = torch.einsum('ik,jk->ij', adjacency, adjacency)
     either = 1 - torch.einsum('ik,jk->ijk', 1 - adjacency, 1 - adjacency)
     return shared / either.sum(2).clamp(min=1)
+
+
+def edge_weights(kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True) -> Tensor:
+    r"""The weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9) from how often an edge joins each pair and the pairs' scores:
+    logits of the softmax, Jaccard indices or distances."""
+    degree = count.sum(1)[:, None, None]
+    mean = (count[..., None] / degree.clamp(min=1)).expand_as(score)
+    if kernel == 'mean':
+        return mean
+    weight = count[..., None] * (torch.exp(score) if kernel == 'softmax' else score)
+    if kernel != 'softmax' and not normalize:
+        return weight
+    total = weight.sum(1, keepdim=True)
+    weight = torch.where(total == 0, mean, weight / torch.where(total == 0, torch.ones_like(total), total))
+    return torch.where(mask[:, None, None], weight, mean) if kernel == 'softmax' and mask is not None else weight

@@ -2,7 +2,7 @@
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.edge_attention import adjacency_attention
+from torch_geometric_lgt.functional.adjacency_attention import adjacency_attention
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn.feature_map import FeatureMap

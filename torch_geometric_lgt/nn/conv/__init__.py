@@ -1,5 +1,6 @@
 from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
+from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.conv.kernel_attention_conv import KernelAttentionConv
 from torch_geometric_lgt.nn.conv.sgformer_conv import SGFormerConv
 
-__all__ = ['DIFFormerConv', 'KernelAttentionConv', 'SGFormerConv']
+__all__ = ['DIFFormerConv', 'JaccardSubtractorConv', 'KernelAttentionConv', 'SGFormerConv']

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import edge_attention, gaussian_projection
-from torch_geometric_lgt.functional.edge_attention import adjacency_attention
+from torch_geometric_lgt.functional import adjacency_attention as module
+from torch_geometric_lgt.functional import gaussian_projection
+from torch_geometric_lgt.functional.adjacency_attention import adjacency_attention
 from torch_geometric_lgt.testing import dense
 
 DOUBLE = torch.float64
@@ -12,7 +13,7 @@ DOUBLE = torch.float64
 @pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
 def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
     """Repeated edges, a target without edges, one edge a chunk."""
-    monkeypatch.setattr(edge_attention, 'CHUNK_ELEMENTS', chunk)
+    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
     q, k, v = (torch.randn(n, 2, d, dtype=DOUBLE, requires_grad=True) for n, d in ((9, 4), (7, 4), (7, 3)))
     edges = torch.stack([torch.randint(7, (20,)), torch.randint(8, (20,))])
     count = torch.zeros(9, 7, dtype=DOUBLE).index_put_((edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True)

@@ -1,0 +1,76 @@
+# N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+import warnings
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional._sides import compute_dtype
+
+CHUNK_ELEMENTS = 1 << 20
+
+
+class Rows(NamedTuple):
+    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``, and the :obj:`order` ``[E]`` of the
+    edges unless they already lie so."""
+
+    pointer: Tensor
+    source: Tensor
+    order: Tensor | None
+
+
+def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
+    (source, target), order = edge_index, None
+    if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
+        target, order = target.sort()
+        source = source[order]
+    return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
+
+
+def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
+    r"""``[N_t, H * C]``: the weighted sums of the sources ``[N_s, H * C]``, head by head, with weights ``[E, H]``."""
+    dtype, (num_edges, heads), num_targets = compute_dtype(x.dtype), weight.shape, rows.pointer.numel() - 1
+    weight, out = weight if rows.order is None else weight[rows.order], []
+    if num_edges == 0:
+        return x.new_zeros(num_targets, x.size(1))
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        for part, value in zip(x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1), strict=True):
+            value = value.contiguous()
+            matrix = torch.sparse_csr_tensor(rows.pointer, rows.source, value, (num_targets, x.size(0)), check_invariants=False)
+            out.append(matrix @ part.contiguous())
+    return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)
+
+
+def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""``[E, H]``: the inner product of each edge's source in :obj:`x` ``[N_s, H * C]`` and target in :obj:`y` ``[N_t, H * C]``, head by
+    head."""
+    dtype = compute_dtype(x.dtype)
+    return torch.cat([_by_head(x[source].to(dtype) * y[target], heads).sum(2) for source, target in _chunks(x, edge_index)])
+
+
+def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""As :meth:`products`, the sums of absolute differences."""
+    dtype = compute_dtype(x.dtype)
+    return torch.cat([_by_head((x[source].to(dtype) - y[target]).abs_(), heads).sum(2) for source, target in _chunks(x, edge_index)])
+
+
+def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The gradients of :meth:`distances` with respect to :obj:`x` and :obj:`y`."""
+    grad_x, grad_y = (part.new_zeros(part.shape, dtype=compute_dtype(part.dtype)) for part in (x, y))
+    start = 0
+    for source, target in _chunks(x, edge_index):
+        part = grad[start : start + source.numel(), :, None]
+        sign = _by_head((x[source].to(part.dtype) - y[target]).sign_(), grad.size(1)).mul_(part).flatten(1)
+        grad_x.index_add_(0, source, sign)
+        grad_y.index_add_(0, target, sign, alpha=-1)
+        start += source.numel()
+    return grad_x.to(x.dtype), grad_y.to(y.dtype)
+
+
+def _by_head(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(1, (heads, -1))
+
+
+def _chunks(x: Tensor, edge_index: Tensor) -> tuple[Tensor, ...]:
+    return edge_index.split(max(1, CHUNK_ELEMENTS // max(1, x.size(1))), 1)

@@ -1,0 +1,88 @@
+# N nodes (N_s source, N_t target), E edges, H heads, C channels of a key, D of a value, M features.
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+from torch_geometric.utils import scatter
+
+from torch_geometric_lgt.functional._sides import plain_side
+from torch_geometric_lgt.functional.feature_maps import log_features
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
+
+CHUNK_ELEMENTS = 1 << 22
+
+
+def adjacency_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    edge_index: Tensor,
+    feature_map: str = 'softmax',
+    projection: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    power: float = 3.0,
+) -> Tensor:
+    r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency matrix as the mask):
+
+    .. math::
+        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        {\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
+
+    in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they are given. A node without an incoming edge
+    gives 0. Edges are taken in chunks that are computed again in the backward pass.
+
+    Args:
+        q (torch.Tensor): Queries ``[N_t, H, C]``.
+        k (torch.Tensor): Keys ``[N_s, H, C]``.
+        v (torch.Tensor): Values ``[N_s, H, D]``.
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        feature_map (str, optional): As in :meth:`kernel_attention`. (default: :obj:`"softmax"`)
+        projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
+        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default: :obj:`1.0`)
+        power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+
+    Returns:
+        ``[N_t, H, D]``
+
+    Raises:
+        ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
+    """
+    for x in (q, k):
+        plain_side(x, None, feature_map, projection, scale, power)
+    q, k = q * scale, k * scale
+    log_q, value_q = log_features(feature_map, q, projection, power, None)
+    log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
+    sides = (log_q, value_q, log_k, value_k)
+    step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
+    parts = edge_index.split(step, 1)
+    with torch.no_grad():
+        peaks = [_logits(log_q, log_k, *part).amax(-1) for part in parts] if log_k is not None else []
+        top = scatter(torch.cat(peaks), edge_index[1], 0, q.size(0), 'max') if peaks else None
+    weights = [checkpoint(_weights, top, *part, *sides, use_reentrant=False, preserve_rng_state=False) for part in parts]
+    weight = torch.cat(weights) if weights else q.new_zeros(0, q.size(1))
+    total = scatter(weight, edge_index[1], 0, q.size(0), 'sum')
+    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
+    inverse = torch.where(total == 0, torch.zeros_like(total), 1 / torch.where(total == 0, torch.ones_like(total), total))
+    return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
+
+
+def _logits(log_q: Tensor | None, log_k: Tensor, row: Tensor, col: Tensor) -> Tensor:
+    return log_k[row] if log_q is None else log_k[row] + log_q[col]
+
+
+def _weights(
+    top: Tensor | None,
+    row: Tensor,
+    col: Tensor,
+    log_q: Tensor | None,
+    value_q: Tensor | None,
+    log_k: Tensor | None,
+    value_k: Tensor | None,
+) -> Tensor:
+    r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
+    factors = [] if log_k is None or top is None else [(_logits(log_q, log_k, row, col) - top[col][..., None]).exp()]
+    factors += [value[at] for value, at in ((value_q, col), (value_k, row)) if value is not None]
+    product = factors[0]
+    for factor in factors[1:]:
+        product = product * factor
+    return product.sum(-1)

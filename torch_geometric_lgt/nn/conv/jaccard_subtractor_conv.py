@@ -1,0 +1,184 @@
+# N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import Linear
+
+from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.typing import Adj, PairTensor
+
+KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
+
+
+class JaccardSubtractorConv(AttentionLayer):
+    r"""The two-branch attention over the neighbours from the `"LiteGT: Efficient and Lightweight Graph Transformers"
+    <https://doi.org/10.1145/3459637.3482272>`_ paper: the first half of the heads have a softmax kernel on the edges into the nodes
+    that were sampled beforehand, and a plain mean elsewhere (Eq. 3 and 9)
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}} \left(
+        \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j
+        \quad \text{or} \quad \frac{1}{|\mathcal{N}_i|} \sum_{j \in \mathcal{N}_i} \mathbf{v}_j,
+
+    the second half a kernel that is cheaper (Eq. 6)
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} s_{ij} \mathbf{v}_j}{\sum_{j \in \mathcal{N}_i} s_{ij}}, \qquad
+        s_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|} \quad \text{or} \quad
+        s_{ij} = \|\mathbf{q}_i - \mathbf{k}_j\|_1,
+
+    the Jaccard index of the neighbourhoods (Eq. 7), to be computed by :class:`~torch_geometric_lgt.transforms.JaccardScores`, or the
+    subtractor (Eq. 8). Queries, keys and scores are computed for the nodes and edges that need them only.
+
+    Edges run from :math:`j` to :math:`i`; those that occur again count again, self loops count where they are given. A node without
+    neighbours gets 0. Differs from the paper: its weights of the second branch are not normalised, see :obj:`normalize`; from the authors'
+    code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0 for a node without a triangle.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        out_channels (int): Size of each output sample, over all heads.
+        heads (int, optional): Number of attention heads, an even one. (default: :obj:`8`)
+        kernel (str or tuple, optional): Kernel of the second half, :obj:`"jaccard"` or :obj:`"subtractor"`, or those of both halves, of
+            which :obj:`"softmax"` and :obj:`"mean"` are others: :obj:`("softmax", "softmax")` is the graph transformer.
+            (default: :obj:`"jaccard"`)
+        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels, and the heads are averaged.
+            (default: :obj:`True`)
+        normalize (bool, optional): If :obj:`True`, Jaccard and subtractor weights are divided by their sum over the neighbours; where it is
+            0, the neighbours have equal weights. If :obj:`False`, they are taken as they are. (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges; Jaccard indices
+          :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*
+        - **output:** node features :math:`(N_t, F_{out})`
+
+    Raises:
+        ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, or a kernel is unknown.
+    """
+
+    lin_value: Linear
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 8,
+        kernel: str | tuple[str, str] = 'jaccard',
+        concat: bool = True,
+        normalize: bool = True,
+        bias: bool = True,
+    ) -> None:
+        kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
+        if len(kernels) != 2 or any(name not in KERNELS for name in kernels):
+            raise ValueError(f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})")
+        if heads % 2 != 0:
+            raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
+        super().__init__(in_channels, out_channels, heads, concat, True, bias)
+        self.kernels, self.normalize = kernels, normalize
+        scored = sum(name in SCORED for name in kernels) * heads // 2
+        if scored < heads:
+            for name in ('lin_query', 'lin_key'):
+                self.register_module(name, Linear(in_channels, scored * self.head_channels, bias=bias) if scored > 0 else None)
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+    ) -> Tensor:
+        r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse matrix row by row; without
+        :obj:`sampled_mask` all nodes attend."""
+        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
+        for kernel, heads, scored in self._branches():
+            v = value[:, heads].flatten(1)
+            if kernel == 'softmax':
+                query, key = self._part(self.lin_query, scored), self._part(self.lin_key, scored)
+                out.append(edge_attention(x_src, x_dst, query, key, v, edges, sampled_mask, heads.stop - heads.start))
+                if sampled_mask is None:
+                    continue
+                weight = mean_weight(edges, x_dst.size(0), compute_dtype(v.dtype), sampled_mask)
+                out[-1] = out[-1] + neighbor_sum(v, edges, weight, x_dst.size(0))
+            else:
+                out.append(neighbor_sum(v, edges, self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard), x_dst.size(0)))
+        return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
+
+    def attention_scores(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+    ) -> Tensor:
+        r"""The weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
+        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        out = []
+        for kernel, heads, scored in self._branches():
+            count = heads.stop - heads.start
+            if kernel == 'softmax':
+                q, k = (
+                    torch.nn.functional.linear(x, *self._part(lin, scored)) for x, lin in ((x_dst, self.lin_query), (x_src, self.lin_key))
+                )
+                weight = edge_softmax(k, q, edges, count)
+                if sampled_mask is not None:
+                    weight = torch.where(sampled_mask[edges[1], None], weight, mean_weight(edges, x_dst.size(0), weight.dtype))
+            else:
+                weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
+            out.append(weight.expand(-1, count))
+        return torch.cat(out, 1)
+
+    def _branches(self) -> Iterator[tuple[str, slice, slice]]:
+        r"""The kernel of each branch, its heads, and the rows of :obj:`lin_query` and :obj:`lin_key` that belong to it. Two branches of one
+        kernel are one."""
+        half, start, scored = self.heads // 2, 0, 0
+        alike = self.kernels[0] == self.kernels[1]
+        for kernel in self.kernels[: 1 if alike else 2]:
+            count = self.heads if alike else half
+            rows = count * self.head_channels if kernel in SCORED else 0
+            yield kernel, slice(start, start + count), slice(scored, scored + rows)
+            start, scored = start + count, scored + rows
+
+    @staticmethod
+    def _part(lin: Linear, rows: slice) -> tuple[Tensor, Tensor | None]:
+        return lin.weight[rows], None if lin.bias is None else lin.bias[rows]
+
+    def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: Tensor, edge_jaccard: Tensor) -> Tensor:
+        r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
+        num_targets, dtype = x_dst.size(0), compute_dtype(x_src.dtype)
+        if kernel == 'mean':
+            return mean_weight(edges, num_targets, dtype)
+        if kernel == 'jaccard':
+            score = edge_jaccard.to(dtype).view(-1, 1)
+        else:
+            q, k = (torch.nn.functional.linear(x, *self._part(lin, scored)) for x, lin in ((x_dst, self.lin_query), (x_src, self.lin_key)))
+            score = edge_distances(k, q, edges, q.size(1) // self.head_channels)
+        return row_normalized(score, edges, num_targets) if self.normalize else score
+
+    def _inputs(
+        self, x: Tensor | PairTensor, edge_index: Adj, edge_jaccard: Tensor | None, sampled_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard kernel."""
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        self._check(x_src)
+        self._check(x_dst)
+        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        if 'jaccard' in self.kernels:
+            if edge_jaccard is None:
+                raise ValueError("'edge_jaccard' must be given for the Jaccard kernel; add it to the data with JaccardScores()")
+            if edge_jaccard.numel() != edges.size(1):
+                raise ValueError(f"'edge_jaccard' must hold one index for each of {edges.size(1)} edges (got {tuple(edge_jaccard.shape)})")
+        if sampled_mask is not None and (sampled_mask.dtype != torch.bool or sampled_mask.shape != x_dst.shape[:1]):
+            raise ValueError(
+                f"'sampled_mask' must be a bool for each of {x_dst.size(0)} nodes (got {sampled_mask.dtype}, {tuple(sampled_mask.shape)}); "
+                f'make it with AttentionNodeSampling()'
+            )
+        return x_src, x_dst, edges, x_src.new_zeros(edges.size(1)) if edge_jaccard is None else edge_jaccard
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, kernels={self.kernels})'
