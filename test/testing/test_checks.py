@@ -4,12 +4,15 @@ import pytest
 import torch
 from torch_geometric.nn import GraphSAGE
 
+from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.edges import degrees
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    JaccardSubtractorConv,
     KernelAttentionConv,
+    LiteGT,
     NodeFormer,
     SGFormer,
     SGFormerConv,
@@ -25,6 +28,16 @@ def with_hops(model, x, edge_index, batch=None, **kwargs):
     return model(x, model.hops(edge_index, x.size(0)), batch, **kwargs)
 
 
+def with_jaccard(layer, x, edge_index, batch=None, **kwargs):
+    """The softmax for nodes with few neighbours."""
+    return layer(x, edge_index, jaccard(edge_index, x.size(0)), degrees(edge_index, x.size(0)) < 4)
+
+
+def model_with_jaccard(model, x, edge_index, batch=None, **kwargs):
+    index, degree = jaccard(edge_index, x.size(0)), degrees(edge_index, x.size(0))
+    return model(x, edge_index, batch, edge_jaccard=index, sampled_mask=degree < 4, **kwargs)
+
+
 LAYERS = {
     'kernel': (lambda: KernelAttentionConv(6, 8, heads=2), {}),
     'kernel-elu': (lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu'), {}),
@@ -34,6 +47,9 @@ LAYERS = {
     'difformer': (lambda: DIFFormerConv(6, 8, heads=2), {}),
     'difformer-frobenius': (lambda: DIFFormerConv(6, 8, norm='frobenius', use_graph=False), {}),
     'difformer-sigmoid': (lambda: DIFFormerConv(6, 8, heads=2, kernel='sigmoid', graph_weight=0.5), {'linear': False}),
+    'jaccard': (lambda: JaccardSubtractorConv(6, 8, heads=4), {'call': with_jaccard}),
+    'subtractor': (lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False), {'call': with_jaccard}),
+    'LiteGT': (lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True), {'call': model_with_jaccard}),
     'NodeFormer': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {}),
     'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {}),

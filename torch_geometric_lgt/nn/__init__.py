@@ -1,7 +1,7 @@
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.nn.feature_map import FeatureMap
-from torch_geometric_lgt.nn.models import DIFFormer, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn.models import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 
 __all__ = [
     'AdjacencyMaskedAttention',
@@ -11,6 +11,7 @@ __all__ = [
     'FeatureMap',
     'JaccardSubtractorConv',
     'KernelAttentionConv',
+    'LiteGT',
     'MGFormer',
     'NodeFormer',
     'SGFormer',

@@ -1,0 +1,109 @@
+import pytest
+import torch
+from torch_geometric.utils import barabasi_albert_graph
+
+from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.nn import LiteGT
+
+EDGES = barabasi_albert_graph(30, 3)
+JACCARD = jaccard(EDGES, 30)
+MASK = torch.arange(30) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    ('sizes', 'layers', 'kernel', 'pe', 'published'),
+    [
+        ((3, 80, 2), 8, 'jaccard', 2, 368_150 - 48),
+        ((3, 80, 2), 8, 'subtractor', 2, 419_430 - 128),
+        ((7, 80, 6), 12, 'jaccard', 10, 550_970 - 64),
+        ((7, 80, 6), 12, 'subtractor', 10, 627_866 - 160),
+        ((3, 80, 2), 10, ('softmax', 'softmax'), 2, 522_982),
+    ],
+)
+def test_as_many_parameters_as_published(sizes, layers, kernel, pe, published):
+    """The embedding of a token, here a linear map, has no bias there; a few more that the paper does not tell of are subtracted."""
+    model = LiteGT(*sizes, num_layers=layers, kernel=kernel, pe_channels=pe)
+    assert sum(parameter.numel() for parameter in model.parameters()) - model.lin_in.bias.numel() == published
+
+
+def test_layers_by_hand():
+    model, x, pe = LiteGT(5, 8, 3, 2, 4, pe_channels=2).eval(), torch.randn(30, 5), torch.randn(30, 2)
+    out = model.lin_in(x) + model.lin_pe(pe)
+    for layer in model.layers:
+        out = layer.norms[0](out + layer.lin_attention(layer.conv(out, EDGES, JACCARD, MASK)))
+        first, second = layer.feed_forward.lins
+        out = layer.norms[1](out + second(torch.relu(first(out))))
+    for lin in model.lin_out.lins[:-1]:
+        out = torch.relu(lin(out))
+    out = model.lin_out.lins[-1](out)
+    torch.testing.assert_close(model(x, EDGES, laplacian_pe=pe, edge_jaccard=JACCARD, sampled_mask=MASK), out)
+
+
+def test_the_last_layers_are_narrower():
+    model = LiteGT(5, 32, 3, num_layers=6, reduce=True)
+    assert [layer.conv.out_channels for layer in model.layers] == [32, 32, 16, 16, 8, 8]
+    assert [layer.conv.heads for layer in model.layers] == [8, 8, 4, 4, 2, 2]
+    out = model(torch.randn(30, 5), EDGES, edge_jaccard=JACCARD)
+    assert out.shape == (30, 3)
+    out.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_scores_of_edges_and_graphs():
+    x, batch = torch.randn(30, 5), torch.arange(30) // 10
+    inside = EDGES[:, batch[EDGES[0]] == batch[EDGES[1]]]
+    index = jaccard(inside, 30)
+    model = LiteGT(5, 8, 3, 2, 4, level='graph').eval()
+    together = model(x, inside, batch, edge_jaccard=index)
+    for graph in range(3):
+        mine = batch[inside[0]] == graph
+        alone = model(x[batch == graph], inside[:, mine] - 10 * graph, edge_jaccard=index[mine])
+        torch.testing.assert_close(alone[0], together[graph])
+    model = LiteGT(5, 8, 3, 2, 4, level='edge').eval()
+    out = model(x, EDGES, edge_jaccard=JACCARD)
+    assert out.shape == (EDGES.size(1), 3)
+    reverse = {(int(i), int(j)): value for i, j, value in zip(*EDGES, out, strict=True)}
+    assert not torch.allclose(reverse[0, 3], reverse[3, 0])
+
+
+def test_attention_scores_of_each_layer():
+    model, x = LiteGT(5, 32, 3, 4, reduce=True).eval(), torch.randn(30, 5)
+    scores = model.attention_scores(x, EDGES, edge_jaccard=JACCARD, sampled_mask=MASK)
+    assert [score.size(1) for score in scores] == [4, 4, 2, 2]
+    first = model.reductions['0'](model.lin_in(x))
+    torch.testing.assert_close(scores[0], model.layers[0].conv.attention_scores(first, EDGES, JACCARD, MASK))
+    for score in scores:
+        total = torch.zeros(30, score.size(1)).index_add_(0, EDGES[1], score)
+        torch.testing.assert_close(total, torch.ones_like(total))
+
+
+def test_dropout_acts_in_training_only():
+    model, x = LiteGT(5, 8, 3, 2, 4, dropout=0.5), torch.randn(30, 5)
+    found = [model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)]
+    assert not torch.equal(*found)
+    model.eval()
+    assert torch.equal(*[model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)])
+
+
+@pytest.mark.parametrize(
+    ('options', 'message'),
+    [
+        ({'level': 'pair'}, "'level' must be one of"),
+        ({'num_layers': 0}, "'num_layers' must be at least 1"),
+        ({'num_layers': 3, 'reduce': True}, "'num_layers' must be at least 4"),
+        ({'heads': 4, 'reduce': True}, 'multiples of 4 and 8'),
+        ({'dropout': 1.0}, "'dropout' must be"),
+    ],
+)
+def test_raises_when_made(options, message):
+    with pytest.raises(ValueError, match=message):
+        LiteGT(5, 16, 3, **options)
+
+
+def test_raises_when_run():
+    model, x = LiteGT(5, 8, 3, 2, 4, pe_channels=2), torch.randn(30, 5)
+    with pytest.raises(ValueError, match=r'add it to the data with LaplacianPE\(2\)'):
+        model(x, EDGES, edge_jaccard=JACCARD)
+    with pytest.raises(ValueError, match=r"'x' must have shape \[N, 5\]"):
+        model(x[:, 1:], EDGES, edge_jaccard=JACCARD)
+    assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"

@@ -1,0 +1,169 @@
+# N nodes, E edges, B graphs, D hidden channels, H heads, L layers.
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import BatchNorm1d, Linear, Module, ModuleDict, ModuleList
+from torch.nn.functional import dropout
+from torch_geometric.nn import MLP, global_mean_pool
+from torch_geometric.nn.inits import reset
+
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
+from torch_geometric_lgt.typing import Adj
+
+LEVELS = ('node', 'edge', 'graph')
+
+
+class LiteGT(Module):
+    r"""The model of `"LiteGT: Efficient and Lightweight Graph Transformers" <https://doi.org/10.1145/3459637.3482272>`_: layers of
+    two-branch attention over the neighbours with a residual, batch normalisation and a feed-forward part,
+
+    .. math::
+        \hat{\mathbf{H}} = \mathrm{BN} \left( \mathbf{H} + \mathrm{Attention}(\mathbf{H}) \mathbf{W}_O \right), \qquad
+        \mathbf{H}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{H}} + \mathrm{FFN}(\hat{\mathbf{H}}) \right),
+
+    see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce` the layers from the fourth-last on have half the channels
+    and half the heads, and from the second-last on a quarter (Figure 4). The paper calls the step a pooling and does not define it: here it
+    is a linear map. With both branches softmax, ``kernel=('softmax', 'softmax')``, it is the graph transformer of `"A Generalization of
+    Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
+
+    Args:
+        in_channels (int): Size of each input sample.
+        hidden_channels (int): Size of each hidden sample.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of layers. (default: :obj:`12`)
+        heads (int, optional): Number of attention heads. (default: :obj:`8`)
+        kernel (str or tuple, optional): As in the layer. (default: :obj:`"jaccard"`)
+        normalize (bool, optional): As in the layer. (default: :obj:`True`)
+        reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. (default: :obj:`False`)
+        pe_channels (int, optional): Number of positional encodings, which a linear map adds to the input layer. (default: :obj:`0`)
+        level (str, optional): What is scored: each :obj:`"node"`, each :obj:`"edge"` by its source and target, or each :obj:`"graph"` by
+            the mean of its nodes. (default: :obj:`"node"`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional encodings :math:`(N, F_{pe})`; Jaccard
+          indices :math:`(E)`; mask of the sampled nodes :math:`(N)`
+        - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
+
+    Raises:
+        ValueError: If an argument is out of range, or one of the layer is.
+    """
+
+    layers: Any
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 12,
+        heads: int = 8,
+        kernel: str | tuple[str, str] = 'jaccard',
+        normalize: bool = True,
+        reduce: bool = False,
+        pe_channels: int = 0,
+        level: str = 'node',
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if level not in LEVELS:
+            raise ValueError(f"'level' must be one of {', '.join(map(repr, LEVELS))} (got {level!r})")
+        if num_layers < (4 if reduce else 1):
+            raise ValueError(f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"'dropout' must be at least 0 and below 1 (got {dropout})")
+        if reduce and (hidden_channels % 4 != 0 or heads % 8 != 0):
+            raise ValueError(
+                f"'hidden_channels' and 'heads' must be multiples of 4 and 8 with reduce=True, which halves both twice "
+                f'(got {hidden_channels} and {heads})'
+            )
+        self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers
+        self.level, self.dropout, self.kernel = level, dropout, kernel
+        self.lin_in = Linear(in_channels, hidden_channels)
+        self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
+        self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
+        for layer in range(num_layers):
+            if reduce and num_layers - layer in (4, 2):
+                self.reductions[str(layer)] = Linear(width, width // 2)
+                width, heads = width // 2, heads // 2
+            self.layers.append(_Layer(width, heads, kernel, normalize, dropout))
+        read = 2 * width if level == 'edge' else width
+        self.lin_out = MLP([read, read // 2, read // 4, out_channels], norm=None)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters."""
+        for module in self.children():
+            reset(module)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Adj,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        laplacian_pe: Tensor | None = None,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+    ) -> Tensor:
+        r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
+        edges = edge_list(edge_index, x.size(0), x.size(0))
+        x = self._inputs(x, laplacian_pe)
+        for index, layer in enumerate(self.layers):
+            x = layer(self._reduced(index, x), edges, edge_jaccard, sampled_mask)
+        if self.level == 'edge':
+            x = torch.cat([x[edges[0]], x[edges[1]]], 1)
+        return self.lin_out(global_mean_pool(x, batch, batch_size) if self.level == 'graph' else x)
+
+    def attention_scores(
+        self,
+        x: Tensor,
+        edge_index: Adj,
+        *,
+        laplacian_pe: Tensor | None = None,
+        edge_jaccard: Tensor | None = None,
+        sampled_mask: Tensor | None = None,
+    ) -> list[Tensor]:
+        r"""The weights ``[E, H]`` of each edge in each layer."""
+        edges, out = edge_list(edge_index, x.size(0), x.size(0)), []
+        x = self._inputs(x, laplacian_pe)
+        for index, layer in enumerate(self.layers):
+            x = self._reduced(index, x)
+            out.append(layer.conv.attention_scores(x, edges, edge_jaccard, sampled_mask))
+            x = layer(x, edges, edge_jaccard, sampled_mask)
+        return out
+
+    def _inputs(self, x: Tensor, laplacian_pe: Tensor | None) -> Tensor:
+        if x.dim() != 2 or x.size(1) != self.in_channels:
+            raise ValueError(f"'x' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
+        if self.lin_pe is None:
+            return self.lin_in(x)
+        shape = (x.size(0), self.lin_pe.in_features)
+        if laplacian_pe is None or laplacian_pe.shape != shape:
+            given = None if laplacian_pe is None else tuple(laplacian_pe.shape)
+            raise ValueError(f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with LaplacianPE({shape[1]})")
+        return self.lin_in(x) + self.lin_pe(laplacian_pe)
+
+    def _reduced(self, layer: int, x: Tensor) -> Tensor:
+        return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
+
+    def __repr__(self) -> str:
+        sizes = f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, num_layers={self.num_layers}'
+        return f'{self.__class__.__name__}({sizes}, kernel={self.kernel!r})'
+
+
+class _Layer(Module):
+    def __init__(self, channels: int, heads: int, kernel: str | tuple[str, str], normalize: bool, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.conv = JaccardSubtractorConv(channels, channels, heads, kernel, normalize=normalize, bias=False)
+        self.lin_attention = Linear(channels, channels)
+        self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
+        self.feed_forward = MLP([channels, 2 * channels, channels], dropout=[dropout, dropout], norm=None)
+
+    def forward(self, x: Tensor, edges: Tensor, edge_jaccard: Tensor | None, sampled_mask: Tensor | None) -> Tensor:
+        attention = self.lin_attention(dropout(self.conv(x, edges, edge_jaccard, sampled_mask), self.dropout, self.training))
+        x = self.norms[0](x + dropout(attention, self.dropout, self.training))
+        return self.norms[1](x + self.feed_forward(x))
