@@ -1,0 +1,175 @@
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import NeighborLoader
+from torch_geometric.transforms import Compose
+from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
+
+from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, _laplacian
+
+DOUBLE = torch.float64
+
+
+def ring(num_nodes, start=0):
+    node = torch.arange(num_nodes)
+    return torch.stack([node, (node + 1) % num_nodes]) + start
+
+
+def laplacian(edges, num_nodes, normalization='sym'):
+    adjacency = torch.zeros(num_nodes, num_nodes, dtype=DOUBLE)
+    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
+    adjacency.fill_diagonal_(0)
+    degree = adjacency.sum(1)
+    inverse = torch.where(degree > 0, 1 / degree.clamp(min=1), 0)
+    left, right = (inverse.sqrt(), inverse.sqrt()) if normalization == 'sym' else (inverse, torch.ones_like(inverse))
+    return torch.diag((degree > 0).to(DOUBLE)) - left[:, None] * adjacency * right
+
+
+GRAPHS = {
+    'random': (lambda: torch.randint(60, (2, 150)), 60),
+    'components': (lambda: torch.cat([ring(40, 40 * i) for i in range(5)], 1), 203),
+    'grid': (lambda: grid(20, 30)[0], 600),
+    'sparse': (lambda: torch.randint(700, (2, 1500)), 700),
+    'blocks': (lambda: stochastic_blockmodel_graph([150] * 4, (torch.eye(4) * 0.1 + 0.01)), 600),
+    'tree': (lambda: torch.stack([torch.arange(1, 400), (torch.arange(1, 400) - 1) // 2]), 400),
+}
+
+
+@pytest.fixture
+def double():
+    torch.set_default_dtype(DOUBLE)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize('normalization', ['sym', 'rw'])
+@pytest.mark.parametrize('graph', GRAPHS)
+def test_smallest_eigenvectors_beyond_those_of_the_components(graph, normalization, double):
+    make, num_nodes = GRAPHS[graph]
+    edges = make()
+    data = LaplacianPE(7, normalization)(Data(edge_index=edges, num_nodes=num_nodes))
+    values = torch.linalg.eigvalsh(laplacian(edges, num_nodes))
+    values = values[values > 1e-10][:7]
+    vectors, matrix = data.laplacian_pe, laplacian(edges, num_nodes, normalization)
+    torch.testing.assert_close(matrix @ vectors, vectors * values, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(vectors.norm(dim=0), torch.ones(7))
+    if normalization == 'sym':
+        torch.testing.assert_close(vectors.t() @ vectors, torch.eye(7), rtol=1e-6, atol=1e-6)
+    assert torch.equal(data.laplacian_pe_mask, torch.ones(1, 7, dtype=torch.bool))
+
+
+@pytest.mark.parametrize('solver', ['_inverse', '_lanczos', '_multigrid'])
+@pytest.mark.parametrize('graph', ['grid', 'blocks', 'tree'])
+def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch):
+    make, num_nodes = GRAPHS[graph]
+    data = Data(edge_index=make(), num_nodes=num_nodes)
+    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
+    expected = LaplacianPE(6)(data).laplacian_pe
+    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
+    monkeypatch.setattr(_laplacian, 'is_narrow', lambda _: True)
+    for name in {'_inverse', '_lanczos', '_multigrid'} - {solver}:
+        monkeypatch.setattr(_laplacian, name, lambda *_: (_ for _ in ()).throw(ImportError))
+    torch.testing.assert_close(LaplacianPE(6)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_eigenvalues_that_a_solver_misses_are_found(double, monkeypatch):
+    """A solver that leaves out the smallest of them."""
+    edges, krylov = grid(20, 30)[0], _laplacian._krylov
+    expected = LaplacianPE(3)(Data(edge_index=edges, num_nodes=600)).laplacian_pe
+
+    def forgetful(product, restarts, known, size, tolerance):
+        found = krylov(product, restarts, known, size + 1, tolerance)
+        return found[:, :-1] if size > 1 else krylov(product, restarts, known, size, tolerance)
+
+    monkeypatch.setattr(_laplacian, '_krylov', forgetful)
+    found = LaplacianPE(3)(Data(edge_index=edges, num_nodes=600)).laplacian_pe
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_no_solver_left(monkeypatch):
+    for name in ('_inverse', '_lanczos', '_multigrid'):
+        monkeypatch.setattr(_laplacian, name, lambda *_: (_ for _ in ()).throw(ImportError))
+    with pytest.raises(RuntimeError, match='of a component of 600 nodes did not converge'):
+        LaplacianPE(3)(Data(edge_index=grid(20, 30)[0], num_nodes=600))
+
+
+@pytest.mark.parametrize('num_nodes', [1, 2, 3, 5])
+def test_more_columns_than_eigenvectors(num_nodes):
+    edges = torch.combinations(torch.arange(num_nodes)).t()
+    data = LaplacianPE(4)(Data(edge_index=edges, num_nodes=num_nodes))
+    assert data.laplacian_pe_mask.tolist() == [[i < num_nodes - 1 for i in range(4)]]
+    assert data.laplacian_pe[:, num_nodes - 1 :].abs().sum() == 0
+    torch.testing.assert_close(data.laplacian_pe.norm(dim=0), data.laplacian_pe_mask[0].float())
+
+
+def test_nodes_without_neighbours_and_no_nodes():
+    data = LaplacianPE(2)(Data(edge_index=torch.tensor([[1, 2], [2, 2]]), num_nodes=4))
+    torch.testing.assert_close(data.laplacian_pe[:, 0].abs(), torch.tensor([0, 0.5**0.5, 0.5**0.5, 0]))
+    assert data.laplacian_pe_mask.tolist() == [[True, False]]
+    empty = LaplacianPE(2)(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=0))
+    assert empty.laplacian_pe.shape == (0, 2)
+
+
+@pytest.mark.parametrize('solver', ['dense', 'lanczos'])
+def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch):
+    """A ring: every eigenvalue twice. Its columns are those of the space, and permute with the nodes where no two are alike."""
+    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000 if solver == 'dense' else 10)
+    first = LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe
+    monkeypatch.setattr(_laplacian, '_random', lambda n, size, seed: torch.randn(n, size).numpy())
+    torch.testing.assert_close(LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe, first, rtol=1e-5, atol=1e-6)
+    edges, order = barabasi_albert_graph(400, 3), torch.randperm(400)
+    place = order.argsort()
+    one, other = (LaplacianPE(5)(Data(edge_index=e, num_nodes=400)).laplacian_pe for e in (edges, place[edges]))
+    torch.testing.assert_close(other, one[order], rtol=1e-5, atol=1e-6)
+
+
+def test_graphs_of_a_batch_as_if_alone():
+    graphs = [Data(edge_index=barabasi_albert_graph(n, 2), num_nodes=n) for n in (9, 5, 4)]
+    alone = Batch.from_data_list([LaplacianPE(5)(graph) for graph in graphs])
+    together = LaplacianPE(5)(Batch.from_data_list(graphs))
+    torch.testing.assert_close(together.laplacian_pe, alone.laplacian_pe)
+    assert torch.equal(together.laplacian_pe_mask, alone.laplacian_pe_mask)
+
+
+def test_sampled_batches_carry_the_rows_of_the_full_graph():
+    data = LaplacianPE(3)(Data(edge_index=to_undirected(barabasi_albert_graph(100, 3)), num_nodes=100))
+    for batch in NeighborLoader(data, [3, 2], batch_size=40):
+        assert torch.equal(batch.laplacian_pe, data.laplacian_pe[batch.n_id])
+
+
+def test_random_sign_flip():
+    graphs = [LaplacianPE(3)(Data(edge_index=ring(n), num_nodes=n)) for n in (5, 6)] * 20
+    data, state = Batch.from_data_list(graphs), torch.get_rng_state()
+    found = [Compose([RandomSignFlip(generator=torch.Generator().manual_seed(0))])(data).laplacian_pe for _ in range(2)]
+    assert torch.equal(*found)
+    assert torch.equal(torch.get_rng_state(), state)
+    signs = set()
+    for graph in range(40):
+        own = data.batch == graph
+        ratio = (found[0][own] / data.laplacian_pe[own]).nan_to_num(nan=0).sum(0).sign()
+        assert torch.equal(found[0][own], data.laplacian_pe[own] * ratio)
+        signs.add(tuple(ratio.tolist()))
+    assert len(signs) == 8
+    with pytest.raises(ValueError, match="'data' must have the attribute 'laplacian_pe'"):
+        RandomSignFlip()(Data(x=torch.ones(2, 1)))
+    assert repr(RandomSignFlip()) == "RandomSignFlip('laplacian_pe')"
+
+
+def test_cache(tmp_path, monkeypatch):
+    data = Data(edge_index=ring(12), num_nodes=12)
+    transform = LaplacianPE(3, cache_dir=tmp_path / 'cache')
+    first = transform(data)
+    monkeypatch.setattr('torch_geometric_lgt.transforms.laplacian_pe.laplacian_eigenpairs', lambda *_: pytest.fail('not from the cache'))
+    assert torch.equal(transform(data).laplacian_pe, first.laplacian_pe)
+    monkeypatch.undo()
+    for other, graph in ((LaplacianPE(3, 'rw', cache_dir=tmp_path / 'cache'), data), (transform, Data(edge_index=ring(12), num_nodes=13))):
+        other(graph)
+    assert len(list((tmp_path / 'cache').glob('*.safetensors'))) == 3
+
+
+def test_raises_and_repr():
+    assert repr(LaplacianPE(3)) == "LaplacianPE(3, normalization='sym')"
+    with pytest.raises(ValueError, match="'k' must be at least 1"):
+        LaplacianPE(0)
+    with pytest.raises(ValueError, match="'normalization' must be 'sym' or 'rw'"):
+        LaplacianPE(1, 'none')

@@ -1,0 +1,182 @@
+# N nodes, K eigenvectors.
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from scipy.linalg import eigh
+from scipy.sparse import csr_array, diags_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg, splu
+
+DENSE_NODES = 300
+SPARE, MOST_SPARE = 4, 64
+SAME = 1e-8
+RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
+RESTARTS = 40
+
+Pairs = tuple[np.ndarray, np.ndarray]
+Product = Callable[[np.ndarray], np.ndarray]
+Search = Callable[[np.ndarray, int, float], np.ndarray]
+
+
+def laplacian_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
+    r"""The at most :obj:`k` smallest eigenvalues ``[K]`` of the symmetrically normalised Laplacian beyond the one 0 of each connected
+    component, in ascending order, and their orthonormal eigenvectors ``[N, K]``.
+
+    Components are solved one by one. Eigenvectors of one eigenvalue are those of :meth:`canonical`.
+
+    Raises:
+        RuntimeError: If no solver converges.
+    """
+    num_components, component = connected_components(adjacency, directed=False)
+    nodes = np.split(np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()[:-1])
+    found = [(part, *component_eigenpairs(adjacency[part][:, part], k)) for part in nodes if part.size > 1]
+    values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
+    order = np.argsort(values, kind='stable')
+    order = order[: _count(k, values[order])]
+    vectors, start = np.zeros((adjacency.shape[0], order.size)), 0
+    for part, value, vector in found:
+        own = np.flatnonzero((order >= start) & (order < start + value.size))
+        vectors[np.ix_(part, own)] = vector[:, order[own] - start]
+        start += value.size
+    return values[order][:k], canonical(values[order], vectors)[:, :k]
+
+
+def component_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
+    r"""Those of a connected graph, the last eigenvalue with all its eigenvectors unless there are more than ``MOST_SPARE`` of them.
+
+    Small graphs are decomposed as they are. Others go to Lanczos iteration on the adjacency matrix, which is fast where eigenvalues lie
+    apart, or on the inverse of the Laplacian by a sparse factorisation where narrow layers of a breadth-first search promise little
+    fill-in, or to LOBPCG with algebraic multigrid; where one fails or its result does not pass :meth:`defect`, to the next.
+    """
+    num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
+    null = np.sqrt(degree / degree.sum())
+    scale = diags_array(1 / np.sqrt(degree))
+    matrix = csr_array(scale @ adjacency @ scale)
+    if num_nodes <= DENSE_NODES or 3 * (k + SPARE) >= num_nodes:
+        values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null))
+        count = _count(k, values[:-1])
+        return values[:count], vectors[:, :count]
+    for make in (_inverse, _lanczos, _multigrid) if is_narrow(adjacency) else (_lanczos, _multigrid):
+        try:
+            search, size = make(adjacency, matrix, null), k + SPARE
+            values, vectors = complete(matrix, null, search, size)
+            while values[-1] - values[k - 1] <= SAME and size < min(k + MOST_SPARE, num_nodes // 3):
+                size = min(2 * size, k + MOST_SPARE)
+                values, vectors = complete(matrix, null, search, size)
+        except (ArpackError, np.linalg.LinAlgError, ImportError):
+            continue
+        if defect(matrix, null, values, vectors) <= 1:
+            count = _count(k, values)
+            return values[:count], vectors[:, :count]
+    raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
+
+
+def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
+    r"""The smallest eigenpairs that a solver finds, the largest of them exchanged for smaller ones as long as a search of what they leave
+    over finds any."""
+    values, vectors = _ritz(matrix, null, search(null[:, None], size, 1e-10))
+    for _ in range(size):
+        other = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, 1e-3)])
+        if other[0][-2] >= values[-1] - SAME:
+            break
+        values, vectors = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, 1e-10)])
+        values, vectors = values[:-1], vectors[:, :-1]
+    return values, vectors
+
+
+def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
+    r"""The residuals relative to the smallest eigenvalue and the departure from orthogonality, each over what is allowed."""
+    residual = np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max() / values[0]
+    basis = np.c_[null, vectors]
+    return float(max(residual / RESIDUAL, np.abs(basis.T @ basis - np.eye(basis.shape[1])).max() / ORTHOGONALITY))
+
+
+def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    r"""A basis of each eigenspace that depends on the space alone, not on the solver: the projections of unit vectors, one after the other
+    that of the node for which it is longest, of equal ones the first, each made orthogonal to those before. The sum of cubes of a vector is
+    positive, or where it vanishes the first of the largest entries."""
+    if vectors.size == 0:
+        return vectors
+    out, groups = np.empty_like(vectors), np.split(np.arange(values.size), np.flatnonzero(np.diff(values) > SAME) + 1)
+    for group in groups:
+        rest = vectors[:, group]
+        for column in group:
+            node = np.argmax(np.round((rest**2).sum(1), 8))
+            direction = rest[node] / np.linalg.norm(rest[node])
+            out[:, column] = rest @ direction
+            rest = rest - np.outer(out[:, column], direction)
+    cubes, largest = (out**3).sum(0), np.argmax(np.round(np.abs(out), 8), axis=0)
+    decisive = np.abs(cubes) > 1e-8 * (np.abs(out) ** 3).sum(0)
+    return out * np.where(np.where(decisive, cubes, out[largest, np.arange(values.size)]) < 0, -1.0, 1.0)
+
+
+def is_narrow(adjacency: csr_array) -> bool:
+    r"""Whether no layer of a breadth-first search holds more nodes than a few lines of a square grid of the same size: the factors of such
+    a graph stay sparse."""
+    order, parent = breadth_first_order(adjacency, 0, directed=False)
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    above, start, stop = place[parent[order[1:]]], 0, 1
+    while stop < order.size:
+        start, stop = stop, 1 + int(np.searchsorted(above, stop))
+        if stop - start > 4 * np.sqrt(order.size):
+            return False
+    return True
+
+
+def _count(k: int, values: np.ndarray) -> int:
+    r"""How many of the ascending values there are up to the :obj:`k`-th, those equal to it included."""
+    return int(np.searchsorted(values, values[min(k, values.size) - 1] + SAME, 'right')) if values.size else 0
+
+
+def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:
+    r"""The eigenpairs of the Laplacian within the span of the vectors."""
+    basis = np.linalg.qr(vectors - np.outer(null, null @ vectors))[0]
+    values, rotation = np.linalg.eigh(basis.T @ (basis - matrix @ basis))
+    return values, basis @ rotation
+
+
+def _krylov(product: Product, restarts: int | None, known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
+    r"""The eigenvectors of the largest eigenvalues of a product that are orthogonal to those known."""
+
+    def rest(x: np.ndarray) -> np.ndarray:
+        x, inside = x.ravel(), known.T @ x.ravel()
+        out = product(x - known @ inside)
+        return out - known @ (known.T @ out + 2 * inside)
+
+    num_nodes = known.shape[0]
+    operator, start = LinearOperator((num_nodes, num_nodes), matvec=rest, dtype=np.float64), _random(num_nodes, 1, known.shape[1])
+    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(2 * size, 40), tol=tolerance, maxiter=restarts)[1]
+
+
+def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
+    return partial(_krylov, lambda x: matrix @ x, RESTARTS)
+
+
+def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
+    r"""The pseudo-inverse by way of the combinatorial Laplacian without its last node, which is positive definite."""
+    degree = adjacency.sum(1)
+    root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
+    factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
+    return partial(_krylov, lambda x: np.append(factor.solve((root * x)[:-1]), 0) * root, None)
+
+
+def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
+    from pyamg import smoothed_aggregation_solver
+
+    laplacian = csr_array(diags_array(np.ones(null.size)) - matrix)
+    levels = smoothed_aggregation_solver(laplacian, B=null[:, None], max_coarse=500)
+
+    def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
+        start = _random(null.size, size, known.shape[1])
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')  # what has not converged does not pass as an eigenvector
+            return lobpcg(laplacian, start, M=levels.aspreconditioner(), Y=known, tol=100 * tolerance, maxiter=200, largest=False)[1]
+
+    return search
+
+
+def _random(num_nodes: int, size: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((num_nodes, size))

@@ -1,0 +1,127 @@
+# N nodes, B graphs, K eigenvectors.
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.transforms import BaseTransform
+
+from torch_geometric_lgt._io import cached_tensors
+from torch_geometric_lgt.functional.jaccard import neighborhoods
+from torch_geometric_lgt.functional.segment import node_to_graph, segments
+from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
+from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+
+
+@functional_transform('laplacian_pe')
+class LaplacianPE(BaseTransform):
+    r"""Adds the eigenvectors of the :math:`k` smallest non-trivial eigenvalues of the normalised Laplacian (functional name:
+    :obj:`laplacian_pe`), from `"A Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_:
+
+    .. math::
+        \mathbf{L} = \mathbf{I} - \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}
+        \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
+
+    of the undirected simple graph: the direction of edges, repeated edges and self loops do not matter. Each connected component has one
+    trivial eigenvector of eigenvalue 0, and none of them is among the columns: with several components the columns are the
+    smallest ones of all components together, each 0 outside of its own. Columns beyond the last non-trivial eigenvector are 0, and those
+    are :obj:`False` in the mask.
+
+    The same graph gives the same columns whatever solver found them. Signs: the sum of the cubes of a column is positive, or where it
+    vanishes the first of the largest entries is. An eigenvalue that repeats has a basis that depends on its space, and on the order of
+    nodes where these are alike; if it repeats more than 64 times beyond the last column, it depends on the solver. No rule of
+    signs or bases is continuous in the graph: to train a model that does not depend on the signs, add
+    :class:`RandomSignFlip`. Eigenpairs are checked: residuals, orthogonality, and that no smaller one was left out.
+
+    Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one column whatever the number of components,
+    flips signs at random, and fails where a graph has fewer than :math:`k + 2` nodes.
+
+    Args:
+        k (int): Number of columns.
+        normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are :math:`\mathbf{D}^{-1/2}` times the symmetric
+            ones, of length 1. (default: :obj:`"sym"`)
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. (default:
+            :obj:`"laplacian_pe"`)
+        cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and the arguments. (default: :obj:`None`)
+
+    Raises:
+        ValueError: If :obj:`k` is not positive, :obj:`normalization` is unknown, the data has no edges, or an edge names a node that does
+            not exist.
+        RuntimeError: If no solver converges.
+    """
+
+    def __init__(
+        self, k: int, normalization: str = 'sym', attr_name: str = 'laplacian_pe', cache_dir: str | os.PathLike | None = None
+    ) -> None:
+        if k < 1:
+            raise ValueError(f"'k' must be at least 1 (got {k})")
+        if normalization not in ('sym', 'rw'):
+            raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
+        self.k, self.normalization, self.attr_name, self.cache_dir = k, normalization, attr_name, cache_dir
+
+    def forward(self, data: Data) -> Data:
+        num_nodes = num_nodes_of(data._store)
+        edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
+        batch = torch.zeros(num_nodes, dtype=torch.long) if data.batch is None else data.batch.cpu()
+        if self.cache_dir is None:
+            found = self._encode(edges, batch)
+        else:
+            parts = (edges.cpu(), batch, torch.tensor([num_nodes, self.k, self.normalization == 'rw']))
+            key = hashlib.sha256(b''.join(hashlib.sha256(part.numpy().tobytes()).digest() for part in parts)).hexdigest()
+            path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
+            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, batch))
+        data[self.attr_name], data[f'{self.attr_name}_mask'] = found['vectors'].to(edges.device), found['mask'].to(edges.device)
+        return data
+
+    def _encode(self, edges: Tensor, batch: Tensor) -> dict[str, Tensor]:
+        pointer, neighbor = neighborhoods(edges, batch.numel())
+        adjacency = csr_array((np.ones(neighbor.size), neighbor, pointer), shape=(batch.numel(), batch.numel()))
+        num_graphs = int(batch.max()) + 1 if batch.numel() > 0 else 1
+        vectors, mask = np.zeros((batch.numel(), self.k)), np.zeros((num_graphs, self.k), bool)
+        for graph in range(num_graphs):
+            nodes = (batch == graph).nonzero().flatten().numpy()
+            own = adjacency if nodes.size == batch.numel() else adjacency[nodes][:, nodes]
+            values, columns = laplacian_eigenpairs(own, self.k)
+            if self.normalization == 'rw':
+                columns = columns / np.sqrt(np.maximum(own.sum(1), 1))[:, None]
+                columns = columns / np.linalg.norm(columns, axis=0)
+            vectors[nodes, : values.size], mask[graph, : values.size] = columns, True
+        return {'vectors': torch.from_numpy(vectors).to(torch.get_default_dtype()), 'mask': torch.from_numpy(mask)}
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.k}, normalization={self.normalization!r})'
+
+
+@functional_transform('random_sign_flip')
+class RandomSignFlip(BaseTransform):
+    r"""Multiplies each column of an attribute by 1 or -1 at random, those of each graph of a batch for themselves: an augmentation for
+    eigenvectors, whose signs have no meaning (functional name: :obj:`random_sign_flip`). To be applied anew to each batch.
+
+    Args:
+        attr_name (str, optional): Name of the attribute ``[N, k]``. (default: :obj:`"laplacian_pe"`)
+        generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's own)
+
+    Raises:
+        ValueError: If the data has no such attribute.
+    """
+
+    def __init__(self, attr_name: str = 'laplacian_pe', generator: torch.Generator | None = None) -> None:
+        self.attr_name, self.generator = attr_name, generator
+
+    def forward(self, data: Data) -> Data:
+        if self.attr_name not in data:
+            raise ValueError(f"'data' must have the attribute {self.attr_name!r}; add it with LaplacianPE")
+        pe = data[self.attr_name]
+        nodes = segments(data.batch, pe.size(0), None, pe.device)
+        device = None if self.generator is None else self.generator.device
+        sign = 2 * torch.randint(2, (nodes.sizes.numel(), pe.size(1)), generator=self.generator, device=device) - 1
+        data[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(*nodes)]
+        return data
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.attr_name!r})'
