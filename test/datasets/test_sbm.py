@@ -1,0 +1,121 @@
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch_geometric.loader import DataLoader
+
+from torch_geometric_lgt.datasets import SBMDataset
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
+
+
+@pytest.mark.parametrize(('name', 'mean', 'published', 'degree'), [('PATTERN', 117, 118.9, 51.1), ('CLUSTER', 117, 117.2, 36.7)])
+def test_sizes_are_those_that_were_published(name, mean, published, degree, tmp_path):
+    """Six blocks of 19.5 nodes in the mean; published are one draw of 100 patterns, and the mean degrees."""
+    data = SBMDataset(tmp_path, name, num_graphs=1000)
+    nodes, edges = data._data.num_nodes / 1000, data._data.edge_index.size(1)
+    deviation = (6 * (30**2 - 1) / 12 / 1000) ** 0.5
+    assert abs(nodes - mean) < 4 * deviation + (0 if name == 'CLUSTER' else 3 * 8.7 / 10)
+    assert nodes == pytest.approx(published, abs=3)
+    assert edges / (1000 * nodes) == pytest.approx(degree, rel=0.05)
+
+
+def densities(data, label, other):
+    inside = joined = 0
+    for graph in data:
+        one, two = graph.y == label, graph.y == other
+        inside += int((one[graph.edge_index[0]] & two[graph.edge_index[1]]).sum())
+        joined += int(one.sum()) * int(two.sum()) - (int(one.sum()) if label == other else 0)
+    return inside / joined
+
+
+def test_probabilities(tmp_path):
+    cluster = SBMDataset(tmp_path, 'CLUSTER', num_graphs=200)
+    assert densities(cluster, 2, 2) == pytest.approx(0.55, abs=0.02)
+    assert densities(cluster, 1, 4) == pytest.approx(0.25, abs=0.02)
+    pattern = SBMDataset(tmp_path, 'PATTERN', num_graphs=200)
+    assert densities(pattern, 1, 1) == pytest.approx(0.5, abs=0.02)
+    assert densities(pattern, 0, 1) == pytest.approx(0.5, abs=0.02)
+    assert densities(pattern, 0, 0) == pytest.approx(0.35 + 0.15 / 4.6, abs=0.03)
+
+
+def test_tokens_and_labels(tmp_path):
+    for graph in SBMDataset(tmp_path, 'CLUSTER', num_graphs=20):
+        token = graph.x.argmax(1)
+        assert token.bincount()[1:].tolist() == [1] * 6
+        marked = token > 0
+        assert torch.equal(graph.y[marked], token[marked] - 1)
+        assert graph.is_undirected()
+        assert not graph.has_self_loops()
+    for graph in SBMDataset(tmp_path, 'PATTERN', num_graphs=20):
+        assert graph.x.shape == (graph.num_nodes, 3)
+        assert graph.y.unique().tolist() == [0, 1]
+
+
+def test_patterns_are_those_of_all_splits(tmp_path):
+    splits = [SBMDataset(tmp_path, 'PATTERN', split, num_graphs=100) for split in ('train', 'val')]
+    for one, other in zip(*splits, strict=True):
+        found = [graph.subgraph(graph.y == 1) for graph in (one, other)]
+        assert found[0].num_edges == found[1].num_edges
+        assert torch.equal(found[0].x.sum(0), found[1].x.sum(0))
+    assert not torch.equal(splits[0][0].edge_index, splits[1][0].edge_index)
+
+
+@pytest.mark.parametrize(('name', 'held_out'), [('PATTERN', 2000), ('CLUSTER', 1000)])
+def test_published_numbers_of_graphs(name, held_out, tmp_path, monkeypatch):
+    one = next(iter(SBMDataset(tmp_path, name, num_graphs=1)))
+    monkeypatch.setattr(SBMDataset, 'graphs', lambda self, _: iter([one] * self.num_graphs))
+    assert [len(SBMDataset(tmp_path, name, split)) for split in ('train', 'val', 'test')] == [10_000, held_out, held_out]
+
+
+def test_is_kept_and_the_same_for_one_seed(tmp_path, monkeypatch):
+    first = SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)
+    assert torch.equal(SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30, seed=3)._data.edge_index, first._data.edge_index)
+    assert not torch.equal(SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30)._data.y, first._data.y)
+    monkeypatch.setattr(SBMDataset, 'graphs', lambda *_: pytest.fail('made again'))
+    again = SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)
+    assert len(again) == 30
+    for one, other in zip(first, again, strict=True):
+        assert torch.equal(one.edge_index, other.edge_index)
+        assert torch.equal(one.x, other.x)
+    monkeypatch.undo()
+    (path,) = (tmp_path / 'a' / 'CLUSTER').glob('*.safetensors')
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match='is built again'):
+        assert len(SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)) == 30
+
+
+def test_two_processes_make_it_once(tmp_path):
+    code = f"from torch_geometric_lgt.datasets import SBMDataset; SBMDataset({str(tmp_path)!r}, 'CLUSTER', num_graphs=200)"
+    workers = [subprocess.Popen([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    output = [worker.communicate()[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], output
+    assert sorted('200/200' in text for text in output) == [False, True]
+    assert len(SBMDataset(tmp_path, 'CLUSTER', num_graphs=200)) == 200
+
+
+def test_transforms_and_loader(tmp_path):
+    data = SBMDataset(tmp_path, 'CLUSTER', num_graphs=12, pre_transform=JaccardScores(), transform=AttentionNodeSampling())
+    assert len(SBMDataset(tmp_path, 'CLUSTER', num_graphs=12)) == 12
+    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 2
+    batch = next(iter(DataLoader(data, batch_size=12)))
+    assert batch.edge_jaccard.shape == (batch.num_edges,)
+    assert batch.attention_mask.shape == (batch.num_nodes,)
+    assert data.num_classes == 6
+    assert data.num_node_features == 7
+    few = SBMDataset(tmp_path, 'CLUSTER', num_graphs=12, pre_filter=has_many_nodes)
+    assert 0 < len(few) < 12
+    assert repr(few) == f"SBMDataset('CLUSTER', 'train', {len(few)})"
+
+
+def has_many_nodes(graph):
+    return graph.num_nodes > 117
+
+
+def test_raises(tmp_path):
+    with pytest.raises(ValueError, match="'name' must be 'PATTERN' or 'CLUSTER'"):
+        SBMDataset(tmp_path, 'SBM')
+    with pytest.raises(ValueError, match="'split' must be one of"):
+        SBMDataset(tmp_path, 'PATTERN', 'valid')
+    with pytest.raises(ValueError, match="'num_graphs' must be positive"):
+        SBMDataset(tmp_path, 'PATTERN', num_graphs=0)

@@ -1,0 +1,71 @@
+# G graphs.
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, InMemoryDataset
+from tqdm import tqdm
+
+from torch_geometric_lgt._io import cached_tensors
+
+SPLITS = ('train', 'val', 'test')
+
+
+class GeneratedDataset(InMemoryDataset):
+    r"""A split of a data set that is made on the spot, kept in ``root/name`` as safetensors under a name that all arguments and the
+    representation of :obj:`pre_transform` and :obj:`pre_filter` give. A subclass makes the graphs."""
+
+    version = 1
+    sizes: dict[str, int]
+
+    def __init__(
+        self,
+        root: str | os.PathLike,
+        name: str,
+        split: str,
+        num_graphs: int | None,
+        seed: int,
+        transform: Callable | None,
+        pre_transform: Callable | None,
+        pre_filter: Callable | None,
+    ) -> None:
+        if split not in SPLITS:
+            raise ValueError(f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})")
+        if num_graphs is not None and num_graphs < 1:
+            raise ValueError(f"'num_graphs' must be positive (got {num_graphs})")
+        self.name, self.split, self.seed = name, split, seed
+        self.num_graphs = self.sizes[split] if num_graphs is None else num_graphs
+        super().__init__(str(root), transform, pre_transform, pre_filter)
+        settings = [self.version, name, split, self.num_graphs, seed, repr(pre_transform), repr(pre_filter)]
+        key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+        path = Path(self.root) / name / f'{split}-{key}.safetensors'
+        tensors = cached_tensors(path, type(self).__name__, self._tensors)
+        self._data, slices = Data(), {}
+        for full, value in tensors.items():
+            kind, _, attribute = full.partition('.')
+            (slices if kind == 'slices' else self._data)[attribute] = value
+        self.slices = slices or None
+
+    def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
+        r"""Makes the graphs of the split. The generator is that of the seed and the split."""
+        raise NotImplementedError
+
+    def _tensors(self) -> dict[str, Tensor]:
+        generator = np.random.default_rng([self.seed, SPLITS.index(self.split)])
+        graphs = tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs)
+        graphs = [graph for graph in graphs if self.pre_filter is None or self.pre_filter(graph)]
+        data, slices = self.collate([graph if self.pre_transform is None else self.pre_transform(graph) for graph in graphs])
+        out = {f'data.{name}': value for name, value in data.to_dict().items()}
+        return out | {f'slices.{name}': value for name, value in (slices or {}).items()}
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.name!r}, {self.split!r}, {len(self)})'
+
+
+def one_hot(tokens: np.ndarray, number: int) -> Tensor:
+    return torch.nn.functional.one_hot(torch.from_numpy(tokens).long(), number).float()
