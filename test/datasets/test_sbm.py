@@ -112,6 +112,20 @@ def has_many_nodes(graph):
     return graph.num_nodes > 117
 
 
+def test_transforms_are_told_apart(tmp_path):
+    for change in (
+        {'pre_transform': JaccardScores(neighbors='in')},
+        {'pre_transform': JaccardScores()},
+        {'pre_filter': has_many_nodes},
+        {},
+    ):
+        for _ in range(2):
+            SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, **change)
+    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 4
+    with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
+        SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=lambda graph: True)
+
+
 def test_raises(tmp_path):
     with pytest.raises(ValueError, match="'name' must be 'PATTERN' or 'CLUSTER'"):
         SBMDataset(tmp_path, 'SBM')

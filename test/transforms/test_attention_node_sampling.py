@@ -35,7 +35,7 @@ def test_sampled_batches_carry_the_mask_of_the_full_graph():
 
 
 def test_raises_and_repr():
-    assert repr(AttentionNodeSampling()) == "AttentionNodeSampling(5, measure='jaccard')"
+    assert repr(AttentionNodeSampling()) == "AttentionNodeSampling(5, measure='jaccard', attr_name='attention_mask')"
     with pytest.raises(ValueError, match="'factor' must be positive"):
         AttentionNodeSampling(0)
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):

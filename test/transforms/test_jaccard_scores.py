@@ -42,7 +42,7 @@ def test_sampled_batches_carry_the_scores_of_the_full_graph():
 
 
 def test_raises_and_repr():
-    assert repr(JaccardScores()) == "JaccardScores('edge_jaccard')"
+    assert repr(JaccardScores()) == "JaccardScores('edge_jaccard', neighbors='all', num_hashes=None)"
     with pytest.raises(ValueError, match="'neighbors' must be one of"):
         JaccardScores(neighbors='both')
     with pytest.raises(ValueError, match="'num_hashes' must be positive"):

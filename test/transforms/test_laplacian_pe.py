@@ -168,7 +168,7 @@ def test_cache(tmp_path, monkeypatch):
 
 
 def test_raises_and_repr():
-    assert repr(LaplacianPE(3)) == "LaplacianPE(3, normalization='sym')"
+    assert repr(LaplacianPE(3)) == "LaplacianPE(3, normalization='sym', attr_name='laplacian_pe')"
     with pytest.raises(ValueError, match="'k' must be at least 1"):
         LaplacianPE(0)
     with pytest.raises(ValueError, match="'normalization' must be 'sym' or 'rw'"):

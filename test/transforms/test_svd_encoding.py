@@ -94,7 +94,7 @@ def test_cache(tmp_path, monkeypatch):
 
 
 def test_raises_and_repr():
-    assert repr(SVDEncoding(3)) == 'SVDEncoding(3)'
+    assert repr(SVDEncoding(3)) == "SVDEncoding(3, attr_name='svd_pe', normalize=False)"
     with pytest.raises(ValueError, match="'k' must be at least 1"):
         SVDEncoding(0)
     data = bipartite([[0, 0]])

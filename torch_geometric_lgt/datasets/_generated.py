@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 import torch
@@ -41,7 +42,8 @@ class GeneratedDataset(InMemoryDataset):
         self.name, self.split, self.seed = name, split, seed
         self.num_graphs = self.sizes[split] if num_graphs is None else num_graphs
         super().__init__(str(root), transform, pre_transform, pre_filter)
-        settings = [self.version, name, split, self.num_graphs, seed, repr(pre_transform), repr(pre_filter)]
+        changes = [_described(*pair) for pair in (('pre_transform', pre_transform), ('pre_filter', pre_filter))]
+        settings = [self.version, name, split, self.num_graphs, seed, *changes]
         key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         path = Path(self.root) / name / f'{split}-{key}.safetensors'
         tensors = cached_tensors(path, type(self).__name__, self._tensors)
@@ -65,6 +67,15 @@ class GeneratedDataset(InMemoryDataset):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.name!r}, {self.split!r}, {len(self)})'
+
+
+def _described(name: str, change: Callable | None) -> str:
+    r"""What tells a transform apart from others in the next process, too."""
+    if isinstance(change, FunctionType) and change.__name__ != '<lambda>':
+        return f'{change.__module__}.{change.__qualname__}'
+    if ' at 0x' in repr(change):
+        raise ValueError(f"'{name}' must say what it does in its representation (got {change!r}); use a named function or add a __repr__")
+    return repr(change)
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:

@@ -2,6 +2,7 @@
 import os
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import torch
@@ -64,7 +65,7 @@ class TSPDataset(GeneratedDataset):
         except ImportError as error:
             raise ImportError(MISSING) from error
         points = [generator.random((size, 2)) for size in generator.integers(*SIZES, self.num_graphs)]
-        tours = Parallel(-1, return_as='generator')(delayed(tour)(place) for place in points)
+        tours: Any = Parallel(-1, return_as='generator')(delayed(tour)(place) for place in points)
         return map(labelled, points, tours)
 
 

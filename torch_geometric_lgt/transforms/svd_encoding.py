@@ -85,4 +85,4 @@ class SVDEncoding(BaseTransform):
         return {name: pad(torch.from_numpy(side), (0, self.k - s.size)).to(torch.get_default_dtype()) for name, side in sides.items()}
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.k})'
+        return f'{self.__class__.__name__}({self.k}, attr_name={self.attr_name!r}, normalize={self.normalize})'
