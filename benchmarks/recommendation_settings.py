@@ -1,4 +1,5 @@
-r"""The configurations of the recommendation benchmark. Those of MGFormer were chosen on the validation part of Amazon-Beauty."""
+r"""The configurations of the recommendation benchmark. Those of MGFormer and DirectAU were chosen on the validation part of
+Amazon-Beauty."""
 
 from typing import Any
 
@@ -12,13 +13,13 @@ TRAINED = {
     'dim': 256,
     'scoring': 'popularity',
 }
-DIRECTAU = {**TRAINED, 'gamma': 0.5, 'loss': 'directau'}
-BPR = {**TRAINED, 'regularization': 1e-4}
+DIRECTAU = {**TRAINED, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0, 'loss': 'directau'}
+BPR = {**TRAINED, 'dim': 64, 'regularization': 1e-4}
 CONTRAST = {**BPR, 'temperature': 0.2}
 ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': 64, 'residual': True, 'refresh': 8}
 ENCODING = {'encoding': 256, 'normalize': True, 'encoding_scale': 0.6}
 DEFAULTS: dict[str, dict[str, Any]] = {
-    'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0},
+    'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
     'directau-mf': {**DIRECTAU, 'layers': 0},
     'simgcl': {**CONTRAST, 'layers': 2, 'weight': 0.5, 'length': 0.1},
