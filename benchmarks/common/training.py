@@ -3,10 +3,11 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS
@@ -29,6 +30,23 @@ def curves(folder: Path) -> Callable[[str, float, int], None]:
     return SummaryWriter(folder).add_scalar
 
 
+class Plateau(NamedTuple):
+    r"""A learning rate that is halved when the validation loss has not fallen for more than :obj:`patience` validations, and the
+    :obj:`least` one, at which the training ends."""
+
+    lr: float
+    patience: int
+    least: float
+
+    def rate(self, losses: Iterable[float]) -> float:
+        r"""The learning rate after these validation losses."""
+        optimizer = torch.optim.SGD([torch.zeros(1)], self.lr)
+        schedule = ReduceLROnPlateau(optimizer, factor=0.5, patience=self.patience)
+        for loss in losses:
+            schedule.step(loss)
+        return optimizer.param_groups[0]['lr']
+
+
 class Training:
     r"""Trains until the score stops rising, and goes on from :obj:`path` after a kill as if nothing had happened.
 
@@ -36,9 +54,10 @@ class Training:
         model (torch.nn.Module): What is trained.
         optimizer (torch.optim.Optimizer): Over its parameters.
         loss (callable): From the model and a batch to a loss.
-        batches (callable): The batches of an epoch, if random drawn from the global random state.
-        score (callable): The validation score of the model, the higher the better.
+        batches (callable): The batches of an epoch, a sized collection, if random drawn from the global random state.
+        score (callable): The validation score of the model, the higher the better, with a plateau also its validation loss.
         path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
+        plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`, that of the optimizer)
     """
 
     def __init__(
@@ -46,13 +65,14 @@ class Training:
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         loss: Callable[[torch.nn.Module, Tensor], Tensor],
-        batches: Callable[[], Iterable[Tensor]],
-        score: Callable[[torch.nn.Module], float],
+        batches: Callable[[], Any],
+        score: Callable[[torch.nn.Module], Any],
         path: Path,
+        plateau: Plateau | None = None,
     ) -> None:
         self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
-        self.epoch, self.best_epoch, self.best_score, self.seconds = 0, 0, float('-inf'), 0.0
-        self.best, self.history, self.saved = self._weights(), torch.empty(0, 3), time.perf_counter()
+        self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = 0, 0, float('-inf'), 0.0, plateau
+        self.best, self.history, self.saved = self._weights(), torch.empty(0, 3 if plateau is None else 4), time.perf_counter()
         if path.exists():
             self._resume()
 
@@ -61,13 +81,13 @@ class Training:
         leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch."""
         start = self.epoch
         with tqdm(total=max_epochs, initial=start, desc=name) as bar:
-            while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every:
+            while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every and not self._is_flat():
                 loss = self.run_epoch()
                 log('loss', loss, self.epoch)
                 if self.epoch % every == 0 or self.epoch == max_epochs:
-                    score = self._evaluate()
+                    score, *others = self._evaluate()
                     log('score', score, self.epoch)
-                    self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score]])])
+                    self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score, *others]])])
                     if time.perf_counter() - self.saved >= SAVE_SECONDS:
                         self._save()
                 bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
@@ -80,7 +100,10 @@ class Training:
         r"""Trains once over the batches and returns the mean of their losses."""
         start = time.perf_counter()
         self.model.train()
-        batches = list(self.batches())
+        if self.plateau is not None:
+            for group in self.optimizer.param_groups:
+                group['lr'] = self.plateau.rate(self.history[:, 3].tolist())
+        batches = self.batches()
         losses = [self._step(batch) for batch in (tqdm(batches, leave=False) if len(batches) > 1 else batches)]
         loss = float(torch.stack(losses).mean())
         self.seconds += time.perf_counter() - start
@@ -94,13 +117,17 @@ class Training:
         self.optimizer.step()
         return loss.detach()
 
+    def _is_flat(self) -> bool:
+        return self.plateau is not None and self.plateau.rate(self.history[:, 3].tolist()) <= self.plateau.least
+
     @torch.no_grad()
-    def _evaluate(self) -> float:
+    def _evaluate(self) -> tuple[float, ...]:
         self.model.eval()
-        score = self.score(self.model)
-        if score > self.best_score:
-            self.best_score, self.best_epoch, self.best = score, self.epoch, self._weights()
-        return score
+        found = self.score(self.model)
+        found = found if isinstance(found, tuple) else (found,)
+        if found[0] > self.best_score:
+            self.best_score, self.best_epoch, self.best = found[0], self.epoch, self._weights()
+        return found
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}

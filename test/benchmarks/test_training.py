@@ -2,7 +2,7 @@ import torch
 from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
-from benchmarks.common.training import Training
+from benchmarks.common.training import Plateau, Training
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
 
@@ -62,3 +62,30 @@ def test_stops_and_returns_the_best_weights(tmp_path):
     run.fit(100, 4, 1, 'run', lambda *_: None)
     assert (run.epoch, run.best_epoch) == (7, 3)
     assert torch.equal(run.model[1].weight, seen[2])
+
+
+def test_learning_rate_on_a_plateau():
+    plateau = Plateau(0.8, 1, 0.1)
+    losses = [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
+    assert [plateau.rate(losses[:i]) for i in range(9)] == [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.2]
+
+
+def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+
+    def make(path):
+        run, rates = training(path), []
+        run.plateau, run.history = Plateau(0.05, 1, 0.01), torch.empty(0, 4) if not len(run.history) else run.history
+        run.score = lambda model: (float(len(run.history)), 1.0)
+        run.loss = lambda model, batch: rates.append(run.optimizer.param_groups[0]['lr']) or (model(batch) - batch @ TARGET).square().mean()
+        return run, rates
+
+    whole, expected = make(tmp_path / 'whole')
+    whole.fit(100, 100, 1, 'whole', lambda *_: None)
+    assert whole.epoch == 7
+    assert expected[::4] == [0.05, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125]
+    first, _ = make(tmp_path / 'parts')
+    first.fit(4, 100, 1, 'parts', lambda *_: None)
+    second, rates = make(tmp_path / 'parts')
+    second.fit(100, 100, 1, 'parts', lambda *_: None)
+    assert rates == expected[16:]

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import _edge_loops
@@ -40,6 +41,14 @@ def test_constant_weights_cost_no_gradient():
             neighbor_sum(x, edges, weight, 50).sum().backward()
         found.append(counter.get_total_flops())
     assert found == [2 * 2 * 300 * 4, 3 * 2 * 300 * 4]
+
+
+def test_the_rows_of_the_output_are_not_walked_one_by_one():
+    """They once were, to be marked as not differentiable, for it is an only output."""
+    x, edges = torch.randn(1000, 4, requires_grad=True), torch.randint(1000, (2, 3000))
+    with profile(activities=[ProfilerActivity.CPU]) as events:
+        neighbor_sum(x, edges, torch.rand(3000, 1), 1000).sum().backward()
+    assert 0 < sum(event.count for event in events.key_averages()) < 500
 
 
 def test_half_precision_sums_in_float32():

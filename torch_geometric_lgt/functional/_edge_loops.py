@@ -4,10 +4,13 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch_geometric.utils import scatter
 
+from torch_geometric_lgt.functional._ops import operator
 from torch_geometric_lgt.functional._sides import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20
+ROWS = ', '.join(f'Tensor? {side}_{part}' for side in ('forth', 'back') for part in ('pointer', 'source', 'order'))
 
 
 class Rows(NamedTuple):
@@ -19,12 +22,48 @@ class Rows(NamedTuple):
     order: Tensor | None
 
 
+class SortedEdges(NamedTuple):
+    r"""Edges ``[2, E]`` and both their orders, by target and by source, for many products with one graph."""
+
+    edge_index: Tensor
+    forth: Rows
+    back: Rows
+
+    @property
+    def rows(self) -> tuple[Tensor | None, ...]:
+        r"""What operators take."""
+        return *self.forth, *self.back
+
+
+def sorted_edges(edge_index: Tensor, num_sources: int, num_targets: int) -> SortedEdges:
+    return SortedEdges(edge_index, Rows(*_sorted(edge_index, num_targets)), Rows(*_sorted(edge_index.flip(0), num_sources)))
+
+
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     (source, target), order = edge_index, None
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
         source = source[order]
     return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
+
+
+def given_rows(rows: tuple[Tensor | None, ...], edge_index: Tensor, num_targets: int, back: bool = False) -> Rows:
+    r"""The order that an operator was given, or one found now."""
+    pointer, source, order = rows[3:] if back else rows[:3]
+    if pointer is None or source is None:
+        return rows_of(edge_index.flip(0) if back else edge_index, num_targets)
+    return Rows(pointer, source, order)
+
+
+@operator('sorted_edges', 'Tensor edge_index, int num_targets', '(Tensor, Tensor, Tensor)')
+def _sorted(edge_index, num_targets):
+    pointer, source, order = rows_of(edge_index, num_targets)
+    return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order
+
+
+@_sorted.register_fake
+def _(edge_index, num_targets):
+    return edge_index.new_empty(num_targets + 1), *(edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
 
 
 def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
@@ -46,13 +85,23 @@ def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""``[E, H]``: the inner product of each edge's source in :obj:`x` ``[N_s, H * C]`` and target in :obj:`y` ``[N_t, H * C]``, head by
     head."""
     dtype = compute_dtype(x.dtype)
-    return torch.cat([_by_head(x[source].to(dtype) * y[target], heads).sum(2) for source, target in _chunks(x, edge_index)])
+    return torch.cat(
+        [
+            _by_head(x.index_select(0, source).to(dtype) * y.index_select(0, target), heads).sum(2)
+            for source, target in _chunks(x, edge_index)
+        ]
+    )
 
 
 def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""As :meth:`products`, the sums of absolute differences."""
     dtype = compute_dtype(x.dtype)
-    return torch.cat([_by_head((x[source].to(dtype) - y[target]).abs_(), heads).sum(2) for source, target in _chunks(x, edge_index)])
+    return torch.cat(
+        [
+            _by_head((x.index_select(0, source).to(dtype) - y.index_select(0, target)).abs_(), heads).sum(2)
+            for source, target in _chunks(x, edge_index)
+        ]
+    )
 
 
 def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,9 +110,9 @@ def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tu
     start = 0
     for source, target in _chunks(x, edge_index):
         part = grad[start : start + source.numel(), :, None]
-        sign = _by_head((x[source].to(part.dtype) - y[target]).sign_(), grad.size(1)).mul_(part).flatten(1)
-        grad_x.index_add_(0, source, sign)
-        grad_y.index_add_(0, target, sign, alpha=-1)
+        sign = _by_head((x.index_select(0, source).to(part.dtype) - y.index_select(0, target)).sign_(), grad.size(1)).mul_(part).flatten(1)
+        grad_x += scatter(sign, source, 0, x.size(0), 'sum')
+        grad_y -= scatter(sign, target, 0, y.size(0), 'sum')
         start += source.numel()
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
 

@@ -205,6 +205,7 @@ def differentiable(
     arguments :obj:`inputs`."""
 
     def setup_context(ctx, inputs, output) -> None:
+        output = output if isinstance(output, tuple) else (output,)
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
         ctx.save_for_backward(*(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor)))
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))

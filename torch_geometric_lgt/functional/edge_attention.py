@@ -7,12 +7,12 @@ from torch.nn.functional import linear
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree, scatter, softmax
 
-from torch_geometric_lgt.functional._edge_loops import distance_grads, distances, products, rows_of, sums
+from torch_geometric_lgt.functional._edge_loops import ROWS, Rows, SortedEdges, distance_grads, distances, given_rows, products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 from torch_geometric_lgt.functional._sides import compute_dtype, convert
 
 ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor q_weight, Tensor? q_bias, Tensor k_weight, Tensor? k_bias, Tensor v'
-ATTENTION += ', Tensor edge_index, Tensor? mask, int heads'
+ATTENTION += f', Tensor edge_index, Tensor? mask, int heads, {ROWS}'
 DISTANCE = 'Tensor k, Tensor q, Tensor edge_index, int heads'
 
 
@@ -22,7 +22,7 @@ def edge_attention(
     query: tuple[Tensor, Tensor | None],
     key: tuple[Tensor, Tensor | None],
     v: Tensor,
-    edge_index: Tensor,
+    edges: SortedEdges,
     mask: Tensor | None,
     heads: int,
 ) -> Tensor:
@@ -42,14 +42,14 @@ def edge_attention(
         query (tuple): Weight ``[H * C, F]`` and bias of the queries.
         key (tuple): Weight and bias of the keys.
         v (torch.Tensor): ``[N_s, H * C]``.
-        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        edges (SortedEdges): ``[2, E]``, sources and targets.
         mask (torch.Tensor, optional): ``[N_t]``; :obj:`None` are all targets.
         heads (int): :math:`H`.
 
     Returns:
         ``[N_t, H * C]``
     """
-    return call(_attend, x_src, x_dst, *query, *key, v, edge_index, mask, heads)
+    return call(_attend, x_src, x_dst, *query, *key, v, edges.edge_index, mask, heads, *edges.rows)
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
@@ -93,6 +93,10 @@ class _Part(NamedTuple):
         places = torch.stack([(part.cumsum(0) - 1)[ids] for part, ids in zip((used, mask), edges, strict=True)])
         return cls(used.nonzero().flatten(), mask.nonzero().flatten(), places)
 
+    def rows(self, rows: tuple[Tensor | None, ...], num_targets: int, back: bool = False) -> Rows:
+        r"""The order of the edges: of all edges the one given."""
+        return given_rows(rows if self.targets is None else (None,) * 6, self.edges, num_targets, back)
+
 
 def _taken(x: Tensor, nodes: Tensor | None) -> Tensor:
     return x if nodes is None else x[nodes]
@@ -109,22 +113,22 @@ def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @operator('edge_attention', ATTENTION, 'Tensor')
-def _attend(x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads):
+def _attend(x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads, *rows):
     part = _Part.of(edge_index, mask, x_src.size(0))
     k, q = _projected(_taken(x_src, part.sources), k_weight, k_bias), _projected(_taken(x_dst, part.targets), q_weight, q_bias)
     weight = edge_softmax(k, q, part.edges, heads)
-    out = sums(_taken(v, part.sources), rows_of(part.edges, q.size(0)), weight)
+    out = sums(_taken(v, part.sources), part.rows(rows, q.size(0)), weight)
     return _given_back(out, part.targets, v.new_empty(x_dst.size(0), 0))
 
 
 @operator('edge_attention_backward', f'Tensor grad, {ATTENTION}', 'Tensor[]')
-def _attend_backward(grad, x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads):
+def _attend_backward(grad, x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_index, mask, heads, *rows):
     part = _Part.of(edge_index, mask, x_src.size(0))
     source, target, value, grad = (
         _taken(x, nodes) for x, nodes in zip((x_src, x_dst, v, grad), (part.sources, part.targets) * 2, strict=True)
     )
     k, q = _projected(source, k_weight, k_bias), _projected(target, q_weight, q_bias)
-    forth, back = rows_of(part.edges, q.size(0)), rows_of(part.edges.flip(0), k.size(0))
+    forth, back = part.rows(rows, q.size(0)), part.rows(rows, k.size(0), back=True)
     weight = edge_softmax(k, q, part.edges, heads)
     grad_v = sums(grad, back, weight)
     grad_score = products(value, grad, part.edges, heads).mul_(weight)
@@ -176,7 +180,7 @@ differentiable(_distances, _distances_backward, (0, 1), (0,), ())
 
 
 def _attend_flops(args: tuple, backward: bool = False) -> int:
-    x_src, x_dst, q_weight, _, _, _, v, edge_index, mask, _ = args
+    x_src, x_dst, q_weight, _, _, _, v, edge_index, mask = args[:9]
     part = _Part.of(edge_index, mask, x_src.size(0))
     nodes = sum(x.size(0) if own is None else own.numel() for x, own in ((x_src, part.sources), (x_dst, part.targets)))
     projections, score, read = (

@@ -4,13 +4,13 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree
 
-from torch_geometric_lgt.functional._edge_loops import products, rows_of, sums
+from torch_geometric_lgt.functional._edge_loops import ROWS, SortedEdges, given_rows, products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 
-EDGES = 'Tensor x, Tensor edge_index, Tensor weight, int num_targets, bool learned'
+EDGES = f'Tensor x, Tensor edge_index, Tensor weight, int num_targets, bool learned, {ROWS}'
 
 
-def neighbor_sum(x: Tensor, edge_index: Tensor, weight: Tensor, num_targets: int) -> Tensor:
+def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int) -> Tensor:
     r"""The weighted sums over the neighbours
 
     .. math::
@@ -20,14 +20,15 @@ def neighbor_sum(x: Tensor, edge_index: Tensor, weight: Tensor, num_targets: int
 
     Args:
         x (torch.Tensor): ``[N_s, H * C]``.
-        edge_index (torch.Tensor): ``[2, E]``, sources and targets, in int64.
+        edges (torch.Tensor or SortedEdges): ``[2, E]``, sources and targets, in int64.
         weight (torch.Tensor): ``[E, H]``.
         num_targets (int): :math:`N_t`.
 
     Returns:
         ``[N_t, H * C]``
     """
-    return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad)
+    edge_index, rows = (edges.edge_index, edges.rows) if isinstance(edges, SortedEdges) else (edges, (None,) * 6)
+    return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad, *rows)
 
 
 def symmetric_weight(edge_index: Tensor, num_src: int, num_dst: int, dtype: torch.dtype) -> Tensor:
@@ -37,24 +38,24 @@ def symmetric_weight(edge_index: Tensor, num_src: int, num_dst: int, dtype: torc
 
 
 @operator('neighbor_sum', EDGES, 'Tensor')
-def _sum(x, edge_index, weight, num_targets, _learned):
-    return sums(x, rows_of(edge_index, num_targets), weight)
+def _sum(x, edge_index, weight, num_targets, _learned, *rows):
+    return sums(x, given_rows(rows, edge_index, num_targets), weight)
 
 
 @operator('neighbor_sum_backward', f'Tensor grad, {EDGES}', 'Tensor[]')
-def _sum_backward(grad, x, edge_index, weight, _num_targets, learned):
-    grad_x = sums(grad, rows_of(edge_index.flip(0), x.size(0)), weight)
+def _sum_backward(grad, x, edge_index, weight, _num_targets, learned, *rows):
+    grad_x = sums(grad, given_rows(rows, edge_index, x.size(0), back=True), weight)
     grad_weight = products(x, grad, edge_index, weight.size(1)).to(weight.dtype) if learned else None
     return given([grad_x, grad_weight], grad)
 
 
 @_sum.register_fake
-def _(x, _edge_index, _weight, num_targets, _learned):
+def _(x, _edge_index, _weight, num_targets, *_):
     return x.new_empty((num_targets, x.shape[1]))
 
 
 @_sum_backward.register_fake
-def _(grad, x, _edge_index, weight, _num_targets, learned):
+def _(grad, x, _edge_index, weight, _num_targets, learned, *_):
     return given([torch.empty_like(x), torch.empty_like(weight) if learned else None], grad)
 
 
@@ -68,4 +69,4 @@ def _flops(x, edge_index, *_args, **_):
 
 @register_flop_formula(torch.ops.torch_geometric_lgt.neighbor_sum_backward, get_raw=True)
 def _backward_flops(_grad, *args, **_):
-    return _flops(*args) * (1 + args[-1])
+    return _flops(*args) * (1 + args[4])

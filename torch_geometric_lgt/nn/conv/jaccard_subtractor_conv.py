@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 
+from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
 from torch_geometric_lgt.functional.edges import edge_list
@@ -88,12 +89,12 @@ class JaccardSubtractorConv(AttentionLayer):
     def forward(
         self,
         x: Tensor | PairTensor,
-        edge_index: Adj,
+        edge_index: Adj | SortedEdges,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse matrix row by row; without
-        :obj:`sampled_mask` all nodes attend."""
+        :obj:`sampled_mask` all nodes attend. Several layers over one graph can share its ``sorted_edges``."""
         x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
         value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
         for kernel, heads, scored in self._branches():
@@ -103,21 +104,23 @@ class JaccardSubtractorConv(AttentionLayer):
                 out.append(edge_attention(x_src, x_dst, query, key, v, edges, sampled_mask, heads.stop - heads.start))
                 if sampled_mask is None:
                     continue
-                weight = mean_weight(edges, x_dst.size(0), compute_dtype(v.dtype), sampled_mask)
+                weight = mean_weight(edges.edge_index, x_dst.size(0), compute_dtype(v.dtype), sampled_mask)
                 out[-1] = out[-1] + neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                out.append(neighbor_sum(v, edges, self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard), x_dst.size(0)))
+                out.append(
+                    neighbor_sum(v, edges, self._weight(kernel, scored, x_src, x_dst, edges.edge_index, edge_jaccard), x_dst.size(0))
+                )
         return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
 
     def attention_scores(
         self,
         x: Tensor | PairTensor,
-        edge_index: Adj,
+        edge_index: Adj | SortedEdges,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""The weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
-        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        x_src, x_dst, (edges, *_), edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
         out = []
         for kernel, heads, scored in self._branches():
             count = heads.stop - heads.start
@@ -161,24 +164,26 @@ class JaccardSubtractorConv(AttentionLayer):
         return row_normalized(score, edges, num_targets) if self.normalize else score
 
     def _inputs(
-        self, x: Tensor | PairTensor, edge_index: Adj, edge_jaccard: Tensor | None, sampled_mask: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        self, x: Tensor | PairTensor, edge_index: Adj | SortedEdges, edge_jaccard: Tensor | None, sampled_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
         r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard kernel."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
-        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        sizes = x_src.size(0), x_dst.size(0)
+        edges = edge_index if isinstance(edge_index, SortedEdges) else sorted_edges(edge_list(edge_index, *sizes), *sizes)
+        num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
             if edge_jaccard is None:
                 raise ValueError("'edge_jaccard' must be given for the Jaccard kernel; add it to the data with JaccardScores()")
-            if edge_jaccard.numel() != edges.size(1):
-                raise ValueError(f"'edge_jaccard' must hold one index for each of {edges.size(1)} edges (got {tuple(edge_jaccard.shape)})")
+            if edge_jaccard.numel() != num_edges:
+                raise ValueError(f"'edge_jaccard' must hold one index for each of {num_edges} edges (got {tuple(edge_jaccard.shape)})")
         if sampled_mask is not None and (sampled_mask.dtype != torch.bool or sampled_mask.shape != x_dst.shape[:1]):
             raise ValueError(
                 f"'sampled_mask' must be a bool for each of {x_dst.size(0)} nodes (got {sampled_mask.dtype}, {tuple(sampled_mask.shape)}); "
                 f'make it with AttentionNodeSampling()'
             )
-        return x_src, x_dst, edges, x_src.new_zeros(edges.size(1)) if edge_jaccard is None else edge_jaccard
+        return x_src, x_dst, edges, x_src.new_zeros(num_edges) if edge_jaccard is None else edge_jaccard
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, kernels={self.kernels})'

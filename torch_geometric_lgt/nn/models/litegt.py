@@ -8,6 +8,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP, global_mean_pool
 from torch_geometric.nn.inits import reset
 
+from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.typing import Adj
@@ -109,12 +110,12 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
-        edges = edge_list(edge_index, x.size(0), x.size(0))
+        edges = self._edges(edge_index, x.size(0))
         x = self._inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = layer(self._reduced(index, x), edges, edge_jaccard, sampled_mask)
         if self.level == 'edge':
-            x = torch.cat([x[edges[0]], x[edges[1]]], 1)
+            x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         return self.lin_out(global_mean_pool(x, batch, batch_size) if self.level == 'graph' else x)
 
     def attention_scores(
@@ -127,13 +128,17 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> list[Tensor]:
         r"""The weights ``[E, H]`` of each edge in each layer."""
-        edges, out = edge_list(edge_index, x.size(0), x.size(0)), []
+        edges, out = self._edges(edge_index, x.size(0)), []
         x = self._inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = self._reduced(index, x)
             out.append(layer.conv.attention_scores(x, edges, edge_jaccard, sampled_mask))
             x = layer(x, edges, edge_jaccard, sampled_mask)
         return out
+
+    @staticmethod
+    def _edges(edge_index: Adj, num_nodes: int) -> SortedEdges:
+        return sorted_edges(edge_list(edge_index, num_nodes, num_nodes), num_nodes, num_nodes)
 
     def _inputs(self, x: Tensor, laplacian_pe: Tensor | None) -> Tensor:
         if x.dim() != 2 or x.size(1) != self.in_channels:
@@ -163,7 +168,7 @@ class _Layer(Module):
         self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
         self.feed_forward = MLP([channels, 2 * channels, channels], dropout=[dropout, dropout], norm=None)
 
-    def forward(self, x: Tensor, edges: Tensor, edge_jaccard: Tensor | None, sampled_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edges: SortedEdges, edge_jaccard: Tensor | None, sampled_mask: Tensor | None) -> Tensor:
         attention = self.lin_attention(dropout(self.conv(x, edges, edge_jaccard, sampled_mask), self.dropout, self.training))
         x = self.norms[0](x + dropout(attention, self.dropout, self.training))
         return self.norms[1](x + self.feed_forward(x))

@@ -1,0 +1,83 @@
+r"""The networks that benchmarks/sbm.py and benchmarks/tsp.py compare, behind one call: a batch of graphs in, scores out."""
+
+# N nodes, E edges.
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import degree
+
+from torch_geometric_lgt.nn import LiteGT
+
+KERNELS = {
+    'gt': ('softmax', 'softmax'),
+    'litegt-jaccard': 'jaccard',
+    'litegt-subtractor': 'subtractor',
+    'jaccard-alone': ('jaccard', 'jaccard'),
+    'subtractor-alone': ('subtractor', 'subtractor'),
+    'mean-alone': ('mean', 'mean'),
+}
+STEPS = ('', '-sampling', '-sampling-reduced')
+TRANSFORMERS = {f'{name}{step}': (kernel, step) for name, kernel in KERNELS.items() for step in (STEPS if 'litegt' in name else [''])}
+CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
+NETWORKS = (*TRANSFORMERS, *CONVOLUTIONS)
+
+
+class Transformer(torch.nn.Module):
+    r"""LiteGT with what it needs taken from the batch."""
+
+    def __init__(self, model: LiteGT, sampled: bool) -> None:
+        super().__init__()
+        self.model, self.sampled = model, sampled
+
+    def forward(self, data: Data) -> Tensor:
+        mask = data.attention_mask if self.sampled else None
+        pe = None if self.model.lin_pe is None else data.laplacian_pe
+        return self.model(data.x, data.edge_index, data.batch, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=mask)
+
+
+class Stack(torch.nn.Module):
+    r"""Convolutions with batch normalisation and residuals between linear maps: the references of "Benchmarking Graph Neural Networks"."""
+
+    def __init__(self, name: str, sizes: tuple[int, int, int], num_layers: int, pe_channels: int, level: str) -> None:
+        super().__init__()
+        width = sizes[1]
+        make = {
+            'gcn': lambda: pyg.GCNConv(width, width),
+            'sage': lambda: pyg.SAGEConv(width, width),
+            'monet': lambda: pyg.GMMConv(width, width, dim=2, kernel_size=3),
+            'gat': lambda: pyg.GATConv(width, width // 8, 8),
+            'gin': lambda: pyg.GINConv(pyg.MLP([width, width, width]), train_eps=True),
+            'gatedgcn': lambda: pyg.ResGatedGraphConv(width, width),
+        }[name]
+        self.name, self.level = name, level
+        self.lin_in, self.lin_pe = torch.nn.Linear(sizes[0], width), torch.nn.Linear(pe_channels, width) if pe_channels > 0 else None
+        self.convs = torch.nn.ModuleList(make() for _ in range(num_layers))
+        self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for _ in range(num_layers))
+        read = 2 * width if level == 'edge' else width
+        self.lin_out = pyg.MLP([read, read // 2, read // 4, sizes[2]], norm=None)
+
+    def forward(self, data: Data) -> Tensor:
+        x = self.lin_in(data.x)
+        if self.lin_pe is not None:
+            x = x + self.lin_pe(data.laplacian_pe)
+        more = [_pseudo_coordinates(data)] if self.name == 'monet' else []
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = x + norm(conv(x, data.edge_index, *more)).relu()
+        return self.lin_out(x[data.edge_index].transpose(0, 1).flatten(1) if self.level == 'edge' else x)
+
+
+def _pseudo_coordinates(data: Data) -> Tensor:
+    r"""``[E, 2]``: :math:`(d_i^{-1/2}, d_j^{-1/2})`."""
+    return degree(data.edge_index[1], data.num_nodes).clamp(min=1).rsqrt()[data.edge_index].t()
+
+
+def network(name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]) -> torch.nn.Module:
+    r"""The network :obj:`name` of the sizes (input, hidden, output)."""
+    if name in CONVOLUTIONS:
+        return Stack(name, sizes, options['num_layers'], pe_channels, level)
+    kernel, step = TRANSFORMERS[name]
+    model = LiteGT(*sizes, kernel=kernel, reduce='reduced' in step, pe_channels=pe_channels, level=level, **options)
+    return Transformer(model, 'sampling' in step)

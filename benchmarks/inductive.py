@@ -1,0 +1,164 @@
+r"""One run of a network on many graphs, for benchmarks/sbm.py and benchmarks/tsp.py: the published protocol of "Benchmarking Graph Neural
+Networks", Adam with a learning rate that is halved when the validation loss stalls."""
+
+import argparse
+import json
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import Compose
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.training import Plateau, Training, checkpoint, curves
+from benchmarks.edge_networks import network
+from benchmarks.inductive_report import report
+from torch_geometric_lgt.datasets._generated import GeneratedDataset
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, RandomSignFlip
+
+Metric = Callable[[Tensor, Tensor], float]
+Splits = dict[str, GeneratedDataset]
+Config = dict[str, Any]
+TRAINING: Config = {'epochs': 1000, 'patience': 10, 'lr': 1e-3, 'least_lr': 1e-6, 'batch_size': 32, 'hidden_channels': 80}
+PRESETS: dict[str, Config] = {
+    'full': {'graphs': None, 'layers': None, 'training': {}},
+    'small': {
+        'graphs': {'train': 1000, 'val': 200, 'test': 200},
+        'layers': 4,
+        'training': {'epochs': 20, 'patience': 3, 'least_lr': 1e-5, 'hidden_channels': 40},
+    },
+}
+
+
+def class_weights(target: Tensor, num_classes: int) -> Tensor:
+    r"""The share of the other classes, for each class that occurs."""
+    count = torch.bincount(target, minlength=num_classes)
+    return (1 - count / count.sum()) * (count > 0)
+
+
+def loss(model: torch.nn.Module, data: Data, num_classes: int) -> Tensor:
+    return cross_entropy(model(data), data.y, class_weights(data.y, num_classes))
+
+
+def weighted_accuracy(prediction: Tensor, target: Tensor) -> float:
+    r"""The mean over the classes of the accuracy within each."""
+    right = torch.bincount(target, prediction == target)
+    count = torch.bincount(target)
+    return float((right[count > 0] / count[count > 0]).mean())
+
+
+def f1(prediction: Tensor, target: Tensor) -> float:
+    r"""The F1 score of class 1."""
+    hits = (prediction & target).sum()
+    return float(2 * hits / (prediction.sum() + target.sum()).clamp(min=1))
+
+
+@torch.no_grad()
+def evaluate(model: torch.nn.Module, loader: DataLoader, metric: Metric, num_classes: int) -> tuple[float, float]:
+    r"""The metric over all graphs, and the mean loss of a batch."""
+    predictions, targets, losses = [], [], []
+    for data in loader:
+        out = model(data)
+        losses.append(cross_entropy(out, data.y, class_weights(data.y, num_classes)))
+        predictions.append(out.argmax(1))
+        targets.append(data.y)
+    return metric(torch.cat(predictions), torch.cat(targets)), float(torch.stack(losses).mean())
+
+
+def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--models', nargs='+', choices=networks, default=list(networks), metavar='MODEL', help=', '.join(networks))
+    parser.add_argument('--preset', choices=PRESETS, default='full')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3])
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument('--table', action='store_true', help='write the table of the results that are there, run nothing')
+    return parser
+
+
+def run_all(
+    task: str,
+    args: argparse.Namespace,
+    make: type[GeneratedDataset],
+    given: tuple,
+    settings: dict[str, int],
+    level: str,
+    metric: tuple[str, Metric],
+) -> None:
+    r"""Runs the networks that are asked for and prints the table."""
+    if not args.table:
+        preset, pe_channels = PRESETS[args.preset], settings['pe_channels']
+        prepare = [JaccardScores(), AttentionNodeSampling()] + ([LaplacianPE(pe_channels)] if pe_channels > 0 else [])
+        flip = RandomSignFlip() if pe_channels > 0 else None
+        splits = {
+            part: make(
+                *given,
+                part,
+                None if preset['graphs'] is None else preset['graphs'][part],
+                pre_transform=Compose(prepare),
+                transform=flip if part == 'train' else None,
+            )
+            for part in ('train', 'val', 'test')
+        }
+        options = {'num_layers': preset['layers'] or settings['layers']}
+        config = {**TRAINING, **preset['training'], 'pe_channels': pe_channels, 'options': options}
+        for name in args.models:
+            print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
+    print(report(RESULTS / task, metric[0]))
+
+
+def run(
+    task: str, name: str, model_name: str, splits: Splits, level: str, metric: tuple[str, Metric], args: argparse.Namespace, config: Config
+) -> Path:
+    r"""Trains and measures a network for each seed and writes the result."""
+    first = splits['train'][0]
+    num_classes = int(max(int(split._data.y.max()) for split in splits.values())) + 1
+    sizes, pe_channels = (first.num_features, config['hidden_channels'], num_classes), config['pe_channels']
+    loaders = {part: DataLoader(split, config['batch_size'], shuffle=part == 'train') for part, split in splits.items()}
+    found: dict[str, list[float]] = {}
+    for seed in args.seeds:
+        path = checkpoint(model_name, name, [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed])
+        torch.manual_seed(seed)
+        model = network(model_name, sizes, level, pe_channels, config['options'])
+        optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'])
+        score = partial(evaluate, loader=loaders['val'], metric=metric[1], num_classes=num_classes)
+        plateau = Plateau(config['lr'], config['patience'], config['least_lr'])
+        batches, step = partial(_given, loaders['train']), partial(loss, num_classes=num_classes)
+        training = Training(model, optimizer, step, batches, score, path, plateau)
+        log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
+        training.fit(config['epochs'], config['epochs'], 1, f'{model_name}, seed {seed}', log)
+        figures = {
+            metric[0]: evaluate(model.eval(), loaders['test'], metric[1], num_classes)[0],
+            f'valid_{metric[0]}': training.best_score,
+            'best_epoch': training.best_epoch,
+            'epoch_seconds': training.seconds / training.epoch,
+        }
+        for figure, value in figures.items():
+            found.setdefault(figure, []).append(value)
+        print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
+    return write_result(
+        task,
+        name,
+        model_name,
+        variant=args.preset if args.preset != 'full' else '',
+        protocol='published' if args.preset == 'full' else args.preset,
+        seeds=args.seeds,
+        metrics=found,
+        config=config | {f'{part}_graphs': len(split) for part, split in splits.items()},
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        epoch_seconds=sum(found['epoch_seconds']) / len(found['epoch_seconds']),
+        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        folder=RESULTS,
+    )
+
+
+def _given(loader: DataLoader) -> DataLoader:
+    return loader

@@ -1,0 +1,22 @@
+r"""Which edges lie on the shortest tour: test F1 of these edges at the epoch that is best on validation graphs.
+
+python -m benchmarks.tsp --root DATA --preset small --models gt litegt-subtractor
+python -m benchmarks.tsp --table          # the table of all results that are there
+
+The graphs are made on the first call, which takes hours for the published number. A run that was killed goes on where it was when the same
+command is given again.
+"""
+
+from benchmarks.edge_networks import NETWORKS
+from benchmarks.inductive import arguments, f1, run_all
+from torch_geometric_lgt.datasets import TSPDataset
+
+
+def main() -> None:
+    args = arguments(__doc__, NETWORKS).parse_args()
+    args.dataset = 'TSP'
+    run_all('tsp', args, TSPDataset, (args.root,), {'pe_channels': 0, 'layers': 12}, 'edge', ('f1', f1))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,76 @@
+import json
+import sys
+
+import pytest
+import torch
+from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import Compose
+
+from benchmarks import inductive, sbm
+from benchmarks.common import training
+from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, Stack, network
+from benchmarks.inductive import PRESETS, class_weights, f1, weighted_accuracy
+from benchmarks.inductive_report import PUBLISHED
+from torch_geometric_lgt.datasets import SBMDataset
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
+
+
+@pytest.fixture(scope='module')
+def batch(tmp_path_factory):
+    prepare = Compose([JaccardScores(), AttentionNodeSampling(), LaplacianPE(3)])
+    data = SBMDataset(tmp_path_factory.mktemp('data'), 'CLUSTER', num_graphs=3, pre_transform=prepare)
+    return next(iter(DataLoader(data, batch_size=3)))
+
+
+@pytest.mark.parametrize('level', ['node', 'edge'])
+@pytest.mark.parametrize('name', NETWORKS)
+def test_every_network_scores_nodes_or_edges_and_learns_all_its_weights(name, level, batch):
+    model = network(name, (7, 16, 6), level, 3, {'num_layers': 4})
+    out = model(batch)
+    assert out.shape == (batch.num_nodes if level == 'node' else batch.num_edges, 6)
+    out.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    assert isinstance(model, Stack) == (name in CONVOLUTIONS)
+
+
+def test_sampling_and_narrowing_are_told_by_the_name(batch):
+    widths, sampled = {}, {}
+    for step in ('', '-sampling', '-sampling-reduced'):
+        model = network(f'litegt-jaccard{step}', (7, 16, 6), 'node', 0, {'num_layers': 4})
+        widths[step], sampled[step] = model.model.layers[-1].conv.out_channels, model.sampled
+    assert widths == {'': 16, '-sampling': 16, '-sampling-reduced': 4}
+    assert sampled == {'': False, '-sampling': True, '-sampling-reduced': True}
+    assert all(set(PUBLISHED[name]) == set(NETWORKS) for name in ('pattern', 'cluster', 'tsp'))
+
+
+def test_metrics_by_hand():
+    target, prediction = torch.tensor([0, 0, 0, 1, 3, 3]), torch.tensor([0, 0, 1, 1, 0, 3])
+    assert weighted_accuracy(prediction, target) == pytest.approx((2 / 3 + 1 + 1 / 2) / 3)
+    assert class_weights(target, 5).tolist() == pytest.approx([1 / 2, 5 / 6, 0, 2 / 3, 0])
+    assert f1(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 1, 0])) == pytest.approx(0.5)
+    assert f1(torch.tensor([0, 0]), torch.tensor([0, 0])) == 0
+
+
+def run(monkeypatch, tmp_path, *more):
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setattr(inductive, 'RESULTS', tmp_path)
+    tiny = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 1, 'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16}}
+    monkeypatch.setitem(PRESETS, 'small', tiny)
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path), '--preset', 'small', '--seeds', '0', '1', *more])
+    sbm.main()
+
+
+def test_runs_from_data_to_table(monkeypatch, tmp_path, capsys):
+    run(monkeypatch, tmp_path, '--dataset', 'CLUSTER', '--models', 'gt', 'gcn')
+    record = json.loads((tmp_path / 'sbm' / 'gt-cluster-small.json').read_text())
+    assert record['protocol'] == 'small'
+    assert record['config']['train_graphs'] == 6
+    assert len(record['metrics']['accuracy']['values']) == 2
+    table = capsys.readouterr().out
+    assert '| cluster | small | gt |' in table
+    assert '| 73.17 |' in table
+    assert table.endswith((tmp_path / 'sbm' / 'sbm.md').read_text() + '\n')
+    monkeypatch.setattr(training.Training, 'run_epoch', lambda self: pytest.fail('trained again'))
+    run(monkeypatch, tmp_path, '--dataset', 'CLUSTER', '--models', 'gt')
+    again = json.loads((tmp_path / 'sbm' / 'gt-cluster-small.json').read_text())
+    assert again['metrics']['accuracy'] == record['metrics']['accuracy']
