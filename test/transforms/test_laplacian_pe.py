@@ -137,6 +137,16 @@ def test_sampled_batches_carry_the_rows_of_the_full_graph():
         assert torch.equal(batch.laplacian_pe, data.laplacian_pe[batch.n_id])
 
 
+def test_one_eigenvalue_in_very_many_components(monkeypatch):
+    """All of 500 edges have the eigenvalue 2: no more columns are looked at than can be told apart."""
+    canonical, seen = _laplacian.canonical, []
+    monkeypatch.setattr(_laplacian, 'canonical', lambda values, vectors: seen.append(values.size) or canonical(values, vectors))
+    data = LaplacianPE(3)(Data(edge_index=torch.arange(1000).view(500, 2).t(), num_nodes=1000))
+    assert seen == [3 + _laplacian.MOST_SPARE]
+    torch.testing.assert_close(data.laplacian_pe.norm(dim=0), torch.ones(3))
+    assert (data.laplacian_pe != 0).sum(0).tolist() == [2, 2, 2]
+
+
 def test_random_sign_flip():
     graphs = [LaplacianPE(3)(Data(edge_index=ring(n), num_nodes=n)) for n in (5, 6)] * 20
     data, state = Batch.from_data_list(graphs), torch.get_rng_state()

@@ -2,6 +2,7 @@
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eigh
@@ -30,11 +31,12 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
         RuntimeError: If no solver converges.
     """
     num_components, component = connected_components(adjacency, directed=False)
-    nodes = np.split(np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()[:-1])
-    found = [(part, *component_eigenpairs(adjacency[part][:, part], k)) for part in nodes if part.size > 1]
+    nodes, stop = np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()
+    together, bounds = adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
+    found = [(nodes[a:b], *component_eigenpairs(together[a:b, a:b], k)) for a, b in bounds if b - a > 1]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
     order = np.argsort(values, kind='stable')
-    order = order[: _count(k, values[order])]
+    order = order[: min(_count(k, values[order]), k + MOST_SPARE)]
     vectors, start = np.zeros((adjacency.shape[0], order.size)), 0
     for part, value, vector in found:
         own = np.flatnonzero((order >= start) & (order < start + value.size))

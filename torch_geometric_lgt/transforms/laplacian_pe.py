@@ -13,7 +13,7 @@ from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.jaccard import neighborhoods
-from torch_geometric_lgt.functional.segment import node_to_graph, segments
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
 
@@ -67,25 +67,26 @@ class LaplacianPE(BaseTransform):
     def forward(self, data: Data) -> Data:
         num_nodes = num_nodes_of(data._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
-        batch = torch.zeros(num_nodes, dtype=torch.long) if data.batch is None else data.batch.cpu()
+        nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes)
         if self.cache_dir is None:
-            found = self._encode(edges, batch)
+            found = self._encode(edges, nodes)
         else:
-            parts = (edges.cpu(), batch, torch.tensor([num_nodes, self.k, self.normalization == 'rw']))
+            parts = (edges.cpu(), node_to_graph(*nodes), torch.tensor([num_nodes, self.k, self.normalization == 'rw']))
             key = hashlib.sha256(b''.join(hashlib.sha256(part.numpy().tobytes()).digest() for part in parts)).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
-            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, batch))
+            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes))
         data[self.attr_name], data[f'{self.attr_name}_mask'] = found['vectors'].to(edges.device), found['mask'].to(edges.device)
         return data
 
-    def _encode(self, edges: Tensor, batch: Tensor) -> dict[str, Tensor]:
-        pointer, neighbor = neighborhoods(edges, batch.numel())
-        adjacency = csr_array((np.ones(neighbor.size), neighbor, pointer), shape=(batch.numel(), batch.numel()))
-        num_graphs = int(batch.max()) + 1 if batch.numel() > 0 else 1
-        vectors, mask = np.zeros((batch.numel(), self.k)), np.zeros((num_graphs, self.k), bool)
-        for graph in range(num_graphs):
-            nodes = (batch == graph).nonzero().flatten().numpy()
-            own = adjacency if nodes.size == batch.numel() else adjacency[nodes][:, nodes]
+    def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
+        num_nodes = int(graphs.sizes.sum())
+        pointer, neighbor = neighborhoods(edges, num_nodes)
+        adjacency = csr_array((np.ones(neighbor.size), neighbor, pointer), shape=(num_nodes, num_nodes))
+        vectors, mask = np.zeros((num_nodes, self.k)), np.zeros((graphs.sizes.numel(), self.k), bool)
+        order = torch.arange(num_nodes) if graphs.order is None else graphs.order
+        for graph, part in enumerate(order.split(graphs.sizes.tolist())):
+            nodes = part.numpy()
+            own = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
             values, columns = laplacian_eigenpairs(own, self.k)
             if self.normalization == 'rw':
                 columns = columns / np.sqrt(np.maximum(own.sum(1), 1))[:, None]
