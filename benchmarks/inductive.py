@@ -131,8 +131,8 @@ def run(
         optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'])
         score = partial(evaluate, loader=loaders['val'], metric=metric[1], num_classes=num_classes)
         plateau = Plateau(config['lr'], config['patience'], config['least_lr'])
-        batches, step = partial(_given, loaders['train']), partial(loss, num_classes=num_classes)
-        training = Training(model, optimizer, step, batches, score, path, plateau)
+        step = partial(loss, num_classes=num_classes)
+        training = Training(model, optimizer, step, lambda: loaders['train'], score, path, plateau)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
         training.fit(config['epochs'], config['epochs'], 1, f'{model_name}, seed {seed}', log)
         figures = {
@@ -158,7 +158,3 @@ def run(
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         folder=RESULTS,
     )
-
-
-def _given(loader: DataLoader) -> DataLoader:
-    return loader

@@ -1,5 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
 import warnings
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20
 ROWS = ', '.join(f'Tensor? {side}_{part}' for side in ('forth', 'back') for part in ('pointer', 'source', 'order'))
+NO_ROWS = (None,) * 6
 
 
 class Rows(NamedTuple):
@@ -84,24 +86,12 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""``[E, H]``: the inner product of each edge's source in :obj:`x` ``[N_s, H * C]`` and target in :obj:`y` ``[N_t, H * C]``, head by
     head."""
-    dtype = compute_dtype(x.dtype)
-    return torch.cat(
-        [
-            _by_head(x.index_select(0, source).to(dtype) * y.index_select(0, target), heads).sum(2)
-            for source, target in _chunks(x, edge_index)
-        ]
-    )
+    return _summed(torch.mul, x, y, edge_index, heads)
 
 
 def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""As :meth:`products`, the sums of absolute differences."""
-    dtype = compute_dtype(x.dtype)
-    return torch.cat(
-        [
-            _by_head((x.index_select(0, source).to(dtype) - y.index_select(0, target)).abs_(), heads).sum(2)
-            for source, target in _chunks(x, edge_index)
-        ]
-    )
+    return _summed(lambda one, other: (one - other).abs_(), x, y, edge_index, heads)
 
 
 def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,6 +105,13 @@ def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tu
         grad_y -= scatter(sign, target, 0, y.size(0), 'sum')
         start += source.numel()
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
+
+
+def _summed(combine: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    dtype, out = compute_dtype(x.dtype), []
+    for source, target in _chunks(x, edge_index):
+        out.append(_by_head(combine(x.index_select(0, source).to(dtype), y.index_select(0, target)), heads).sum(2))
+    return torch.cat(out)
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:

@@ -7,7 +7,17 @@ from torch.nn.functional import linear
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree, scatter, softmax
 
-from torch_geometric_lgt.functional._edge_loops import ROWS, Rows, SortedEdges, distance_grads, distances, given_rows, products, sums
+from torch_geometric_lgt.functional._edge_loops import (
+    NO_ROWS,
+    ROWS,
+    Rows,
+    SortedEdges,
+    distance_grads,
+    distances,
+    given_rows,
+    products,
+    sums,
+)
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 from torch_geometric_lgt.functional._sides import compute_dtype, convert
 
@@ -95,7 +105,7 @@ class _Part(NamedTuple):
 
     def rows(self, rows: tuple[Tensor | None, ...], num_targets: int, back: bool = False) -> Rows:
         r"""The order of the edges: of all edges the one given."""
-        return given_rows(rows if self.targets is None else (None,) * 6, self.edges, num_targets, back)
+        return given_rows(rows if self.targets is None else NO_ROWS, self.edges, num_targets, back)
 
 
 def _taken(x: Tensor, nodes: Tensor | None) -> Tensor:

@@ -36,10 +36,14 @@ def jaccard(edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighb
     """
     edges, pairs = _checked(edge_index, pairs, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
-    one, other = pairs.cpu().numpy()
-    shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
-    index = shared / np.maximum(degree[one] + degree[other] - shared, 1)
+    index = jaccard_of(pointer, neighbor, *pairs.cpu().numpy())
     return torch.from_numpy(index).to(edges.device, torch.get_default_dtype())
+
+
+def jaccard_of(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    r"""The index of each pair ``[P]``, from :meth:`neighborhoods`."""
+    shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
+    return shared / np.maximum(degree[one] + degree[other] - shared, 1)
 
 
 def minhash_jaccard(

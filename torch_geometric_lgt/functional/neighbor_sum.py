@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree
 
-from torch_geometric_lgt.functional._edge_loops import ROWS, SortedEdges, given_rows, products, sums
+from torch_geometric_lgt.functional._edge_loops import NO_ROWS, ROWS, SortedEdges, given_rows, products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 
 EDGES = f'Tensor x, Tensor edge_index, Tensor weight, int num_targets, bool learned, {ROWS}'
@@ -27,7 +27,7 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, rows = (edges.edge_index, edges.rows) if isinstance(edges, SortedEdges) else (edges, (None,) * 6)
+    edge_index, rows = (edges.edge_index, edges.rows) if isinstance(edges, SortedEdges) else (edges, NO_ROWS)
     return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad, *rows)
 
 

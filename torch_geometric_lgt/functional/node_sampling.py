@@ -1,12 +1,10 @@
 # N nodes, E edges, B graphs.
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._common_neighbors import common_neighbors
 from torch_geometric_lgt.functional.edges import edge_list
-from torch_geometric_lgt.functional.jaccard import neighborhoods
+from torch_geometric_lgt.functional.jaccard import jaccard_of, neighborhoods
 from torch_geometric_lgt.functional.segment import node_to_graph, segments
 from torch_geometric_lgt.typing import Adj
 
@@ -34,8 +32,7 @@ def attention_distance(edge_index: Adj, num_nodes: int, measure: str = 'jaccard'
     if neighbor.size == 0:
         return torch.from_numpy(out)
     node, filled = np.repeat(np.arange(num_nodes), degree), np.flatnonzero(degree)
-    shared = common_neighbors(pointer, neighbor, node, neighbor.astype(np.int64))
-    index = shared / (degree[node] + degree[neighbor] - shared)
+    index = jaccard_of(pointer, neighbor, node, neighbor.astype(np.int64))
     first = pointer[filled]
     top = np.maximum.reduceat(index, first) if measure == 'jaccard' else np.log(np.add.reduceat(np.exp(index), first))
     mean = np.add.reduceat(index, first) / degree[filled]

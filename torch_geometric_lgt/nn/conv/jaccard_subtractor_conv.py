@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 from torch.nn import Linear
+from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional._sides import compute_dtype
@@ -125,10 +126,7 @@ class JaccardSubtractorConv(AttentionLayer):
         for kernel, heads, scored in self._branches():
             count = heads.stop - heads.start
             if kernel == 'softmax':
-                q, k = (
-                    torch.nn.functional.linear(x, *self._part(lin, scored)) for x, lin in ((x_dst, self.lin_query), (x_src, self.lin_key))
-                )
-                weight = edge_softmax(k, q, edges, count)
+                weight = edge_softmax(*self._keys_and_queries(scored, x_src, x_dst), edges, count)
                 if sampled_mask is not None:
                     weight = torch.where(sampled_mask[edges[1], None], weight, mean_weight(edges, x_dst.size(0), weight.dtype))
             else:
@@ -151,6 +149,9 @@ class JaccardSubtractorConv(AttentionLayer):
     def _part(lin: Linear, rows: slice) -> tuple[Tensor, Tensor | None]:
         return lin.weight[rows], None if lin.bias is None else lin.bias[rows]
 
+    def _keys_and_queries(self, rows: slice, x_src: Tensor, x_dst: Tensor) -> PairTensor:
+        return linear(x_src, *self._part(self.lin_key, rows)), linear(x_dst, *self._part(self.lin_query, rows))
+
     def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: Tensor, edge_jaccard: Tensor) -> Tensor:
         r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
         num_targets, dtype = x_dst.size(0), compute_dtype(x_src.dtype)
@@ -159,7 +160,7 @@ class JaccardSubtractorConv(AttentionLayer):
         if kernel == 'jaccard':
             score = edge_jaccard.to(dtype).view(-1, 1)
         else:
-            q, k = (torch.nn.functional.linear(x, *self._part(lin, scored)) for x, lin in ((x_dst, self.lin_query), (x_src, self.lin_key)))
+            k, q = self._keys_and_queries(scored, x_src, x_dst)
             score = edge_distances(k, q, edges, q.size(1) // self.head_channels)
         return row_normalized(score, edges, num_targets) if self.normalize else score
 
