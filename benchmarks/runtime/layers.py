@@ -8,8 +8,6 @@ import argparse
 import json
 import resource
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -20,7 +18,7 @@ from tqdm import tqdm
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import as_csv
 from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, products
-from benchmarks.runtime.measure import peak_memory_mib, seconds
+from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from torch_geometric_lgt._io import write_atomically
 
 METHODS = ('ours', 'formula', 'products')
@@ -79,11 +77,8 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
     for _ in range(rounds):
         for method in methods(case):
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
-            worker = ['--worker', json.dumps({'case': case, 'method': method, 'config': config})]
-            done = subprocess.run([sys.executable, '-m', 'benchmarks.runtime.layers', *worker], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                raise RuntimeError(f'{method} of {case} with {config} failed:\n{done.stderr}')
-            for name, values in json.loads(done.stdout).items():
+            work = {'case': case, 'method': method, 'config': config}
+            for name, values in fresh('benchmarks.runtime.layers', work).items():
                 found.setdefault(f'{method}_{name}', []).extend(values)
             bar.update()
     write_result(

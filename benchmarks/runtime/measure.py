@@ -1,8 +1,13 @@
-r"""Times a function in this process: seconds of each call and the peak of memory above what stood before."""
+r"""Times a function: seconds of each call and the peak of memory above what stood before; and runs a benchmark's part in a process of its
+own."""
 
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 STATUS, CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
 
@@ -27,3 +32,15 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
         function()
         times.append(time.perf_counter() - start)
     return times
+
+
+def fresh(module: str, work: Mapping[str, Any], limit: float | None = None) -> dict[str, list[float]]:
+    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none if it takes longer than the limit."""
+    command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {}
+    if done.returncode != 0:
+        raise RuntimeError(f'{module} failed with {dict(work)}:\n{done.stderr}')
+    return json.loads(done.stdout)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -15,6 +16,11 @@ def ring(num_nodes, start=0):
     return torch.stack([node, (node + 1) % num_nodes]) + start
 
 
+def cube(side):
+    node = torch.arange(side**3).view(side, side, side)
+    return torch.cat([torch.stack([node.narrow(i, 0, side - 1), node.narrow(i, 1, side - 1)]).flatten(1) for i in range(3)], 1)
+
+
 def laplacian(edges, num_nodes, normalization='sym'):
     adjacency = torch.zeros(num_nodes, num_nodes, dtype=DOUBLE)
     adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
@@ -28,7 +34,8 @@ def laplacian(edges, num_nodes, normalization='sym'):
 GRAPHS = {
     'random': (lambda: torch.randint(60, (2, 150)), 60),
     'components': (lambda: torch.cat([ring(40, 40 * i) for i in range(5)], 1), 203),
-    'grid': (lambda: grid(20, 30)[0], 600),
+    'grid': (lambda: grid(25, 30)[0], 750),
+    'cube': (lambda: cube(9), 729),
     'sparse': (lambda: torch.randint(700, (2, 1500)), 700),
     'blocks': (lambda: stochastic_blockmodel_graph([150] * 4, (torch.eye(4) * 0.1 + 0.01)), 600),
     'tree': (lambda: torch.stack([torch.arange(1, 400), (torch.arange(1, 400) - 1) // 2]), 400),
@@ -59,7 +66,7 @@ def test_smallest_eigenvectors_beyond_those_of_the_components(graph, normalizati
 
 
 @pytest.mark.parametrize('solver', ['_inverse', '_lanczos', '_multigrid'])
-@pytest.mark.parametrize('graph', ['grid', 'blocks', 'tree'])
+@pytest.mark.parametrize('graph', ['grid', 'blocks', 'tree', 'cube'])
 def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch):
     make, num_nodes = GRAPHS[graph]
     data = Data(edge_index=make(), num_nodes=num_nodes)
@@ -74,23 +81,42 @@ def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch
 
 def test_eigenvalues_that_a_solver_misses_are_found(double, monkeypatch):
     """A solver that leaves out the smallest of them."""
-    edges, krylov = grid(20, 30)[0], _laplacian._krylov
-    expected = LaplacianPE(3)(Data(edge_index=edges, num_nodes=600)).laplacian_pe
+    edges, krylov = grid(25, 30)[0], _laplacian._krylov
+    expected = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
 
-    def forgetful(product, restarts, known, size, tolerance):
-        found = krylov(product, restarts, known, size + 1, tolerance)
-        return found[:, :-1] if size > 1 else krylov(product, restarts, known, size, tolerance)
+    def forgetful(product, seeds, known, size, tolerance):
+        found = krylov(product, seeds, known, size + 1, tolerance)
+        return found[:, :-1] if size > 1 else krylov(product, seeds, known, size, tolerance)
 
     monkeypatch.setattr(_laplacian, '_krylov', forgetful)
-    found = LaplacianPE(3)(Data(edge_index=edges, num_nodes=600)).laplacian_pe
+    found = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_single_precision_where_it_is_enough(monkeypatch):
+    """The union of cycles has eigenvalues far from 0, a long strip of them has not."""
+    seen, eigsh = [], _laplacian.eigsh
+    monkeypatch.setattr(
+        _laplacian, 'eigsh', lambda operator, *args, **options: seen.append(operator.dtype) or eigsh(operator, *args, **options)
+    )
+    cycles = [torch.randperm(2000) for _ in range(4)]
+    expander = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
+    for edges, dtypes in ((expander, {np.dtype(np.float32), np.dtype(np.float64)}), (grid(2, 1000)[0], {np.dtype(np.float64)})):
+        data, columns = Data(edge_index=edges, num_nodes=2000), {}
+        for dtype in (torch.float32, DOUBLE):
+            seen.clear()
+            torch.set_default_dtype(dtype)
+            columns[dtype] = LaplacianPE(6)(data).laplacian_pe.double()
+            torch.set_default_dtype(torch.float32)
+            assert set(seen) == (dtypes if dtype == torch.float32 else {np.dtype(np.float64)})
+        assert (columns[torch.float32] - columns[DOUBLE]).norm(dim=0).max() < 1e-3
 
 
 def test_no_solver_left(monkeypatch):
     for name in ('_inverse', '_lanczos', '_multigrid'):
         monkeypatch.setattr(_laplacian, name, lambda *_: (_ for _ in ()).throw(ImportError))
-    with pytest.raises(RuntimeError, match='of a component of 600 nodes did not converge'):
-        LaplacianPE(3)(Data(edge_index=grid(20, 30)[0], num_nodes=600))
+    with pytest.raises(RuntimeError, match='of a component of 750 nodes did not converge'):
+        LaplacianPE(3)(Data(edge_index=grid(25, 30)[0], num_nodes=750))
 
 
 @pytest.mark.parametrize('num_nodes', [1, 2, 3, 5])

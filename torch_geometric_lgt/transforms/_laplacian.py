@@ -1,31 +1,35 @@
 # N nodes, K eigenvectors.
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 from scipy.linalg import eigh
+from scipy.linalg.blas import get_blas_funcs
 from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg, splu
 
-DENSE_NODES = 300
-SPARE, MOST_SPARE = 4, 64
+DENSE_NODES = 600
+SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
-RESTARTS = 40
+PRECISE, COARSE = 1e-10, 1e-2
+SMALL = 2e-3
 
 Pairs = tuple[np.ndarray, np.ndarray]
 Product = Callable[[np.ndarray], np.ndarray]
 Search = Callable[[np.ndarray, int, float], np.ndarray]
+Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 
 
-def laplacian_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
+def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64) -> Pairs:
     r"""The at most :obj:`k` smallest eigenvalues ``[K]`` of the symmetrically normalised Laplacian beyond the one 0 of each connected
     component, in ascending order, and their orthonormal eigenvectors ``[N, K]``.
 
-    Components are solved one by one. Eigenvectors of one eigenvalue are those of :meth:`canonical`.
+    Components are solved one by one. Eigenvectors of one eigenvalue are those of :meth:`canonical`. With :obj:`dtype` single precision may
+    be used where it passes :meth:`defect`.
 
     Raises:
         RuntimeError: If no solver converges.
@@ -33,7 +37,7 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
     num_components, component = connected_components(adjacency, directed=False)
     nodes, stop = np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()
     together, bounds = adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
-    found = [(nodes[a:b], *component_eigenpairs(together[a:b, a:b], k)) for a, b in bounds if b - a > 1]
+    found = [(nodes[a:b], *component_eigenpairs(together[a:b, a:b], k, dtype)) for a, b in bounds if b - a > 1]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
     order = np.argsort(values, kind='stable')
     order = order[: min(_count(k, values[order]), k + MOST_SPARE)]
@@ -45,22 +49,23 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
     return values[order][:k], canonical(values[order], vectors)[:, :k]
 
 
-def component_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
+def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     r"""Those of a connected graph, the last eigenvalue with all its eigenvectors unless there are more than ``MOST_SPARE`` of them.
 
-    Small graphs are decomposed as they are. Others go to Lanczos iteration on the adjacency matrix, which is fast where eigenvalues lie
-    apart, or on the inverse of the Laplacian by a sparse factorisation where narrow layers of a breadth-first search promise little
-    fill-in, or to LOBPCG with algebraic multigrid; where one fails or its result does not pass :meth:`defect`, to the next.
+    Small graphs are decomposed as they are. Where narrow layers of a breadth-first search promise little fill-in, others go to Lanczos
+    iteration on the inverse of the Laplacian by a sparse factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic
+    multigrid; else to Lanczos iteration on the adjacency matrix. Where one fails or its result does
+    not pass :meth:`defect`, to the next.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
     scale = diags_array(1 / np.sqrt(degree))
     matrix = csr_array(scale @ adjacency @ scale)
     if num_nodes <= DENSE_NODES or 3 * (k + SPARE) >= num_nodes:
-        values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null))
-        count = _count(k, values[:-1])
-        return values[:count], vectors[:, :count]
-    for make in (_inverse, _lanczos, _multigrid) if is_narrow(adjacency) else (_lanczos, _multigrid):
+        last = min(num_nodes - 1, k + MOST_SPARE) - 1
+        values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null), subset_by_index=(0, last))
+        return _first(k, values, vectors)
+    for make in _solvers(adjacency, matrix, null, dtype):
         try:
             search, size = make(adjacency, matrix, null), k + SPARE
             values, vectors = complete(matrix, null, search, size)
@@ -69,30 +74,36 @@ def component_eigenpairs(adjacency: csr_array, k: int) -> Pairs:
                 values, vectors = complete(matrix, null, search, size)
         except (ArpackError, np.linalg.LinAlgError, ImportError):
             continue
-        if defect(matrix, null, values, vectors) <= 1:
-            count = _count(k, values)
-            return values[:count], vectors[:, :count]
+        return _first(k, values, vectors)
     raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
 
 
 def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
     r"""The smallest eigenpairs that a solver finds, the largest of them exchanged for smaller ones as long as a search of what they leave
-    over finds any."""
-    values, vectors = _ritz(matrix, null, search(null[:, None], size, 1e-10))
+    over finds any.
+
+    Raises:
+        numpy.linalg.LinAlgError: If they do not pass :meth:`defect`.
+    """
+    values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
     for _ in range(size):
-        other = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, 1e-3)])
-        if other[0][-2] >= values[-1] - SAME:
+        if defect(matrix, null, values, vectors) > 1:
+            raise np.linalg.LinAlgError('not converged')
+        other = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, COARSE * values[-1])])
+        if other[0][:-1].sum() > values.sum() - SAME:
             break
-        values, vectors = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, 1e-10)])
+        values, vectors = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
     return values, vectors
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
-    r"""The residuals relative to the smallest eigenvalue and the departure from orthogonality, each over what is allowed."""
-    residual = np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max() / values[0]
+    r"""The largest residual relative to the smallest eigenvalue, and to the least distance of two that are not the same, and the departure
+    from orthogonality, each over what is allowed."""
+    residual, gap = np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max(), np.diff(values)
     basis = np.c_[null, vectors]
-    return float(max(residual / RESIDUAL, np.abs(basis.T @ basis - np.eye(basis.shape[1])).max() / ORTHOGONALITY))
+    skew = np.abs(basis.T @ basis - np.eye(basis.shape[1])).max()
+    return float(max(residual / values[0] / RESIDUAL, residual / gap[gap > SAME].min(initial=np.inf), skew / ORTHOGONALITY))
 
 
 def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -128,6 +139,11 @@ def is_narrow(adjacency: csr_array) -> bool:
     return True
 
 
+def _first(k: int, values: np.ndarray, vectors: np.ndarray) -> Pairs:
+    number = _count(k, values)
+    return values[:number], vectors[:, :number]
+
+
 def _count(k: int, values: np.ndarray) -> int:
     r"""How many of the ascending values there are up to the :obj:`k`-th, those equal to it included."""
     return int(np.searchsorted(values, values[min(k, values.size) - 1] + SAME, 'right')) if values.size else 0
@@ -140,21 +156,42 @@ def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:
     return values, basis @ rotation
 
 
-def _krylov(product: Product, restarts: int | None, known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
-    r"""The eigenvectors of the largest eigenvalues of a product that are orthogonal to those known."""
+def _solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type) -> tuple[Solver, ...]:
+    r"""The solvers to try, the most promising one first."""
+    if is_narrow(adjacency):
+        return _inverse, _lanczos, _multigrid
+    rough = _lanczos(adjacency, matrix, null)(null[:, None], 1, COARSE)
+    if _ritz(matrix, null, rough)[0][0] < SMALL:
+        return _multigrid, _lanczos
+    return (*((_single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
+
+
+def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int, tolerance: float, dtype: type = np.float64) -> np.ndarray:
+    r"""The eigenvectors of the largest eigenvalues of a product that are orthogonal to those known. Each search starts from another vector:
+    from the one before it would not see what that one left over of a repeated eigenvalue."""
+    known = np.asfortranarray(known, dtype)
+    (gemv,) = get_blas_funcs(('gemv',), (known,))
 
     def rest(x: np.ndarray) -> np.ndarray:
-        x, inside = x.ravel(), known.T @ x.ravel()
-        out = product(x - known @ inside)
-        return out - known @ (known.T @ out + 2 * inside)
+        x = x.ravel()
+        inside = gemv(1, known, x, trans=1)
+        out = product(gemv(-1, known, inside, 1, x))
+        return gemv(-1, known, gemv(1, known, out, trans=1) + 2 * inside, 1, out)
 
-    num_nodes = known.shape[0]
-    operator, start = LinearOperator((num_nodes, num_nodes), matvec=rest, dtype=np.float64), _random(num_nodes, 1, known.shape[1])
-    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(2 * size, 40), tol=tolerance, maxiter=restarts)[1]
+    shape = (known.shape[0],) * 2
+    operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
+    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(2 * size, 40), tol=tolerance)[1]
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
-    return partial(_krylov, lambda x: matrix @ x, RESTARTS)
+    return partial(_krylov, lambda x: matrix @ x, count())
+
+
+def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
+    r"""Lanczos iteration in single precision, single vectors in double."""
+    half, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
+    single = partial(_krylov, lambda x: half @ x, count(), dtype=np.float32)
+    return lambda known, size, tolerance: (double if size == 1 else single)(known, size, tolerance)
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
@@ -162,20 +199,20 @@ def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Sear
     degree = adjacency.sum(1)
     root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
     factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
-    return partial(_krylov, lambda x: np.append(factor.solve((root * x)[:-1]), 0) * root, None)
+    return partial(_krylov, lambda x: np.append(factor.solve((root * x)[:-1]), 0) * root, count())
 
 
 def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
     from pyamg import smoothed_aggregation_solver
 
     laplacian = csr_array(diags_array(np.ones(null.size)) - matrix)
-    levels = smoothed_aggregation_solver(laplacian, B=null[:, None], max_coarse=500)
+    levels, seeds = smoothed_aggregation_solver(laplacian, B=null[:, None], max_coarse=500), count()
 
     def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
-        start = _random(null.size, size, known.shape[1])
+        start = _random(null.size, size, next(seeds))
         with warnings.catch_warnings():
             warnings.simplefilter('ignore')  # what has not converged does not pass as an eigenvector
-            return lobpcg(laplacian, start, M=levels.aspreconditioner(), Y=known, tol=100 * tolerance, maxiter=200, largest=False)[1]
+            return lobpcg(laplacian, start, M=levels.aspreconditioner(), Y=known, tol=tolerance, maxiter=200, largest=False)[1]
 
     return search
 

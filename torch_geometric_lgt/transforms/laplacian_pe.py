@@ -32,14 +32,15 @@ class LaplacianPE(BaseTransform):
     smallest ones of all components together, each 0 outside of its own. Columns beyond the last non-trivial eigenvector are 0, and those
     are :obj:`False` in the mask.
 
-    The same graph gives the same columns whatever solver found them. Signs: the sum of the cubes of a column is positive, or where it
-    vanishes the first of the largest entries is. An eigenvalue that repeats has a basis that depends on its space, and on the order of
-    nodes where these are alike; if it repeats more than 64 times beyond the last column, it depends on the solver. No rule of
-    signs or bases is continuous in the graph: to train a model that does not depend on the signs, add
-    :class:`RandomSignFlip`. Eigenpairs are checked: residuals, orthogonality, and that no smaller one was left out.
+    The same graph gives the same columns whatever solver found them, up to its precision. Signs: the sum of the cubes of a column is
+    positive, or where it vanishes the first of the largest entries is. An eigenvalue that repeats has a basis that depends on its space,
+    and on the order of nodes where these are alike; if it repeats more than 64 times beyond the last column, it depends on the solver. No
+    rule of signs or bases is continuous in the graph: to train a model that does not depend on the signs, add :class:`RandomSignFlip`.
+    Eigenpairs are checked: residuals, orthogonality, and that no smaller one was left out.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one column whatever the number of components,
-    flips signs at random, and fails where a graph has fewer than :math:`k + 2` nodes.
+    flips signs at random, fails where a graph has fewer than :math:`k + 2` nodes, and computes in single precision throughout. Here single
+    precision is used with a single default dtype only, and where it passes the checks.
 
     Args:
         k (int): Number of columns.
@@ -71,7 +72,11 @@ class LaplacianPE(BaseTransform):
         if self.cache_dir is None:
             found = self._encode(edges, nodes)
         else:
-            parts = (edges.cpu(), node_to_graph(*nodes), torch.tensor([num_nodes, self.k, self.normalization == 'rw']))
+            parts = (
+                edges.cpu(),
+                node_to_graph(*nodes),
+                torch.tensor([num_nodes, self.k, self.normalization == 'rw', torch.get_default_dtype().itemsize]),
+            )
             key = hashlib.sha256(b''.join(hashlib.sha256(part.numpy().tobytes()).digest() for part in parts)).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
             found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes))
@@ -79,7 +84,7 @@ class LaplacianPE(BaseTransform):
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
-        num_nodes = int(graphs.sizes.sum())
+        num_nodes, dtype = int(graphs.sizes.sum()), torch.get_default_dtype()
         pointer, neighbor = neighborhoods(edges, num_nodes)
         adjacency = csr_array((np.ones(neighbor.size), neighbor, pointer), shape=(num_nodes, num_nodes))
         vectors, mask = np.zeros((num_nodes, self.k)), np.zeros((graphs.sizes.numel(), self.k), bool)
@@ -87,12 +92,12 @@ class LaplacianPE(BaseTransform):
         for graph, part in enumerate(order.split(graphs.sizes.tolist())):
             nodes = part.numpy()
             own = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
-            values, columns = laplacian_eigenpairs(own, self.k)
+            values, columns = laplacian_eigenpairs(own, self.k, np.float64 if dtype == torch.float64 else np.float32)
             if self.normalization == 'rw':
                 columns = columns / np.sqrt(np.maximum(own.sum(1), 1))[:, None]
                 columns = columns / np.linalg.norm(columns, axis=0)
             vectors[nodes, : values.size], mask[graph, : values.size] = columns, True
-        return {'vectors': torch.from_numpy(vectors).to(torch.get_default_dtype()), 'mask': torch.from_numpy(mask)}
+        return {'vectors': torch.from_numpy(vectors).to(dtype), 'mask': torch.from_numpy(mask)}
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.k}, normalization={self.normalization!r}, attr_name={self.attr_name!r})'

@@ -1,0 +1,131 @@
+r"""The cases of benchmarks/runtime/transforms.py: graphs, and the methods that compute one thing on them."""
+
+# N nodes, E edges, K eigenvectors.
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import networkx
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+from torch_geometric.transforms import AddLaplacianEigenvectorPE
+from torch_geometric.utils import coalesce, get_laplacian, remove_self_loops, to_networkx, to_undirected
+
+from torch_geometric_lgt.datasets import SBMDataset
+from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE
+
+K = 16
+QUADRANTS = (0.57, 0.19, 0.19, 0.05)
+Method = Callable[[], Any]
+
+
+def rmat(scale: int, edges: int) -> Data:
+    r"""A graph of :math:`2^{scale}` nodes with heavy-tailed degrees: each edge goes from quadrant to quadrant of the adjacency matrix
+    (`"R-MAT: A Recursive Model for Graph Mining" <https://doi.org/10.1137/1.9781611972740.43>`_). Self loops and repeated edges are
+    dropped."""
+    random, pairs = np.random.default_rng(0), np.zeros((2, edges), np.int64)
+    for _ in range(scale):
+        quadrant = random.choice(4, edges, p=QUADRANTS)
+        pairs = 2 * pairs + np.stack([quadrant // 2, quadrant % 2])
+    return _undirected(torch.from_numpy(pairs), 2**scale)
+
+
+def grid(side: int) -> Data:
+    number = torch.arange(side * side).view(side, side)
+    right, down = torch.stack([number[:, :-1], number[:, 1:]]), torch.stack([number[:-1], number[1:]])
+    return _undirected(torch.cat([right.flatten(1), down.flatten(1)], 1), side * side)
+
+
+def regular(nodes: int, degree: int) -> Data:
+    r"""An expander: the union of random cycles through all nodes."""
+    random = np.random.default_rng(0)
+    cycles = [random.permutation(nodes) for _ in range(degree // 2)]
+    return _undirected(torch.from_numpy(np.concatenate([np.stack([cycle, np.roll(cycle, 1)]) for cycle in cycles], 1)), nodes)
+
+
+def cluster(num_graphs: int) -> Data:
+    with tempfile.TemporaryDirectory() as folder:
+        return Batch.from_data_list(list(SBMDataset(folder, 'CLUSTER', num_graphs=num_graphs)))
+
+
+def _undirected(pairs: Tensor, num_nodes: int) -> Data:
+    return Data(edge_index=to_undirected(coalesce(remove_self_loops(pairs)[0])), num_nodes=num_nodes)
+
+
+def networkit_scores(data: Data) -> Method:
+    import networkit
+
+    networkit.setNumberOfThreads(torch.get_num_threads())
+    once = _once(data)
+    graph = networkit.GraphFromCoo((once[0], once[1]), n=data.num_nodes)
+
+    def run() -> np.ndarray:
+        graph.indexEdges()
+        triangles = networkit.sparsification.TriangleEdgeScore(graph).run().scores()
+        return np.array(networkit.sparsification.JaccardSimilarityAttributizer(graph, triangles).getAttribute())
+
+    return run
+
+
+def igraph_scores(data: Data) -> Method:
+    import igraph
+
+    pairs = _once(data).T.tolist()
+    graph = igraph.Graph(data.num_nodes, pairs)
+    return lambda: graph.similarity_jaccard(pairs=pairs, loops=False)
+
+
+def networkx_scores(data: Data) -> Method:
+    graph = to_networkx(data, to_undirected=True)
+    return lambda: [score for *_, score in networkx.jaccard_coefficient(graph, graph.edges)]
+
+
+def _once(data: Data) -> np.ndarray:
+    return np.ascontiguousarray(data.edge_index[:, data.edge_index[0] < data.edge_index[1]].numpy())
+
+
+def jaccard_quality(data: Data, found: Any) -> float:
+    r"""The mean over the edges."""
+    return float(np.mean(found.edge_jaccard.numpy() if isinstance(found, Data) else found))
+
+
+def laplacian_quality(data: Data, found: Any) -> float:
+    r"""The sum of the Rayleigh quotients: no orthonormal vectors beside the trivial one have a smaller sum than the true ones."""
+    vectors = found.laplacian_pe.double()
+    index, value = get_laplacian(data.edge_index, None, 'sym', torch.float64, data.num_nodes)
+    laplacian = torch.sparse_coo_tensor(index, value, (data.num_nodes,) * 2)
+    return float((vectors * (laplacian @ vectors)).sum())
+
+
+def pyg_eigenvectors(data: Data) -> Method:
+    transform = AddLaplacianEigenvectorPE(K, 'laplacian_pe')
+    if isinstance(data, Batch):
+        return lambda: Batch.from_data_list([transform(graph) for graph in data.to_data_list()])
+    return lambda: transform(data)
+
+
+GRAPHS: dict[str, Callable[[], Data]] = {
+    'rmat-1M-edges': lambda: rmat(17, 550_000),
+    'rmat-10M-edges': lambda: rmat(20, 5_500_000),
+    'grid-100k-nodes': lambda: grid(316),
+    'regular-100k-nodes': lambda: regular(100_000, 8),
+    'regular-1M-nodes': lambda: regular(1_000_000, 10),
+    'cluster-500-graphs': lambda: cluster(500),
+    'small': lambda: regular(1000, 8),
+}
+METHODS: dict[str, dict[str, Callable[[Data], Method]]] = {
+    'jaccard': {
+        'ours': lambda data: lambda: JaccardScores()(data),
+        'networkit': networkit_scores,
+        'igraph': igraph_scores,
+        'networkx': networkx_scores,
+    },
+    'laplacian-pe': {'ours': lambda data: lambda: LaplacianPE(K)(data), 'pyg': pyg_eigenvectors},
+}
+QUALITY = {'jaccard': jaccard_quality, 'laplacian-pe': laplacian_quality}
+ON = {
+    'jaccard': ('rmat-1M-edges', 'rmat-10M-edges'),
+    'laplacian-pe': ('cluster-500-graphs', 'grid-100k-nodes', 'regular-100k-nodes', 'regular-1M-nodes', 'rmat-10M-edges'),
+}

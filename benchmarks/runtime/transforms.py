@@ -1,0 +1,100 @@
+r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph of each library is built beforehand.
+
+pip install networkit igraph networkx
+python -m benchmarks.runtime.transforms              # measure, write results/runtime/*.json, then the table
+python -m benchmarks.runtime.transforms --table      # the table alone, from the results that are there
+"""
+
+import argparse
+import json
+import warnings
+from typing import Any
+
+from tqdm import tqdm
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import as_csv
+from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from benchmarks.runtime.transform_cases import GRAPHS, METHODS, ON, QUALITY
+from torch_geometric_lgt._io import write_atomically
+
+NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE'}
+MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues'}
+
+
+def work(case: str, method: str, graph: str) -> dict[str, list[float]]:
+    r"""The time, the memory and the quality of one call, after one on a small graph: libraries are loaded and loops compiled."""
+    METHODS[case][method](GRAPHS['small']())()
+    data = GRAPHS[graph]()
+    run, found, times = METHODS[case][method](data), [], []
+    memory = peak_memory_mib(lambda: times.extend(seconds(lambda: found.append(run()), 1)))
+    return {'seconds': times, 'peak_memory_mib': [memory], 'quality': [QUALITY[case](data, found[0])]}
+
+
+def measure(case: str, graph: str, rounds: int, limit: float, bar: tqdm) -> None:
+    r"""Writes the figures of all methods. One that exceeds the limit is not run again."""
+    found: dict[str, list[float]] = {}
+    late: set[str] = set()
+    for _ in range(rounds):
+        for method in METHODS[case]:
+            bar.set_postfix_str(f'{case} on {graph}, {method}')
+            part = {} if method in late else fresh('benchmarks.runtime.transforms', {'case': case, 'method': method, 'graph': graph}, limit)
+            for name, values in part.items():
+                found.setdefault(f'{method}_{name}', []).extend(values)
+            late |= set() if part else {method}
+            bar.update()
+    config = {'graph': graph, 'rounds': rounds, 'limit': limit}
+    write_result('runtime', graph, case, variant='', protocol='fresh-processes-alternating', seeds=[0], metrics=found, config=config)
+
+
+def rows(record: dict[str, Any]) -> list[dict[str, str]]:
+    r"""One row per method: medians, and the time over that of the package."""
+    case, metric, out = record['model'], record['metrics'], []
+    for method in METHODS[case]:
+        row = {'transform': NAMES[case], 'graph': record['dataset'], 'by': method}
+        if f'{method}_seconds' in metric:
+            time, memory, quality = (metric[f'{method}_{name}']['median'] for name in ('seconds', 'peak_memory_mib', 'quality'))
+            ratio = time / metric['ours_seconds']['median']
+            row |= {
+                'seconds': f'{time:.2f}',
+                'over ours': f'{ratio:.2f}',
+                'MiB': f'{memory:.0f}',
+                'result': f'{MEASURED[case]} {quality:.6g}',
+            }
+        else:
+            row |= {'seconds': f'more than {record["config"]["limit"]:.0f}', 'over ours': '', 'MiB': '', 'result': ''}
+        out.append(row)
+    return out
+
+
+def table() -> str:
+    r"""All results as CSV."""
+    records = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('*.json'))]
+    return as_csv([row for record in records if record['model'] in METHODS for row in rows(record)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS])
+    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, help='(default: those of the case)')
+    parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
+    parser.add_argument('--limit', type=float, default=300.0, help='seconds for a process, its graph included')
+    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+    if args.worker is not None:
+        print(json.dumps(work(**json.loads(args.worker))))
+        return
+    if not args.table:
+        pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case]]
+        with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
+            for case, graph in pairs:
+                measure(case, graph, args.rounds, args.limit, bar)
+    content = table()
+    write_atomically(RESULTS / 'runtime' / 'transforms.csv', content.encode())
+    print(content)
+
+
+if __name__ == '__main__':
+    main()
