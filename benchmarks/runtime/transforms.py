@@ -1,6 +1,6 @@
 r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph of each library is built beforehand.
 
-pip install networkit igraph networkx
+pip install '.[peers]'
 python -m benchmarks.runtime.transforms              # measure, write results/runtime/*.json, then the table
 python -m benchmarks.runtime.transforms --table      # the table alone, from the results that are there
 """

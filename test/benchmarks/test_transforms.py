@@ -1,0 +1,70 @@
+import json
+import subprocess
+
+import pytest
+import torch
+
+from benchmarks.runtime import measure, transforms
+from benchmarks.runtime.transform_cases import GRAPHS, METHODS, cluster, grid, regular, rmat
+
+
+def test_graphs():
+    data = rmat(8, 2000)
+    assert data.is_undirected()
+    assert not data.has_self_loops()
+    assert data.num_nodes == 256
+    assert data.edge_index.unique(dim=1).size(1) == data.num_edges
+    assert grid(4).edge_index.size(1) == 2 * 2 * 4 * 3
+    assert torch.bincount(regular(200, 8).edge_index[0]).max() == 8
+    assert cluster(3).num_graphs == 3
+
+
+@pytest.mark.parametrize('case', METHODS)
+@pytest.mark.parametrize('graph', ['small', 'graphs'])
+def test_peers_compute_what_the_transforms_compute(case, graph, monkeypatch):
+    monkeypatch.setitem(GRAPHS, 'graphs', lambda: cluster(3))
+    found = [transforms.work(case, method, graph) for method in METHODS[case]]
+    assert {name for figures in found for name in figures} == {'seconds', 'peak_memory_mib', 'quality'}
+    assert [figures['quality'] for figures in found[1:]] == [pytest.approx(found[0]['quality'], rel=1e-4)] * (len(found) - 1)
+
+
+def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
+    calls = []
+
+    def fresh(module, work, limit):
+        calls.append(work['method'])
+        return {} if work['method'] == 'igraph' else {'seconds': [2.0], 'peak_memory_mib': [1.0], 'quality': [0.25]}
+
+    monkeypatch.setattr(transforms, 'fresh', fresh)
+    monkeypatch.setattr(transforms, 'RESULTS', tmp_path)
+    monkeypatch.setattr(transforms, 'write_result', lambda *names, **values: written.append((names, values)))
+    written = []
+    with transforms.tqdm(total=8, disable=True) as bar:
+        transforms.measure('jaccard', 'small', 2, 5.0, bar)
+    assert calls == ['ours', 'networkit', 'igraph', 'networkx', 'ours', 'networkit', 'networkx']
+    ((names, values),) = written
+    assert names == ('runtime', 'small', 'jaccard')
+    metrics = {name: {'median': found[0]} for name, found in values['metrics'].items()}
+    (tmp_path / 'runtime').mkdir()
+    record = {'model': 'jaccard', 'dataset': 'small', 'metrics': metrics, 'config': values['config']}
+    (tmp_path / 'runtime' / 'one.json').write_text(json.dumps(record))
+    assert transforms.table().splitlines() == [
+        'transform,graph,by,seconds,over ours,MiB,result',
+        'JaccardScores,small,ours,2.00,1.00,1,mean score 0.25',
+        'JaccardScores,small,networkit,2.00,1.00,1,mean score 0.25',
+        'JaccardScores,small,igraph,more than 5,,,',
+        'JaccardScores,small,networkx,2.00,1.00,1,mean score 0.25',
+    ]
+
+
+def test_fresh_processes(monkeypatch):
+    def run(command, **options):
+        if options['timeout'] is not None:
+            raise subprocess.TimeoutExpired(command, options['timeout'])
+        return subprocess.CompletedProcess(command, int('bad' in command[-1]), stdout='{"seconds": [1.0]}', stderr='no memory')
+
+    monkeypatch.setattr(measure.subprocess, 'run', run)
+    assert measure.fresh('module', {'case': 'good'}) == {'seconds': [1.0]}
+    assert measure.fresh('module', {'case': 'good'}, 1.0) == {}
+    with pytest.raises(RuntimeError, match=r"module failed with \{'case': 'bad'\}:\nno memory"):
+        measure.fresh('module', {'case': 'bad'})
