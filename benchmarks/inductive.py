@@ -19,7 +19,8 @@ from torch_geometric.transforms import Compose
 
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Plateau, Training, checkpoint, curves
-from benchmarks.edge_networks import network
+from benchmarks.edge_networks import Transformer, network
+from benchmarks.inductive_pictures import draw
 from benchmarks.inductive_report import report
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, RandomSignFlip
@@ -27,6 +28,7 @@ from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores,
 Metric = Callable[[Tensor, Tensor], float]
 Splits = dict[str, GeneratedDataset]
 Config = dict[str, Any]
+PICTURED = 100  # graphs
 TRAINING: Config = {'epochs': 1000, 'patience': 10, 'lr': 1e-3, 'least_lr': 1e-6, 'batch_size': 32, 'hidden_channels': 80}
 PRESETS: dict[str, Config] = {
     'full': {'graphs': None, 'layers': None, 'training': {}},
@@ -80,6 +82,7 @@ def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument('--preset', choices=PRESETS, default='full')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3])
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument('--pictures', action='store_true', help='draw the attention that transformers have learned')
     parser.add_argument('--table', action='store_true', help='write the table of the results that are there, run nothing')
     return parser
 
@@ -143,6 +146,9 @@ def run(
         }
         for figure, value in figures.items():
             found.setdefault(figure, []).append(value)
+        if args.pictures and isinstance(model, Transformer) and seed == args.seeds[0]:
+            parts = (name, model_name, args.preset if args.preset != 'full' else '')
+            draw(model, splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, parts)))
         print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
     return write_result(
         task,

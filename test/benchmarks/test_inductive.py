@@ -1,12 +1,15 @@
+import csv
 import json
+import math
 import sys
 
 import pytest
 import torch
+from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
-from benchmarks import inductive, sbm
+from benchmarks import inductive, inductive_pictures, sbm
 from benchmarks.common import training
 from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, Stack, network
 from benchmarks.inductive import PRESETS, class_weights, f1, weighted_accuracy
@@ -74,3 +77,29 @@ def test_runs_from_data_to_table(monkeypatch, tmp_path, capsys):
     run(monkeypatch, tmp_path, '--dataset', 'CLUSTER', '--models', 'gt')
     again = json.loads((tmp_path / 'sbm' / 'gt-cluster-small.json').read_text())
     assert again['metrics']['accuracy'] == record['metrics']['accuracy']
+
+
+def test_entropies_by_hand():
+    edges = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
+    data = Data(edge_index=edges, num_nodes=5)
+    weight = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 2.0], [1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    found, uniform = inductive_pictures.entropy(weight, data)
+    assert found.flatten().tolist() == pytest.approx([0, 1.5 * math.log(2), *[0] * 8])
+    assert uniform.tolist() == pytest.approx([math.log(3), 0, 0, 0, 0])
+    shortfall = inductive_pictures.deficit(weight, data)
+    assert shortfall.tolist() == pytest.approx([1 - 0.75 * math.log(2) / math.log(3), 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize('kernel', ['gt', 'litegt-subtractor-sampling'])
+def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
+    run(monkeypatch, tmp_path, '--dataset', 'PATTERN', '--models', kernel, '--pictures')
+    names = {path.name for path in (tmp_path / 'sbm').iterdir() if kernel in path.name}
+    name = f'pattern-{kernel}-small'
+    assert names == {
+        f'{kernel}-pattern-small.json',
+        *(f'{name}-{end}' for end in ('map.png', 'entropy.png', 'sampling.png', 'sampling.csv')),
+    }
+    rows = list(csv.DictReader((tmp_path / 'sbm' / f'{name}-sampling.csv').open()))
+    mean = {row['chosen by']: float(row['layer 1']) for row in rows}
+    assert set(mean) == {'Eq. 10', 'log-sum-exp', 'random', 'smallest degree', 'largest degree', 'true entropy', 'all nodes'}
+    assert max(mean.values()) == mean['true entropy']
