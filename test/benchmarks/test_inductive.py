@@ -99,7 +99,7 @@ def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
         f'{kernel}-pattern-small.json',
         *(f'{name}-{end}' for end in ('map.png', 'entropy.png', 'sampling.png', 'sampling.csv')),
     }
-    rows = list(csv.DictReader((tmp_path / 'sbm' / f'{name}-sampling.csv').open()))
+    rows = list(csv.DictReader((tmp_path / 'sbm' / f'{name}-sampling.csv').read_text().splitlines()))
     mean = {row['chosen by']: float(row['layer 1']) for row in rows}
     assert set(mean) == {'Eq. 10', 'log-sum-exp', 'random', 'smallest degree', 'largest degree', 'true entropy', 'all nodes'}
     assert max(mean.values()) == mean['true entropy']
