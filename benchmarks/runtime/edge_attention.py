@@ -1,0 +1,183 @@
+r"""The work of LiteGT's attention layers, counted, beside Table 2 of the paper, and timed edge by edge (its section 5.3) and as they run.
+
+python -m benchmarks.runtime.edge_attention          # measure, write results/runtime/edge-attention-*.json and the table
+"""
+
+# N nodes, E edges, R neighbours of a node, T heads, d channels of a head.
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import as_csv
+from benchmarks.edge_networks import TRANSFORMERS
+from benchmarks.runtime.measure import seconds
+from benchmarks.runtime.transform_cases import cluster, regular
+from torch_geometric_lgt._io import write_atomically
+from torch_geometric_lgt.functional._edge_loops import sorted_edges
+from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
+
+WIDTH, HEADS, LAYERS, HALVINGS = 80, 8, 12, 2
+MODELS = [name for name in TRANSFORMERS if name == 'gt' or name.startswith('litegt')]
+GRAPHS: dict[str, Callable[[], Data]] = {
+    'cluster-graph': lambda: Data(edge_index=cluster(1)[0].edge_index, num_nodes=cluster(1)[0].num_nodes),
+    'regular-100k-nodes': lambda: regular(100_000, 8),
+}
+
+
+class Table2(NamedTuple):
+    r"""The formulas of one layer, as printed: multiplications and stored numbers."""
+
+    multiplications: Callable[[float, float, float, float], float]
+    numbers: Callable[[float, float, float, float], float]
+
+
+def table_2() -> dict[str, Table2]:
+    n, log = HALVINGS, math.log
+
+    def sampled(values: float, keys: float) -> Table2:
+        return Table2(
+            lambda N, R, T, d: T * R * d * log(N) / 2 + values * T * N * d**2 + T * d**2 * log(N),
+            lambda N, R, T, d: T * N * d + keys * T * d * log(N) + (1 + keys) * T * d**2,
+        )
+
+    def reduced(values: float, keys: float) -> Table2:
+        return Table2(
+            lambda N, R, T, d: T * R * d * log(N) / n + values * 4 / n**2 * T * N * d**2 + 4 / n**2 * T * d**2 * log(N),
+            lambda N, R, T, d: 2 / n * (T * N * d + keys * T * d * log(N)) + (4 + 4 * keys) / n**2 * T * d**2,
+        )
+
+    return {
+        'gt': Table2(lambda N, R, T, d: T * N * R * d + 3 * T * N * d**2, lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2),
+        'litegt-jaccard': Table2(lambda N, R, T, d: T * N * R * d / 2 + 2 * T * N * d**2, lambda N, R, T, d: 2 * T * N * d + 2 * T * d**2),
+        'litegt-subtractor': Table2(
+            lambda N, R, T, d: T * N * R * d / 2 + 3 * T * N * d**2, lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2
+        ),
+        'litegt-jaccard-sampling': sampled(1, 1),
+        'litegt-subtractor-sampling': sampled(2, 2),
+        'litegt-jaccard-sampling-reduced': reduced(1, 1),
+        'litegt-subtractor-sampling-reduced': reduced(2, 2),
+    }
+
+
+def layers(name: str) -> list[JaccardSubtractorConv]:
+    torch.manual_seed(0)
+    kernel, step = TRANSFORMERS[name]
+    return [layer.conv for layer in LiteGT(1, WIDTH, 1, LAYERS, HEADS, kernel, reduce='reduced' in step).layers]
+
+
+def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
+    r"""The multiplications, those of scores among them, the numbers kept for the backward pass, and the times of all layers, forward."""
+    convs, mask = layers(name), data.attention_mask if 'sampling' in name else None
+    edges, x = sorted_edges(data.edge_index, data.num_nodes, data.num_nodes), torch.randn(data.num_nodes, WIDTH)
+
+    def run(requires_grad: bool = False) -> None:
+        for conv in convs:
+            conv(x[:, : conv.in_channels].requires_grad_(requires_grad), edges, data.edge_jaccard, mask)
+
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = {str(op).split('.')[1]: count // 2 for op, count in counter.get_flop_counts()['Global'].items()}
+    kept: dict[int, int] = {}
+    keep = {x.untyped_storage().data_ptr()} | {part.data_ptr() for part in edges if isinstance(part, torch.Tensor)}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in keep:
+            kept[storage.data_ptr()] = storage.nbytes() // 4
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        run(True)
+    with torch.no_grad():
+        times = sorted(seconds(run, repeats))
+        one_by_one = sum(edge_by_edge(conv, data, x[:, : conv.in_channels], mask) for conv in convs)
+    return {
+        'multiplications': sum(count for op, count in counts.items() if op != 'edge_distances'),
+        'score_multiplications': sum(scores(conv, data, mask) for conv in convs),
+        'kept_numbers': sum(kept.values()),
+        'forward_seconds': times[len(times) // 2],
+        'edge_by_edge_seconds': one_by_one,
+    }
+
+
+def scores(conv: JaccardSubtractorConv, data: Data, mask: torch.Tensor | None) -> int:
+    r"""The multiplications of queries with keys."""
+    attending = data.num_edges if mask is None else int(mask[data.edge_index[1]].sum())
+    return attending * conv.head_channels * conv.heads // 2 * conv.kernels.count('softmax')
+
+
+def edge_by_edge(conv: JaccardSubtractorConv, data: Data, x: torch.Tensor, mask: torch.Tensor | None, most: int = 5000) -> float:
+    r"""Seconds to score the edges one after the other: of more than :obj:`most` edges, a sample of them is timed."""
+    half, total = conv.heads // 2, 0.0
+    query, key = (lin(x).unflatten(1, (-1, conv.head_channels)) for lin in (conv.lin_query, conv.lin_key))
+    for branch, kernel in enumerate(conv.kernels):
+        heads = slice(branch * half, branch * half + half)
+        places = data.edge_index if mask is None or branch == 1 else data.edge_index[:, mask[data.edge_index[1]]]
+        number = places.size(1)
+        shown = places[:, torch.randperm(number)[:most]].t().tolist()
+        q, k = query[:, heads], key[:, heads]
+        start = time.perf_counter()
+        for edge, (j, i) in enumerate(shown):
+            if kernel == 'softmax':
+                (q[i] * k[j]).sum(1)
+            elif kernel == 'subtractor':
+                (q[i] - k[j]).abs().sum(1)
+            else:
+                data.edge_jaccard[edge]
+        total += (time.perf_counter() - start) * number / max(1, len(shown))
+    return total
+
+
+def row(record: dict[str, Any], first: dict[str, Any]) -> dict[str, str]:
+    r"""Counts beside the formulas; :obj:`first` is the graph transformer's record."""
+    value, base = ({name: summary['median'] for name, summary in r['metrics'].items()} for r in (record, first))
+    model, nodes = record['model'].removeprefix('edge-attention-'), record['config']['nodes']
+    formula, sizes = table_2()[model], (nodes, record['config']['edges'] / nodes, HEADS, WIDTH / HEADS)
+    return {
+        'graph': record['dataset'],
+        'model': model,
+        'multiplications (M)': f'{value["multiplications"] / 1e6:.3g}',
+        'by Table 2': f'{LAYERS * formula.multiplications(*sizes) / 1e6:.3g}',
+        'of scores (M)': f'{value["score_multiplications"] / 1e6:.3g}',
+        'below gt': f'{base["score_multiplications"] / value["score_multiplications"]:.1f}',
+        'numbers kept (M)': f'{value["kept_numbers"] / 1e6:.3g}',
+        'by Table 2 ': f'{LAYERS * formula.numbers(*sizes) / 1e6:.3g}',
+        'edge by edge (s)': f'{value["edge_by_edge_seconds"]:.3g}',
+        'below gt ': f'{base["edge_by_edge_seconds"] / value["edge_by_edge_seconds"]:.1f}',
+        'as it runs (ms)': f'{1e3 * value["forward_seconds"]:.3g}',
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS])
+    parser.add_argument('--repeats', type=int, default=5)
+    args = parser.parse_args()
+    rows = []
+    for graph in args.graphs:
+        data = AttentionNodeSampling()(JaccardScores()(GRAPHS[graph]()))
+        config = {'nodes': data.num_nodes, 'edges': data.num_edges, 'channels': WIDTH, 'heads': HEADS, 'layers': LAYERS}
+        records = []
+        for name in tqdm(MODELS, desc=graph):
+            figures = {key: [float(value)] for key, value in measure(name, data, args.repeats).items()}
+            model = f'edge-attention-{name}'
+            path = write_result('runtime', graph, model, variant='', protocol='counted', seeds=[0], metrics=figures, config=config)
+            records.append(json.loads(path.read_text()))
+        rows += [row(record, records[0]) for record in records]
+    content = as_csv(rows)
+    write_atomically(RESULTS / 'runtime' / 'edge-attention.csv', content.encode())
+    print(content)
+
+
+if __name__ == '__main__':
+    main()
