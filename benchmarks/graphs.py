@@ -29,7 +29,8 @@ SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
     **{name: ('HeterophilousGraphDataset', name) for name in ('minesweeper', 'tolokers')},
 }
 SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
-PROTOCOLS = ('random-20-per-class', 'random-50-25-25', 'random-60-20-20', 'fixed-splits')
+PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
+PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', 'fixed-splits')
 
 
 def load(root: str, name: str, neighbors: int | None = None) -> Data:
@@ -102,8 +103,8 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
         return dict(zip(('train', 'valid', 'test'), (mask.nonzero().flatten() for mask in masks), strict=True))
     labelled = (data.y >= 0).nonzero().flatten()
     part = Data(y=data.y[labelled], num_nodes=labelled.numel())
-    if protocol == 'random-20-per-class':
-        rule = RandomNodeSplit('random', num_train_per_class=20, num_val=500, num_test=1000)
+    if protocol in PER_CLASS:
+        rule = RandomNodeSplit('random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000)
     else:
         share = 0.25 if protocol == 'random-50-25-25' else 0.2
         rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)

@@ -3,6 +3,8 @@ r"""Node classification on one graph: test accuracy at the epoch that is best on
 python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
 python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
 python -m benchmarks.node_classification --dataset cora --model sgformer --variant row --set options.norm=row
+python -m benchmarks.node_classification --dataset cora --model nodeformer --study ablation
+python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
 python -m benchmarks.node_classification --table          # the tables of all results that are there
 
 A run that was killed goes on where it was when the same command is given again.
@@ -16,19 +18,20 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import SPARSE_INPUT, Classifier, make, parameter_groups
+from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import Training, checkpoint, curves
 from benchmarks.graphs import PROTOCOLS, load, prepared, split
+from benchmarks.node_classification_pictures import draw
 from benchmarks.node_classification_report import report, save_curves
-from benchmarks.node_classification_settings import MODELS, merged, settings
+from benchmarks.node_classification_settings import MODELS, merged, settings, studies
 
 
 def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
@@ -68,13 +71,23 @@ def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
     }
 
 
-def run(args: argparse.Namespace, protocol: str, config: dict[str, Any]) -> Path:
+class Plan(NamedTuple):
+    r"""A run: the name of the variant, the split, the neighbours that replace the graph, and the configuration."""
+
+    variant: str
+    protocol: str
+    neighbors: int | None
+    config: dict[str, Any]
+
+
+def run(args: argparse.Namespace, plan: Plan) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
-    data = prepared(load(args.root, args.dataset, args.neighbors), config['normalize_features'], args.model in SPARSE_INPUT)
+    variant, protocol, neighbors, config = plan
+    data = prepared(load(args.root, args.dataset, neighbors), config['normalize_features'], args.model in SPARSE_INPUT)
     name = Path(args.dataset).stem
     found: dict[str, list[float]] = {}
     for seed in args.seeds:
-        path = checkpoint(args.model, name, [name, protocol, args.neighbors, args.model, config, seed])
+        path = checkpoint(args.model, name, [name, protocol, neighbors, args.model, config, seed])
         parts = split(data, protocol, seed)
         training = prepare(data, parts, args.model, config, seed, path)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
@@ -85,19 +98,23 @@ def run(args: argparse.Namespace, protocol: str, config: dict[str, Any]) -> Path
         parameters = sum(parameter.numel() for parameter in training.model.parameters())
     if args.curves:
         save_curves(training.history, Path(args.curves), f'{args.model} on {name}, seed {args.seeds[-1]}')
+    if args.pictures:
+        parts = (args.model, name, protocol, variant)
+        draw(training.model.eval(), data, RESULTS / 'node_classification' / '-'.join(filter(None, parts)))
     return write_result(
         'node_classification',
         name,
         args.model,
-        variant=args.variant,
+        variant=variant,
         protocol=protocol,
         seeds=args.seeds,
         metrics=found,
-        config=config | {'neighbors': args.neighbors},
+        config=config | {'neighbors': neighbors},
         parameters=parameters,
         epoch_seconds=statistics.median(found['epoch_ms']) / 1000,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         folder=RESULTS,
+        protocol_in_name=True,
     )
 
 
@@ -115,8 +132,8 @@ def changes(given: list[str]) -> dict[str, Any]:
     return out
 
 
-def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, str, dict[str, Any]]:
-    r"""The arguments, the protocol and the configuration."""
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
+    r"""The arguments and the runs they ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--dataset', default='cora', help='a name, or a .npz file')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
@@ -126,24 +143,40 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, str, dict[
     parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
     parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration')
+    parser.add_argument('--study', help='variants that differ from the default in one respect: ablation, depth, neighbors, labels, ..')
+    parser.add_argument('--pictures', action='store_true', help='draw what the attention of the last seed has learned')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--curves', help='PNG for the curves of the last seed')
     parser.add_argument('--table', action='store_true', help='write the tables from the results that are there, run nothing')
     args = parser.parse_args(argv)
     protocol, default = settings(args.dataset, args.protocol, args.model)
+    if args.pictures and args.model not in OURS:
+        parser.error(f'--pictures is for {", ".join(OURS)}')
+    if args.study is not None:
+        known = studies(args.model)
+        if args.study not in known or args.set or args.variant:
+            parser.error(f'a study of {args.model} is one of {", ".join(known)} and names its own variants')
+        return args, [planned(name, protocol, default, dict(change)) for name, change in known[args.study].items()]
     try:
         config = merged(default, changes(args.set))
     except ValueError as error:
         parser.error(str(error))
     if (config != default or args.neighbors is not None) and not args.variant:
         parser.error('a configuration that is not the default needs a name: --variant')
-    return args, protocol, config
+    return args, [Plan(args.variant, protocol, args.neighbors, config)]
+
+
+def planned(variant: str, protocol: str, default: dict[str, Any], change: dict[str, Any]) -> Plan:
+    r"""A variant of a study."""
+    protocol, neighbors = change.pop('protocol', protocol), change.pop('neighbors', None)
+    return Plan(variant, protocol, neighbors, merged(default, change))
 
 
 def main() -> None:
-    args, protocol, config = parse()
+    args, plans = parse()
     if not args.table:
-        print(run(args, protocol, config), file=sys.stderr)
+        for plan in plans:
+            print(run(args, plan), file=sys.stderr)
     print(report(RESULTS / 'node_classification'))
 
 

@@ -9,12 +9,13 @@ from torch import Tensor
 
 from benchmarks.common.figures import save_figure
 from benchmarks.common.tables import as_csv, as_markdown, mean, spread
+from benchmarks.node_classification_pictures import save_sweeps
 from benchmarks.node_classification_settings import PUBLISHED
 from torch_geometric_lgt._io import write_atomically
 
 
 def report(folder: Path) -> str:
-    r"""Writes one table of all results beside them and returns it."""
+    r"""Writes one table of all results and the pictures of varied settings beside them, and returns the table."""
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
     rows = [row(record) for record in found]
@@ -22,6 +23,7 @@ def report(folder: Path) -> str:
         return ''
     write_atomically(folder / 'accuracy.md', as_markdown(rows).encode())
     write_atomically(folder / 'accuracy.csv', as_csv(rows).encode())
+    save_sweeps(found, folder)
     return as_markdown(rows)
 
 

@@ -27,6 +27,41 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MODELS = tuple(OPTIONS)
 
+# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``) or the split (``protocol``).
+STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
+    'nodeformer': {
+        'ablation': {
+            'no-edge-loss': {'edge_loss_weight': 0.0},
+            'no-relational-bias': {'options': {'relational_order': 0}},
+            'no-gumbel': {'options': {'num_gumbel_samples': 0}},
+            'no-graph': {'neighbors': 0, 'edge_loss_weight': 0.0},
+            'tempered': {'options': {'gumbel_evaluation': 'tempered'}},
+        },
+        'temperature': {f'temperature-{tau}': {'options': {'temperature': tau}} for tau in (0.1, 0.5, 1.0)},
+        'features': {f'num_features-{number}': {'options': {'num_features': number}} for number in (10, 50, 100)},
+    },
+    'sgformer': {
+        'ablation': {
+            'no-attention': {'options': {'beta': 0.0}},
+            'no-graph': {'options': {'alpha': 0.0}},
+            'row-norm': {'options': {'norm': 'row'}},
+        },
+        'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+    },
+    'difformer': {
+        'ablation': {
+            'no-graph': {'options': {'use_graph': False}},
+            'frobenius-norm': {'options': {'norm': 'frobenius'}},
+            'sigmoid': {'options': {'kernel': 'sigmoid'}},
+        },
+        'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (1, 2, 4, 8, 16)},
+    },
+}
+FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
+    'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
+    'labels': {f'labels-{number}': {'protocol': f'random-{number}-per-class'} for number in (5, 10, 40)},
+}
+
 # Accuracy in the papers (SGFormer's slides for the first protocol and Actor, NodeFormer's for the second).
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
     ('cora', 'random-20-per-class'): {'gcn': 0.816, 'nodeformer': 0.822, 'sgformer': 0.845},
@@ -39,6 +74,10 @@ PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
     ('citeseer', 'random-50-25-25'): {'nodeformer': 0.7633},
     ('actor', 'random-50-25-25'): {'nodeformer': 0.3531},
 }
+
+
+def studies(model: str) -> dict[str, dict[str, dict[str, Any]]]:
+    return STUDIES.get(model, {}) | FOR_ALL
 
 
 def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[str, Any]]:

@@ -46,8 +46,10 @@ def write_result(
     epoch_seconds: float | None = None,
     peak_memory_mib: float | None = None,
     folder: Path = RESULTS,
+    protocol_in_name: bool = False,
 ) -> Path:
-    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path."""
+    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path. The name of the file has the protocol
+    where a data set has several."""
     if any(not math.isfinite(value) for values in metrics.values() for value in values):
         raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
     record = {
@@ -69,7 +71,8 @@ def write_result(
         'machine': machine(),
         'date': datetime.now(timezone.utc).isoformat(timespec='seconds'),
     }
-    path = folder / task / ('-'.join(part for part in (model, dataset, variant) if part) + '.json')
+    parts = (model, dataset, protocol if protocol_in_name else '', variant)
+    path = folder / task / ('-'.join(filter(None, parts)) + '.json')
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
     return path

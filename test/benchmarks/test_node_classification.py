@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import node_classification, node_classification_search, node_classification_settings
-from benchmarks.classifiers import MODELS, SPARSE_INPUT, make, parameter_groups
+from benchmarks import node_classification, node_classification_pictures, node_classification_search, node_classification_settings
+from benchmarks.classifiers import MODELS, OURS, SPARSE_INPUT, make, parameter_groups
 from benchmarks.common import training
 from benchmarks.node_classification_report import report
-from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings
+from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings, studies
 
 
 def write_graph(path):
@@ -35,7 +35,7 @@ def test_every_model_learns(model, monkeypatch, tmp_path, capsys):
     write_graph(tmp_path / 'toy.npz')
     changes = ['epochs=40', 'edge_loss_weight=0.1'] if model == 'nodeformer' else ['epochs=40']
     run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '1', '--variant', 'short', '--set', *changes)
-    record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-short.json').read_text())
+    record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-short.json').read_text())
     assert record['protocol'] == 'random-60-20-20'
     assert len(record['metrics']['accuracy']['values']) == 2
     assert record['metrics']['accuracy']['mean'] > 0.8
@@ -60,7 +60,7 @@ def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     arguments = ['--model', 'sgformer', '--seeds', '3', '--variant', 'short', '--set', 'epochs=5', 'options.norm=row']
     run(monkeypatch, tmp_path, *arguments, '--curves', str(tmp_path / 'curves.png'))
-    path = tmp_path / 'node_classification' / 'sgformer-toy-short.json'
+    path = tmp_path / 'node_classification' / 'sgformer-toy-random-60-20-20-short.json'
     first = json.loads(path.read_text())['metrics']
     assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
     monkeypatch.setattr(training.Training, 'run_epoch', lambda self: pytest.fail('trained again'))
@@ -72,12 +72,52 @@ def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
 
 def test_changes_of_the_configuration(capsys):
     command = ['--dataset', 'cora', '--model', 'sgformer']
-    _, protocol, config = node_classification.parse([*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row'])
-    assert (protocol, config['lr'], config['options']['norm'], config['options']['alpha']) == ('random-20-per-class', 0.5, 'row', 0.8)
-    for given, message in ((['--set', 'lr=0.5'], 'needs a name: --variant'), (['--set', 'rate=1'], 'no such setting: rate')):
+    _, (plan,) = node_classification.parse([*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row'])
+    assert (plan.variant, plan.protocol, plan.neighbors) == ('v', 'random-20-per-class', None)
+    assert (plan.config['lr'], plan.config['options']['norm'], plan.config['options']['alpha']) == (0.5, 'row', 0.8)
+    faults = {
+        'needs a name: --variant': ['--set', 'lr=0.5'],
+        'no such setting: rate': ['--set', 'rate=1'],
+        'a study of sgformer is one of ablation, depth, neighbors, labels': ['--study', 'temperature'],
+        '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
+    }
+    for message, given in faults.items():
         with pytest.raises(SystemExit):
             node_classification.parse([*command, *given])
         assert message in capsys.readouterr().err
+
+
+def test_studies_name_options_that_exist():
+    for model in MODELS:
+        for name in studies(model):
+            _, plans = node_classification.parse(['--dataset', 'cora', '--model', model, '--study', name])
+            assert len({plan.variant for plan in plans}) == len(plans)
+            for plan in plans:
+                assert plan.protocol in node_classification.PROTOCOLS
+                make(model, 5, 3, torch.tensor([[0], [1]]), 4, plan.config['options'])
+
+
+def test_a_study_with_its_picture(monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 3)
+    run(monkeypatch, tmp_path, '--model', 'sgformer', '--seeds', '0')
+    run(monkeypatch, tmp_path, '--model', 'sgformer', '--seeds', '0', '--study', 'depth')
+    folder = tmp_path / 'node_classification'
+    records = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    assert sorted(record['config']['options'].get('num_layers', 1) for record in records) == [1, 2, 3]
+    line = node_classification_pictures.lines('sgformer', records)
+    assert [value for value, _ in line['num_layers']] == [1, 2, 3]
+    assert (folder / 'sgformer-toy-sweeps.png').read_bytes().startswith(b'\x89PNG')
+
+
+@pytest.mark.parametrize('model', OURS)
+def test_pictures_of_the_attention(model, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '--pictures', '--variant', 'short', '--set', 'epochs=2')
+    name, ends = f'{model}-toy-random-60-20-20-short', ('attention.csv', 'attention.png', 'structure.csv', 'structure.png')
+    assert sorted(path.name for path in (tmp_path / 'node_classification').glob(f'{name}-*')) == [f'{name}-{end}' for end in ends]
+    layers = (tmp_path / 'node_classification' / f'{name}-attention.csv').read_text().splitlines()
+    assert len(layers) == 1 + (1 if model == 'sgformer' else 2)
 
 
 def test_settings_files_name_what_exists():
@@ -120,8 +160,9 @@ def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     assert len(study.trials) == 2
     words = node_classification_search.command(args, study).split()
     assert words[:3] == ['python', '-m', 'benchmarks.node_classification']
-    parsed, _, config = node_classification.parse(words[3:])
-    assert parsed.variant == 'searched-2-trials'
+    _, (plan,) = node_classification.parse(words[3:])
+    assert plan.variant == 'searched-2-trials'
+    config = plan.config
     assert config['options']['hidden_channels'] == study.best_params['hidden_channels']
     assert config['lr'] == pytest.approx(study.best_params['lr'], rel=1e-5)
     assert config['normalize_features'] is study.best_params['normalize_features']
