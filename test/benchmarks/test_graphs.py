@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
+import sklearn.datasets
 import torch
+from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
 from benchmarks.graphs import load, prepared, split
@@ -88,3 +90,19 @@ def test_fixed_splits_by_number():
     assert [part.tolist() for part in split(data, 'fixed-splits', 2).values()] == [[0], [1], [2]]
     with pytest.raises(ValueError, match="'protocol' = 'fixed-splits' needs"):
         split(Data(y=torch.zeros(3)), 'fixed-splits', 0)
+
+
+def test_newsgroups_become_weights_of_words(monkeypatch, tmp_path):
+    seen = {}
+
+    def fetch(data_home, subset, categories):
+        seen.update(data_home=data_home, subset=subset, topics=len(categories))
+        return Bunch(data=['orbit rocket', 'hockey goal', 'rocket rocket goal'], target=np.array([0, 1, 0]))
+
+    monkeypatch.setattr(sklearn.datasets, 'fetch_20newsgroups', fetch)
+    data = load(str(tmp_path), '20news', 1)
+    assert seen == {'data_home': str(tmp_path), 'subset': 'all', 'topics': 10}
+    assert data.x.shape == (3, 4)
+    torch.testing.assert_close(data.x.norm(dim=1), torch.ones(3))
+    assert data.y.tolist() == [0, 1, 0]
+    assert sorted(data.edge_index.t().tolist()) == [[0, 2], [1, 2], [2, 0], [2, 1]]
