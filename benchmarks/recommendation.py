@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.common.ranking import Scores, evaluate
+from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import CHECKPOINTS, Training, checkpoint, curves
 from benchmarks.recommendation_report import report
@@ -61,24 +61,25 @@ class Task:
         third[order] = ((degree[order].cumsum(0) - degree[order]) * 3 // self.train.size(1)).clamp(max=2)
         return {name: third == index for index, name in enumerate(('unpopular', 'normal', 'popular'))}
 
-    def ways(self, encoder: torch.nn.Module, rule: str) -> dict[float, Scores]:
+    def scoring(self, encoder: torch.nn.Module, rule: str) -> Scoring:
         return scorings(encoder, self.num_users, rule, torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1))
 
-    def choose(self, ways: dict[float, Scores]) -> tuple[float, dict[str, float]]:
-        r"""The way to score that is best on the validation part, and its figures there."""
-        found = {way: evaluate(scores, self.valid, self.train, self.num_users) for way, scores in ways.items()}
+    def choose(self, scoring: Scoring) -> tuple[float, dict[str, float]]:
+        r"""The way to weigh the items that is best on the validation part, and its figures there."""
+        found = evaluate(scoring, self.valid, self.train, self.num_users)
         best = max(found, key=lambda way: found[way]['ndcg@20'])
         return best, found[best]
 
-    def measure(self, ways: dict[float, Scores]) -> dict[str, float]:
+    def measure(self, scoring: Scoring) -> dict[str, float]:
         r"""Figures of the chosen way, and those of the inner product and the cosine where they are among the ways. Items of the validation
         part are not ranked at test time; no model has seen them."""
-        way, valid = self.choose(ways)
-        figures = partial(evaluate, pairs=self.test, seen=torch.cat([self.train, self.valid], 1), num_users=self.num_users)
-        test = figures(ways[way], groups=self.groups)
+        way, valid = self.choose(scoring)
+        seen = torch.cat([self.train, self.valid], 1)
+        found = evaluate(scoring.only(way, INNER, COSINE), self.test, seen, self.num_users, groups=self.groups)
+        test = dict(found[way])
         for name, plain in (('inner', INNER), ('cosine', COSINE)):
-            if plain in ways:
-                test |= {f'{metric}_{name}': value for metric, value in figures(ways[plain]).items()}
+            if plain in found:
+                test |= {f'{metric}@20_{name}': found[plain][f'{metric}@20'] for metric in ('recall', 'ndcg')}
         return test | {f'valid_{name}': value for name, value in valid.items()} | {'scoring_parameter': way}
 
     def batches(self, size: int) -> list[Tensor]:
@@ -107,9 +108,9 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
         names = ('regularization', 'weight', 'temperature', 'share', 'length')
         arguments = {name: config[name] for name in names if name in config}
         loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
-    ways = partial(task.ways, rule=config['scoring'])
+    scoring = partial(task.scoring, rule=config['scoring'])
     batches = partial(task.batches, config['batch_size'])
-    return Training(module, optimizer, loss, batches, lambda module: task.choose(ways(module))[1]['ndcg@20'], path)
+    return Training(module, optimizer, loss, batches, lambda module: task.choose(scoring(module))[1]['ndcg@20'], path)
 
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
             log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
             training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)
             with torch.no_grad():
-                figures = task.measure(task.ways(training.model.eval(), config['scoring']))
+                figures = task.measure(task.scoring(training.model.eval(), config['scoring']))
                 if isinstance(training.model, AttentionEncoder):
                     figures |= training.model.diagnosis()
             for name, value in {**figures, 'best_epoch': training.best_epoch}.items():
@@ -135,7 +136,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     else:
         matrix = interaction_matrix(task.train, task.num_users, task.num_items)
         scores = ease(matrix, config['regularization']) if args.model == 'ease' else item_knn(matrix, config['power'])
-        found = {name: [value] for name, value in task.measure({INNER: scores}).items()}
+        found = {name: [value] for name, value in task.measure(Scoring(scores, {INNER: torch.ones(task.num_items)})).items()}
     return write_result(
         'recommendation',
         args.dataset,

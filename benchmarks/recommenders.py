@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize
 from torch_geometric.nn import LightGCN
 from torch_geometric.utils import scatter, sort_edge_index
 
-from benchmarks.common.ranking import Scores
+from benchmarks.common.ranking import Scores, Scoring
 from torch_geometric_lgt.functional import alignment_uniformity
 from torch_geometric_lgt.nn import MGFormer
 
@@ -148,16 +148,15 @@ def contrastive(
     return bpr(encoder, pairs, num_users, regularization) + weight * views
 
 
-def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> dict[float, Scores]:
-    r"""The ways to score items ``[B, I]`` under a rule, one of which validation data choose: the inner product of the rows (``INNER``),
-    their cosine (``COSINE``), or their cosine times a power of the item's degree in training (the power). The rule ``popularity`` has all
-    of them."""
+def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> Scoring:
+    r"""The ways to score items under a rule, one of which validation data choose: the cosine of the rows (``COSINE``), the cosine times
+    the length of the item's row, which ranks as the inner product does (``INNER``), or times a power of the item's degree in training (the
+    power). The rule ``popularity`` has all of them."""
     users, items = encoder.encode().tensor_split([num_users])
     unit_users, unit_items = normalize(users), normalize(items)
-    ways: dict[float, Scores] = {INNER: lambda part: users[part] @ items.t(), COSINE: lambda part: unit_users[part] @ unit_items.t()}
-    if rule != 'popularity':
-        return {way: ways[way] for way in ({'inner': INNER, 'cosine': COSINE}[rule],)}
-    return ways | {power: lambda part, power=power: unit_users[part] @ (unit_items * degree[:, None] ** power).t() for power in POWERS}
+    factors = {INNER: items.norm(dim=1).clamp(min=1e-12), COSINE: torch.ones_like(items[:, 0])} | {power: degree**power for power in POWERS}
+    scoring = Scoring(lambda part: unit_users[part] @ unit_items.t(), factors)
+    return scoring if rule == 'popularity' else scoring.only({'inner': INNER, 'cosine': COSINE}[rule])
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:

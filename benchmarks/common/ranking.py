@@ -1,5 +1,5 @@
 # U users, I items, E pairs.
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -28,26 +28,44 @@ class History(NamedTuple):
         return torch.stack([row, self.item[position]])
 
 
-def rank(scores: Scores, users: Tensor, seen: History, k: int, chunk: int = 1024):
-    r"""Yields users and their :obj:`k` items with the highest scores, without those they have seen, chunk by chunk. What :obj:`scores`
-    returns is written to."""
+class Scoring(NamedTuple):
+    r"""Scores ``[B, I]`` of items for users, and the ways to weigh the items by a factor ``[I]`` each, by their names: the score of an item
+    is the product of both."""
+
+    scores: Scores
+    factors: Mapping[float, Tensor]
+
+    def only(self, *ways: float) -> 'Scoring':
+        return Scoring(self.scores, {way: factor for way, factor in self.factors.items() if way in ways})
+
+
+def rank(scoring: Scoring, users: Tensor, seen: History, k: int, chunk: int = 1024):
+    r"""Yields users and, by each way to weigh the items, their :obj:`k` items with the highest scores, without those they have seen, chunk
+    by chunk. What :obj:`scores` returns is written to."""
     for part in users.split(chunk):
-        score = scores(part)
+        score = scoring.scores(part)
         row, item = seen[part]
         score[row, item] = -torch.inf
-        yield part, score.topk(k).indices
+        yield part, {way: (score * factor).topk(k).indices for way, factor in scoring.factors.items()}
 
 
 def evaluate(
-    scores: Scores, pairs: Tensor, seen: Tensor, num_users: int, k: int = 20, groups: dict[str, Tensor] | None = None
-) -> dict[str, float]:
-    r"""Recall and NDCG of the full ranking, means over the users with a pair. Items of :obj:`seen` pairs are not ranked. For each of
-    :obj:`groups`, masks of items ``[I]``, only its items are wanted, in the same ranking."""
+    scoring: Scoring, pairs: Tensor, seen: Tensor, num_users: int, k: int = 20, groups: dict[str, Tensor] | None = None
+) -> dict[float, dict[str, float]]:
+    r"""Recall and NDCG of the full ranking, means over the users with a pair, by each way to weigh the items. Items of :obj:`seen` pairs
+    are not ranked. For each of :obj:`groups`, masks of items ``[I]``, only its items are wanted, in the same ranking."""
     parts = {'': pairs} | {f'_{name}': pairs[:, mask[pairs[1]]] for name, mask in (groups or {}).items()}
     wanted = {name: History.of(part, num_users) for name, part in parts.items()}
-    metrics = {name: LinkPredMetricCollection({'recall': LinkPredRecall(k), 'ndcg': LinkPredNDCG(k)}).to(pairs.device) for name in parts}
+    metrics = {
+        (way, name): LinkPredMetricCollection({'recall': LinkPredRecall(k), 'ndcg': LinkPredNDCG(k)}).to(pairs.device)
+        for way in scoring.factors
+        for name in parts
+    }
     users = wanted[''].ptr.diff().nonzero().flatten()
-    for part, top in rank(scores, users, History.of(seen, num_users), k):
-        for name, metric in metrics.items():
-            metric.update(top, wanted[name][part])
-    return {f'{key}@{k}{name}': float(value) for name, metric in metrics.items() for key, value in metric.compute().items()}
+    for part, tops in rank(scoring, users, History.of(seen, num_users), k):
+        for (way, name), metric in metrics.items():
+            metric.update(tops[way], wanted[name][part])
+    found: dict[float, dict[str, float]] = {way: {} for way in scoring.factors}
+    for (way, name), metric in metrics.items():
+        found[way] |= {f'{key}@{k}{name}': float(value) for key, value in metric.compute().items()}
+    return found

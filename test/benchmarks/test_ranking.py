@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.common.ranking import History, evaluate, rank
+from benchmarks.common.ranking import History, Scoring, evaluate, rank
 
 
 def brute_force(scores, pairs, seen, num_users, k):
@@ -31,16 +31,20 @@ def test_equals_brute_force(k):
     pairs = pairs[:, pairs[0] % 5 != 0]  # some users without a test item
     scores = torch.randn(30, 40, generator=generator)
     even = torch.arange(40) % 2 == 0
-    found = evaluate(lambda users: scores[users], pairs, seen, 30, k, {'even': even})
-    for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):
-        recall, ndcg = brute_force(scores, part, seen, 30, k)
-        assert found[f'recall@{k}{name}'] == pytest.approx(recall, rel=1e-5)
-        assert found[f'ndcg@{k}{name}'] == pytest.approx(ndcg, rel=1e-5)
+    scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)})
+    found = evaluate(scoring, pairs, seen, 30, k, {'even': even})
+    for way, factor in scoring.factors.items():
+        for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):
+            recall, ndcg = brute_force(scores * factor, part, seen, 30, k)
+            assert found[way][f'recall@{k}{name}'] == pytest.approx(recall, rel=1e-5)
+            assert found[way][f'ndcg@{k}{name}'] == pytest.approx(ndcg, rel=1e-5)
+    assert evaluate(scoring.only(0.5), pairs, seen, 30, k, {'even': even}) == {0.5: found[0.5]}
 
 
 def test_chunks_and_seen_items():
     scores = torch.arange(12.0).view(4, 3)
     seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
-    found = list(rank(lambda users: scores[users], torch.tensor([0, 1, 3]), seen, 1, chunk=2))
-    assert [(users.tolist(), top.tolist()) for users, top in found] == [([0, 1], [[1], [2]]), ([3], [[0]])]
+    scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})
+    found = list(rank(scoring, torch.tensor([0, 1, 3]), seen, 1, chunk=2))
+    assert [(users.tolist(), top[0.0].tolist()) for users, top in found] == [([0, 1], [[1], [2]]), ([3], [[0]])]
     assert scores.isfinite().all()
