@@ -6,7 +6,7 @@ from torch_geometric.loader import NeighborLoader
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
 
-from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, _laplacian
+from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, _eigensolvers, _laplacian
 
 DOUBLE = torch.float64
 
@@ -73,31 +73,31 @@ def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
     expected = LaplacianPE(6)(data).laplacian_pe
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
-    monkeypatch.setattr(_laplacian, 'is_narrow', lambda _: True)
+    monkeypatch.setattr(_eigensolvers, 'is_narrow', lambda _: True)
     for name in {'_inverse', '_lanczos', '_multigrid'} - {solver}:
-        monkeypatch.setattr(_laplacian, name, lambda *_: (_ for _ in ()).throw(ImportError))
+        monkeypatch.setattr(_eigensolvers, name, lambda *_: (_ for _ in ()).throw(ImportError))
     torch.testing.assert_close(LaplacianPE(6)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_eigenvalues_that_a_solver_misses_are_found(double, monkeypatch):
     """A solver that leaves out the smallest of them."""
-    edges, krylov = grid(25, 30)[0], _laplacian._krylov
+    edges, krylov = grid(25, 30)[0], _eigensolvers._krylov
     expected = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
 
     def forgetful(product, seeds, known, size, tolerance):
         found = krylov(product, seeds, known, size + 1, tolerance)
         return found[:, :-1] if size > 1 else krylov(product, seeds, known, size, tolerance)
 
-    monkeypatch.setattr(_laplacian, '_krylov', forgetful)
+    monkeypatch.setattr(_eigensolvers, '_krylov', forgetful)
     found = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_single_precision_where_it_is_enough(monkeypatch):
     """The union of cycles has eigenvalues far from 0, a long strip of them has not."""
-    seen, eigsh = [], _laplacian.eigsh
+    seen, eigsh = [], _eigensolvers.eigsh
     monkeypatch.setattr(
-        _laplacian, 'eigsh', lambda operator, *args, **options: seen.append(operator.dtype) or eigsh(operator, *args, **options)
+        _eigensolvers, 'eigsh', lambda operator, *args, **options: seen.append(operator.dtype) or eigsh(operator, *args, **options)
     )
     cycles = [torch.randperm(2000) for _ in range(4)]
     expander = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
@@ -114,7 +114,7 @@ def test_single_precision_where_it_is_enough(monkeypatch):
 
 def test_no_solver_left(monkeypatch):
     for name in ('_inverse', '_lanczos', '_multigrid'):
-        monkeypatch.setattr(_laplacian, name, lambda *_: (_ for _ in ()).throw(ImportError))
+        monkeypatch.setattr(_eigensolvers, name, lambda *_: (_ for _ in ()).throw(ImportError))
     with pytest.raises(RuntimeError, match='of a component of 750 nodes did not converge'):
         LaplacianPE(3)(Data(edge_index=grid(25, 30)[0], num_nodes=750))
 
@@ -141,7 +141,7 @@ def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch)
     """A ring: every eigenvalue twice. Its columns are those of the space, and permute with the nodes where no two are alike."""
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000 if solver == 'dense' else 10)
     first = LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe
-    monkeypatch.setattr(_laplacian, '_random', lambda n, size, seed: torch.randn(n, size).numpy())
+    monkeypatch.setattr(_eigensolvers, '_random', lambda n, size, seed: torch.randn(n, size).numpy())
     torch.testing.assert_close(LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe, first, rtol=1e-5, atol=1e-6)
     edges, order = barabasi_albert_graph(400, 3), torch.randperm(400)
     place = order.argsort()

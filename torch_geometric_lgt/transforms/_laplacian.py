@@ -1,27 +1,20 @@
 # N nodes, K eigenvectors.
-import warnings
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.linalg.blas import get_blas_funcs
 from scipy.sparse import csr_array, diags_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh, lobpcg, splu
+from scipy.sparse.csgraph import connected_components
+from scipy.sparse.linalg import ArpackError
+
+from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, solvers
 
 DENSE_NODES = 600
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
-PRECISE, COARSE = 1e-10, 1e-2
-SMALL = 2e-3
 
 Pairs = tuple[np.ndarray, np.ndarray]
-Product = Callable[[np.ndarray], np.ndarray]
-Search = Callable[[np.ndarray, int, float], np.ndarray]
-Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 
 
 def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64) -> Pairs:
@@ -54,8 +47,7 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
 
     Small graphs are decomposed as they are. Where narrow layers of a breadth-first search promise little fill-in, others go to Lanczos
     iteration on the inverse of the Laplacian by a sparse factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic
-    multigrid; else to Lanczos iteration on the adjacency matrix. Where one fails or its result does
-    not pass :meth:`defect`, to the next.
+    multigrid; else to Lanczos iteration on the adjacency matrix. Where one fails or its result does not pass :meth:`defect`, to the next.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
@@ -65,7 +57,7 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
         last = min(num_nodes - 1, k + MOST_SPARE) - 1
         values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null), subset_by_index=(0, last))
         return _first(k, values, vectors)
-    for make in _solvers(adjacency, matrix, null, dtype):
+    for make in solvers(adjacency, matrix, null, dtype):
         try:
             search, size = make(adjacency, matrix, null), k + SPARE
             values, vectors = complete(matrix, null, search, size)
@@ -86,15 +78,15 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
         numpy.linalg.LinAlgError: If they do not pass :meth:`defect`.
     """
     values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
-    for _ in range(size):
+    for _ in range(size + 1):
         if defect(matrix, null, values, vectors) > 1:
-            raise np.linalg.LinAlgError('not converged')
+            break
         other = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, COARSE * values[-1])])
         if other[0][:-1].sum() > values.sum() - SAME:
-            break
+            return values, vectors
         values, vectors = _ritz(matrix, null, np.c_[vectors, search(np.c_[null, vectors], 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
-    return values, vectors
+    raise np.linalg.LinAlgError('not converged')
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
@@ -125,20 +117,6 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return out * np.where(np.where(decisive, cubes, out[largest, np.arange(values.size)]) < 0, -1.0, 1.0)
 
 
-def is_narrow(adjacency: csr_array) -> bool:
-    r"""Whether no layer of a breadth-first search holds more nodes than a few lines of a square grid of the same size: the factors of such
-    a graph stay sparse."""
-    order, parent = breadth_first_order(adjacency, 0, directed=False)
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    above, start, stop = place[parent[order[1:]]], 0, 1
-    while stop < order.size:
-        start, stop = stop, 1 + int(np.searchsorted(above, stop))
-        if stop - start > 4 * np.sqrt(order.size):
-            return False
-    return True
-
-
 def _first(k: int, values: np.ndarray, vectors: np.ndarray) -> Pairs:
     number = _count(k, values)
     return values[:number], vectors[:, :number]
@@ -154,68 +132,3 @@ def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:
     basis = np.linalg.qr(vectors - np.outer(null, null @ vectors))[0]
     values, rotation = np.linalg.eigh(basis.T @ (basis - matrix @ basis))
     return values, basis @ rotation
-
-
-def _solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type) -> tuple[Solver, ...]:
-    r"""The solvers to try, the most promising one first."""
-    if is_narrow(adjacency):
-        return _inverse, _lanczos, _multigrid
-    rough = _lanczos(adjacency, matrix, null)(null[:, None], 1, COARSE)
-    if _ritz(matrix, null, rough)[0][0] < SMALL:
-        return _multigrid, _lanczos
-    return (*((_single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
-
-
-def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int, tolerance: float, dtype: type = np.float64) -> np.ndarray:
-    r"""The eigenvectors of the largest eigenvalues of a product that are orthogonal to those known. Each search starts from another vector:
-    from the one before it would not see what that one left over of a repeated eigenvalue."""
-    known = np.asfortranarray(known, dtype)
-    (gemv,) = get_blas_funcs(('gemv',), (known,))
-
-    def rest(x: np.ndarray) -> np.ndarray:
-        x = x.ravel()
-        inside = gemv(1, known, x, trans=1)
-        out = product(gemv(-1, known, inside, 1, x))
-        return gemv(-1, known, gemv(1, known, out, trans=1) + 2 * inside, 1, out)
-
-    shape = (known.shape[0],) * 2
-    operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
-    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(2 * size, 40), tol=tolerance)[1]
-
-
-def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
-    return partial(_krylov, lambda x: matrix @ x, count())
-
-
-def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Lanczos iteration in single precision, single vectors in double."""
-    half, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
-    single = partial(_krylov, lambda x: half @ x, count(), dtype=np.float32)
-    return lambda known, size, tolerance: (double if size == 1 else single)(known, size, tolerance)
-
-
-def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
-    r"""The pseudo-inverse by way of the combinatorial Laplacian without its last node, which is positive definite."""
-    degree = adjacency.sum(1)
-    root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
-    factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
-    return partial(_krylov, lambda x: np.append(factor.solve((root * x)[:-1]), 0) * root, count())
-
-
-def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    from pyamg import smoothed_aggregation_solver
-
-    laplacian = csr_array(diags_array(np.ones(null.size)) - matrix)
-    levels, seeds = smoothed_aggregation_solver(laplacian, B=null[:, None], max_coarse=500), count()
-
-    def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
-        start = _random(null.size, size, next(seeds))
-        with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # what has not converged does not pass as an eigenvector
-            return lobpcg(laplacian, start, M=levels.aspreconditioner(), Y=known, tol=tolerance, maxiter=200, largest=False)[1]
-
-    return search
-
-
-def _random(num_nodes: int, size: int, seed: int) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal((num_nodes, size))
