@@ -33,6 +33,7 @@ API_PAGES = {
     'functional': 'Functions',
     'transforms': 'Transforms',
     'datasets': 'Data sets',
+    'loader': 'Loaders',
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
     'testing.checks': 'Checks of layers',

@@ -19,40 +19,40 @@ Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 
 
 def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type) -> tuple[Solver, ...]:
-    r"""The solvers to try, the most promising one first."""
-    if is_narrow(adjacency):
+    r"""The solvers to try, the most promising one first, by the layers of a breadth-first search. Where none holds more nodes than a few
+    lines of a square grid of the same size, factors stay sparse. Where the distance from the first node makes a small Rayleigh quotient,
+    there are many small eigenvalues."""
+    distance = hops(adjacency)
+    if np.bincount(distance).max() <= 4 * np.sqrt(distance.size):
         return _inverse, _lanczos, _multigrid
-    vector = _lanczos(adjacency, matrix, null)(null[:, None], 1, COARSE)[:, 0]
-    if 1 - vector @ (matrix @ vector) < SMALL:
+    smooth = null * (distance - null**2 @ distance)
+    if 1 - smooth @ (matrix @ smooth) / (smooth @ smooth) < SMALL:
         return _multigrid, _lanczos
     return (*((_single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
 
 
-def is_narrow(adjacency: csr_array) -> bool:
-    r"""Whether no layer of a breadth-first search holds more nodes than a few lines of a square grid of the same size: the factors of such
-    a graph stay sparse."""
+def hops(adjacency: csr_array) -> np.ndarray:
+    r"""The distance of each node of a connected graph from the first."""
     order, parent = breadth_first_order(adjacency, 0, directed=False)
-    place = np.empty_like(order)
+    place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
-    above, start, stop = place[parent[order[1:]]], 0, 1
+    above, start, stop, layer = place[parent[order[1:]]], 0, 1, 0
     while stop < order.size:
-        start, stop = stop, 1 + int(np.searchsorted(above, stop))
-        if stop - start > 4 * np.sqrt(order.size):
-            return False
-    return True
+        start, stop, layer = stop, 1 + int(np.searchsorted(above, stop)), layer + 1
+        distance[order[start:stop]] = layer
+    return distance
 
 
 def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int, tolerance: float, dtype: type = np.float64) -> np.ndarray:
-    r"""The eigenvectors of the largest eigenvalues of a product that are orthogonal to those known. Each search starts from another vector:
-    from the one before it would not see what that one left over of a repeated eigenvalue."""
+    r"""The eigenvectors of the largest eigenvalues of a product but for those known, which are moved to -2. Each search starts from another
+    vector: from the one before it would not see what that one left over of a repeated eigenvalue."""
     known = np.asfortranarray(known, dtype)
     (gemv,) = get_blas_funcs(('gemv',), (known,))
+    moved = np.array([vector @ product(vector) + 2 for vector in known.T], dtype)
 
     def rest(x: np.ndarray) -> np.ndarray:
         x = x.ravel()
-        inside = gemv(1, known, x, trans=1)
-        out = product(gemv(-1, known, inside, 1, x))
-        return gemv(-1, known, gemv(1, known, out, trans=1) + 2 * inside, 1, out)
+        return gemv(-1, known, moved * gemv(1, known, x, trans=1), 1, product(x))
 
     shape = (known.shape[0],) * 2
     operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
@@ -75,7 +75,12 @@ def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Sear
     degree = adjacency.sum(1)
     root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
     factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
-    return partial(_krylov, lambda x: np.append(factor.solve((root * x)[:-1]), 0) * root, count())
+
+    def product(x: np.ndarray) -> np.ndarray:
+        x = np.append(factor.solve((root * (x - null * (null @ x)))[:-1]), 0) * root
+        return x - null * (null @ x)
+
+    return partial(_krylov, product, count())
 
 
 def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:

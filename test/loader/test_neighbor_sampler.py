@@ -1,0 +1,194 @@
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import LinkNeighborLoader
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.testing import MyFeatureStore, MyGraphStore
+from torch_geometric.utils import k_hop_subgraph, to_undirected
+
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler
+from torch_geometric_lgt.loader._neighborhoods import _distinct
+
+
+def graph(num_nodes=40, num_edges=150, dtype=torch.long):
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(num_nodes, (2, num_edges), generator=generator)
+    return Data(x=torch.arange(num_nodes)[:, None].float(), edge_index=edges.to(dtype), edge_attr=torch.arange(num_edges))
+
+
+def loader(data, count, seeds=None, batch_size=5, **options):
+    names = ('replace', 'subgraph_type', 'disjoint')
+    sampler = NeighborSampler(data, count, **{name: options.pop(name) for name in names if name in options})
+    return NeighborLoader(data, count, input_nodes=seeds, batch_size=batch_size, neighbor_sampler=sampler, **options)
+
+
+def check(data, batch):
+    """Nodes and edges have the attributes they have in the full graph, and edges the ends."""
+    assert torch.equal(batch.x, data.x[batch.n_id])
+    assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+    assert torch.equal(batch.n_id[: batch.batch_size], batch.input_id)
+
+
+@pytest.mark.parametrize('dtype', [torch.long, torch.int32])
+@pytest.mark.parametrize('replace', [False, True])
+def test_as_many_edges_as_asked_for(replace, dtype):
+    data = graph(dtype=dtype)
+    degree = torch.bincount(data.edge_index[1].long(), minlength=40)
+    for batch in loader(data, [3, 2], replace=replace):
+        check(data, batch)
+        target, edges, nodes = batch.edge_index[1], batch.num_sampled_edges, batch.num_sampled_nodes
+        assert (sum(edges), sum(nodes)) == (batch.num_edges, batch.num_nodes)
+        assert nodes[0] == batch.batch_size
+        for hop, count in enumerate((3, 2)):
+            start = sum(nodes[:hop])
+            for node in range(start, start + nodes[hop]) if hop else range(nodes[0]):
+                own = batch.e_id[target == node]
+                available = int(degree[batch.n_id[node]])
+                expected = (count if available else 0) if replace else min(count, available)
+                assert own.numel() == expected
+                assert replace or own.unique().numel() == expected
+        assert (target < nodes[0] + nodes[1]).all()
+
+
+def test_all_neighbours_are_the_subgraph_of_so_many_hops():
+    data = graph()
+    for batch in loader(data, [-1, -1], batch_size=4):
+        check(data, batch)
+        nodes, _, _, mask = k_hop_subgraph(batch.input_id, 2, data.edge_index, num_nodes=40)
+        assert torch.equal(batch.n_id.sort().values, nodes)
+        near = k_hop_subgraph(batch.input_id, 1, data.edge_index, num_nodes=40)[0]
+        expected = torch.isin(data.edge_index[1], near).nonzero().flatten()
+        assert torch.equal(batch.e_id.sort().values, expected)
+        assert set(expected.tolist()) <= set(mask.nonzero().flatten().tolist())
+
+
+def test_induced_and_bidirectional_subgraphs():
+    data = graph()
+    data.edge_index = to_undirected(data.edge_index, num_nodes=40)
+    data.edge_attr = torch.arange(data.num_edges)
+    for batch in loader(data, [2, 2], subgraph_type='induced'):
+        check(data, batch)
+        inside = torch.isin(data.edge_index, batch.n_id).all(0).nonzero().flatten()
+        assert torch.equal(batch.e_id.sort().values, inside)
+    for batch in loader(data, [2, 2], subgraph_type='bidirectional'):
+        pairs = {tuple(pair) for pair in batch.edge_index.t().tolist()}
+        assert pairs == {pair[::-1] for pair in pairs}
+
+
+@pytest.mark.parametrize('kind', ['directional', 'induced'])
+def test_disjoint_subgraphs_are_those_of_single_seeds(kind):
+    data = graph()
+    for batch in loader(data, [-1, -1], disjoint=True, subgraph_type=kind):
+        check(data, batch)
+        assert torch.equal(batch.batch[: batch.batch_size], torch.arange(batch.batch_size))
+        assert torch.equal(*batch.batch[batch.edge_index])
+        for number, seed in enumerate(batch.input_id):
+            (alone,) = loader(data, [-1, -1], seed[None], subgraph_type=kind)
+            own = batch.batch == number
+            assert torch.equal(batch.n_id[own].sort().values, alone.n_id.sort().values)
+            assert torch.equal(batch.e_id[own[batch.edge_index[0]]].sort().values, alone.e_id.sort().values)
+
+
+def test_every_subset_is_alike_likely():
+    """Chi-squared over the 20 subsets, at 0.1 % with 19 degrees of freedom."""
+    draws = _distinct(np.full(20_000, 6), 3, np.random.default_rng(0))
+    count = Counter(tuple(sorted(row)) for row in draws.tolist())
+    assert set(count) == set(combinations(range(6), 3))
+    assert sum((number - 1000) ** 2 / 1000 for number in count.values()) < 43.8
+
+
+@pytest.mark.parametrize('replace', [False, True])
+def test_every_edge_is_alike_likely(replace):
+    """Chi-squared over the edges drawn into one hub, at 0.1 % with 11 degrees of freedom; also against the compiled sampler where it is
+    uniform: torch-sparse favours the first edges when it draws without replacement."""
+    data = Data(edge_index=torch.stack([torch.arange(1, 13), torch.zeros(12, dtype=torch.long)]), num_nodes=13)
+    torch.manual_seed(0)
+    seeds = torch.zeros(1, dtype=torch.long)
+    ours, theirs = loader(data, [4], seeds, replace=replace), PyGNeighborLoader(data, [4], input_nodes=seeds, replace=replace)
+    counts = [sum(torch.bincount(batch.e_id, minlength=12) for _ in range(1500) for batch in one) for one in (ours, theirs)]
+    assert counts[0].sum() == counts[1].sum() == 6000
+    assert float(((counts[0] - 500) ** 2 / 500).sum()) < 31.3
+    if replace:
+        assert float(((counts[0] - counts[1]) ** 2 / (counts[0] + counts[1])).sum()) < 31.3
+
+
+@pytest.mark.filterwarnings('ignore:This DataLoader will create')
+def test_seeds_fix_the_draws_and_workers_draw_differently():
+    data = graph(200, 4000)
+    runs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        runs.append([batch.e_id for batch in loader(data, [3, 3], batch_size=50)])
+    assert all(torch.equal(a, b) for a, b in zip(runs[0], runs[1], strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(runs[0], runs[2], strict=False))
+    same = torch.zeros(40, dtype=torch.long)
+    batches = list(loader(data, [3], same, batch_size=1, num_workers=2))
+    assert len({tuple(batch.e_id.tolist()) for batch in batches}) > 20
+
+
+def test_a_seed_that_occurs_twice():
+    data = graph()
+    (batch,) = loader(data, [-1], torch.tensor([3, 3, 5]))
+    check_ends = batch.n_id[batch.edge_index]
+    assert torch.equal(check_ends, data.edge_index[:, batch.e_id])
+    assert batch.n_id[:3].tolist() == [3, 3, 5]
+
+
+def test_several_types_of_nodes():
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data['user'].x, data['item'].x = torch.arange(20.0)[:, None], torch.arange(30.0)[:, None]
+    data['user', 'buys', 'item'].edge_index = torch.stack([torch.randint(n, (90,), generator=generator) for n in (20, 30)])
+    data['item', 'of', 'user'].edge_index = data['user', 'buys', 'item'].edge_index.flip(0)
+    for kind in ('directional', 'induced'):
+        for batch in loader(data, [-1, -1], 'user', subgraph_type=kind):
+            for edge_type, store in zip(batch.edge_types, batch.edge_stores, strict=True):
+                source, _, target = edge_type
+                ends = torch.stack([batch[source].n_id[store.edge_index[0]], batch[target].n_id[store.edge_index[1]]])
+                assert torch.equal(ends, data[edge_type].edge_index[:, store.e_id])
+            users = batch['user'].n_id[: batch['user'].batch_size]
+            edges = data['user', 'buys', 'item'].edge_index
+            items = edges[1, torch.isin(edges[0], users)].unique()
+            assert torch.equal(batch['item'].n_id.sort().values, items)
+            assert torch.equal(batch['user'].n_id.sort().values, torch.cat([users, edges[0, torch.isin(edges[1], items)]]).unique())
+
+
+def test_links_and_stores():
+    data = graph()
+    sampler = NeighborSampler(data, [2])
+    for batch in LinkNeighborLoader(data, [2], data.edge_index[:, :20], neighbor_sampler=sampler, batch_size=10, neg_sampling='binary'):
+        assert batch.edge_label.sum() == 10
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        assert torch.equal(batch.n_id[batch.edge_label_index[:, :10]], data.edge_index[:, batch.input_id])
+    features, edges = MyFeatureStore(), MyGraphStore()
+    features.put_tensor(data.x, group_name=None, attr_name='x', index=None)
+    edges.put_edge_index(data.edge_index, edge_type=None, layout='coo', size=(40, 40))
+    (batch,) = loader((features, edges), [-1], torch.arange(4))
+    assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+    edges.put_edge_index(data.edge_index, edge_type=('a', 'to', 'b'), layout='coo', size=(40, 40))
+    with pytest.raises(ValueError, match='for stores of several install pyg-lib'):
+        NeighborSampler((features, edges), [2])
+
+
+def test_which_sampler_is_taken(monkeypatch):
+    data = graph()
+    for pyg_lib, torch_sparse, disjoint, ours in (
+        (False, False, False, True),
+        (False, True, False, False),
+        (False, True, True, True),
+        (True, False, True, False),
+    ):
+        monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', pyg_lib)
+        monkeypatch.setattr('torch_geometric.typing.WITH_TORCH_SPARSE', torch_sparse)
+        found = NeighborLoader(data, [2], batch_size=4, disjoint=disjoint)
+        assert isinstance(found.node_sampler, NeighborSampler) == ours
+        if ours:
+            assert next(iter(found)).batch_size == 4
+            for name in ('time_attr', 'weight_attr'):
+                with pytest.raises(ValueError, match=f"'{name}' needs pyg-lib"):
+                    NeighborLoader(data, [2], disjoint=disjoint, **{name: 'edge_attr'})

@@ -1,0 +1,68 @@
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import Constant
+from torch_geometric.utils import subgraph
+
+from torch_geometric_lgt.loader import NodePartitionLoader, node_partition_loader
+from torch_geometric_lgt.transforms import JaccardScores, NodeDegree
+
+
+def graph():
+    edges = torch.randint(50, (2, 400), generator=torch.Generator().manual_seed(0))
+    return Data(x=torch.arange(50.0)[:, None], edge_index=edges, edge_attr=torch.arange(400), y=torch.arange(50) % 3)
+
+
+@pytest.mark.filterwarnings('ignore:This DataLoader will create')
+@pytest.mark.parametrize('chunk', [7, 1 << 20])
+@pytest.mark.parametrize('shuffle', [True, False])
+@pytest.mark.parametrize('workers', [0, 2])
+def test_each_node_once_with_the_edges_inside_its_batch(chunk, shuffle, workers, monkeypatch):
+    monkeypatch.setattr(node_partition_loader, 'CHUNK_EDGES', chunk)
+    data = NodeDegree()(JaccardScores()(graph()))
+    batches = list(NodePartitionLoader(data, 16, shuffle, num_workers=workers))
+    assert [batch.num_nodes for batch in batches] == [16, 16, 16, 2]
+    nodes = torch.cat([batch.n_id for batch in batches])
+    assert torch.equal(nodes.sort().values, torch.arange(50))
+    assert torch.equal(nodes, torch.arange(50)) != shuffle
+    for batch in batches:
+        expected, attributes = subgraph(batch.n_id, data.edge_index, data.edge_attr, relabel_nodes=True, num_nodes=50)
+        assert torch.equal(batch.edge_index, expected)
+        assert torch.equal(batch.edge_attr, attributes)
+        assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+        for name in ('x', 'y', 'degree'):
+            assert torch.equal(batch[name], data[name][batch.n_id])
+        assert torch.equal(batch.edge_jaccard, data.edge_jaccard[batch.e_id])
+
+
+def test_epochs_differ_and_a_generator_fixes_them():
+    data, state = graph(), torch.get_rng_state()
+    runs = []
+    for seed in (0, 0):
+        loader = NodePartitionLoader(data, 16, generator=torch.Generator().manual_seed(seed))
+        runs.append([[batch.n_id for batch in loader] for _ in range(2)])
+    assert torch.equal(torch.get_rng_state(), state)
+    for one, other in zip(*runs, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert not torch.equal(runs[0][0][0], runs[0][1][0])
+
+
+def test_files_that_are_mapped_and_a_transform(tmp_path):
+    data = graph()
+    path = tmp_path / 'x'
+    data.x.numpy().tofile(path)
+    mapped = Data(x=torch.from_file(str(path), size=50).view(50, 1), edge_index=data.edge_index, y=data.y)
+    for batch in NodePartitionLoader(mapped, 20, transform=Constant()):
+        assert torch.equal(batch.x, torch.stack([batch.n_id.float(), torch.ones(batch.num_nodes)], 1))
+    empty = NodePartitionLoader(Data(x=torch.ones(3, 1), edge_index=torch.empty(2, 0, dtype=torch.long)), 2)
+    assert [(batch.num_nodes, batch.num_edges) for batch in empty] == [(2, 0), (1, 0)]
+    assert repr(empty) == 'NodePartitionLoader(2 nodes, 2 batches)'
+
+
+def test_raises():
+    with pytest.raises(ValueError, match="'data' must be a Data with 'edge_index'"):
+        NodePartitionLoader(HeteroData(), 2)
+    with pytest.raises(ValueError, match="'batch_size' must be positive"):
+        NodePartitionLoader(graph(), 0)
+    with pytest.raises(ValueError, match="'persistent_workers' must be False"):
+        NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)

@@ -1,0 +1,5 @@
+from torch_geometric_lgt.loader.neighbor_loader import NeighborLoader
+from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
+from torch_geometric_lgt.loader.node_partition_loader import NodePartitionLoader
+
+__all__ = ['NeighborLoader', 'NeighborSampler', 'NodePartitionLoader']

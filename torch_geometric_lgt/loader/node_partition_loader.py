@@ -1,0 +1,80 @@
+# N nodes, E edges, B nodes of a batch.
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Data
+from torch_geometric.loader.utils import filter_data
+
+CHUNK_EDGES = 1 << 24
+
+
+class NodePartitionLoader(DataLoader):
+    r"""Splits the nodes at random into batches, anew in each epoch, and yields the subgraph that each induces: how NodeFormer and SGFormer
+    are trained on large graphs. An epoch takes :math:`O(N + E)` time for all batches together, and :math:`O(N + E B / N)` memory beside the
+    data, whose tensors may be mapped from files.
+
+    A batch has the attributes of its nodes, ascending, and of the edges between them as they are in the full graph, and :obj:`n_id` and
+    :obj:`e_id`, the ids of both there.
+
+    Args:
+        data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
+        batch_size (int): :math:`B`; the last batch may be smaller.
+        shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default: :obj:`True`)
+        transform (callable, optional): Applied to each batch. (default: :obj:`None`)
+        generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's own)
+        **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as :obj:`num_workers`.
+
+    Raises:
+        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, :obj:`batch_size` is not positive, or
+            :obj:`persistent_workers` is set: workers learn the partition when they start.
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        batch_size: int,
+        shuffle: bool = True,
+        transform: Callable | None = None,
+        generator: torch.Generator | None = None,
+        **kwargs,
+    ) -> None:
+        if not isinstance(data, Data) or data.edge_index is None:
+            raise ValueError(f"'data' must be a Data with 'edge_index' (got {data}); convert others with to_homogeneous() or ToEdgeIndex")
+        if batch_size < 1:
+            raise ValueError(f"'batch_size' must be positive (got {batch_size})")
+        if kwargs.get('persistent_workers'):
+            raise ValueError("'persistent_workers' must be False: workers learn the partition of an epoch when they start")
+        self.data, self.edge_index, self.num_nodes = data, data.edge_index, data.num_nodes or 0
+        self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
+        self._nodes: tuple[Tensor, ...] = ()
+        self._edges: tuple[Tensor, ...] = ()
+        batches, collate = cast(Dataset, range(-(-self.num_nodes // batch_size))), cast(Any, self._batch)
+        super().__init__(batches, batch_size=None, collate_fn=collate, generator=generator, **kwargs)
+
+    def __iter__(self) -> Iterator[Any]:
+        edges, num_nodes = self.edge_index, self.num_nodes
+        place = torch.randperm(num_nodes, generator=self.generator) if self.shuffled else torch.arange(num_nodes)
+        part = place // self.nodes_per_batch
+        self._nodes = part.argsort(stable=True).split(self.nodes_per_batch)
+        inner, parts = [], []
+        for start in range(0, edges.size(1), CHUNK_EDGES):
+            ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
+            kept = (ends[0] == ends[1]).nonzero().flatten()
+            inner.append(kept + start)
+            parts.append(ends[0, kept])
+        edge, of = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
+        self._edges = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=len(self)).tolist())
+        return super().__iter__()
+
+    def _batch(self, number: int) -> Data:
+        nodes, edge = self._nodes[number], self._edges[number]
+        row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
+        batch = filter_data(self.data, nodes, row, col, edge)
+        batch.n_id, batch.e_id = nodes, edge
+        return batch if self.transform is None else self.transform(batch)
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.nodes_per_batch} nodes, {len(self)} batches)'
