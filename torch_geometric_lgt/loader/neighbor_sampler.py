@@ -112,8 +112,12 @@ class NeighborSampler(BaseSampler):
         batch = tensors((kind, nodes.batch) for kind, nodes in found.items()) if self.disjoint else None
         if not self.homogeneous:
             return HeteroSamplerOutput(node, row, col, cast(dict, edge), cast(dict | None, batch), node_counts, edge_counts)
-        nodes_per_hop, edges_per_hop = node_counts and node_counts[ALONE], edge_counts and edge_counts[ONLY]
-        return SamplerOutput(node[ALONE], row[ONLY], col[ONLY], edge[ONLY], batch and batch[ALONE], nodes_per_hop, edges_per_hop)
+        per_hop = _of(node_counts, ALONE), _of(edge_counts, ONLY)
+        return SamplerOutput(node[ALONE], row[ONLY], col[ONLY], edge[ONLY], _of(batch, ALONE), *per_hop)
+
+
+def _of(values: dict | None, kind: Any) -> Any:
+    return None if values is None else values[kind]
 
 
 def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
