@@ -54,10 +54,10 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
         row = {'transform': NAMES[case], 'graph': record['dataset'], 'by': method}
         if f'{method}_seconds' in metric:
             time, memory, quality = (metric[f'{method}_{name}']['median'] for name in ('seconds', 'peak_memory_mib', 'quality'))
-            ratio = time / metric['ours_seconds']['median']
+            ours = metric.get('ours_seconds', {}).get('median')
             row |= {
                 'seconds': f'{time:.2f}',
-                'over ours': f'{ratio:.2f}',
+                'over ours': f'{time / ours:.2f}' if ours else '',
                 'MiB': f'{memory:.0f}',
                 'result': f'{MEASURED[case]} {quality:.6g}',
             }

@@ -27,6 +27,7 @@ def test_counts_by_hand(data):
     assert sampled['score_multiplications'] == 12 * data.num_attending * 40
     neighbors = data.edge_index[0, data.attention_mask[data.edge_index[1]]].unique().numel()
     projected = NODES * 80 * 80 + (SAMPLED + neighbors) * 80 * 40
+    assert 12 * NODES * 80 < found['gt']['kept_numbers'] < 12 * NODES * 2 * 80  # values, neither queries nor keys
     assert sampled['multiplications'] == 12 * (projected + 2 * data.num_attending * 40 + 2 * edges * 40)
 
 
@@ -50,6 +51,6 @@ def test_from_graphs_to_table(data, monkeypatch, tmp_path, capsys):
     edge_attention.main()
     lines = (tmp_path / 'runtime' / 'edge-attention.csv').read_text().splitlines()
     assert [line.split(',')[:2] for line in lines[1:]] == [['tiny', 'gt'], ['tiny', 'litegt-subtractor-sampling']]
-    record = json.loads((tmp_path / 'runtime' / 'edge-attention-gt-tiny.json').read_text())
-    assert record['metrics']['score_multiplications']['median'] == 12 * record['config']['edges'] * 80
+    record = json.loads((tmp_path / 'runtime' / 'edge-attention-tiny.json').read_text())
+    assert record['metrics']['gt_score_multiplications']['median'] == 12 * record['config']['edges'] * 80
     assert lines[0] in capsys.readouterr().out
