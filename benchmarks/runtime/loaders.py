@@ -1,21 +1,25 @@
 r"""The neighbour sampler of the package beside the compiled one that PyG has at hand (pyg-lib or torch-sparse), in turn in one process.
 
-python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges
+python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes results/runtime/*.json, then the table
+python -m benchmarks.runtime.loaders --table         # the table alone, from the results that are there
 """
 
 import argparse
-import statistics
+import json
 import warnings
 from collections.abc import Callable
 
 import torch
 import torch_geometric.sampler
+import torch_geometric.typing
 from torch_geometric.data import Data
 from torch_geometric.sampler import NodeSamplerInput
 
-from benchmarks.common.results import write_result
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import as_csv
 from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import regular, rmat
+from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.loader import NeighborSampler
 
 GRAPHS: dict[str, Callable[[], Data]] = {'regular-1M-nodes': lambda: regular(1_000_000, 10), 'rmat-10M-edges': lambda: rmat(20, 5_500_000)}
@@ -41,6 +45,18 @@ def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, round
     return found
 
 
+def table() -> str:
+    r"""One row per graph and way to draw, as CSV: medians of the time of a batch."""
+    rows = []
+    for path in sorted((RESULTS / 'runtime').glob('neighbor-sampler-*.json')):
+        record = json.loads(path.read_text())
+        for way, suffix in (('without replacement', ''), ('with replacement', '_replace')):
+            ours, compiled = (1e3 * record['metrics'][f'{name}{suffix}']['median'] for name in ('ours', 'compiled'))
+            times = {'ours (ms)': f'{ours:.1f}', f'{record["config"]["compiled"]} (ms)': f'{compiled:.1f}'}
+            rows.append({'graph': record['dataset'], 'drawn': way, **times, 'ours / compiled': f'{ours / compiled:.2f}'})
+    return as_csv(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS])
@@ -48,16 +64,19 @@ def main() -> None:
     parser.add_argument('--batch-size', type=int, default=1024)
     parser.add_argument('--batches', type=int, default=10)
     parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
     args = parser.parse_args()
     warnings.filterwarnings('ignore', "Using 'NeighborSampler' without")
-    for graph in args.graphs:
+    compiled = 'pyg-lib' if torch_geometric.typing.WITH_PYG_LIB else 'torch-sparse'
+    for graph in [] if args.table else args.graphs:
         data = GRAPHS[graph]()
         found = measure(data, args.fan_out, args.batch_size, args.batches, args.rounds)
-        config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, 'nodes': data.num_nodes, 'edges': data.num_edges}
+        sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
+        config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
         print(write_result('runtime', graph, 'neighbor-sampler', variant='', protocol='in-turn', seeds=[0], metrics=found, config=config))
-        for suffix in ('', '_replace'):
-            ours, compiled = (statistics.median(found[f'{name}{suffix}']) for name in ('ours', 'compiled'))
-            print(f'{graph}{suffix}: {1e3 * ours:.1f} ms a batch, {ours / compiled:.2f} times the compiled {1e3 * compiled:.1f} ms')
+    content = table()
+    write_atomically(RESULTS / 'runtime' / 'loaders.csv', content.encode())
+    print(content)
 
 
 if __name__ == '__main__':

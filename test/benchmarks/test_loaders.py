@@ -1,0 +1,17 @@
+import sys
+
+from benchmarks.runtime import loaders
+from benchmarks.runtime.transform_cases import regular
+
+
+def test_from_a_graph_to_the_table(monkeypatch, tmp_path):
+    write = loaders.write_result
+    monkeypatch.setattr(loaders, 'GRAPHS', {'tiny': lambda: regular(200, 4)})
+    monkeypatch.setattr(loaders, 'RESULTS', tmp_path)
+    monkeypatch.setattr(loaders, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
+    for last in (['--rounds', '1'], ['--table']):
+        monkeypatch.setattr(sys, 'argv', ['x', '--graphs', 'tiny', '--batch-size', '20', '--batches', '2', *last])
+        loaders.main()
+        lines = (tmp_path / 'runtime' / 'loaders.csv').read_text().splitlines()
+        assert [line.split(',')[:2] for line in lines[1:]] == [['tiny', 'without replacement'], ['tiny', 'with replacement']]
+        assert all(float(value) > 0 for line in lines[1:] for value in line.split(',')[2:])
