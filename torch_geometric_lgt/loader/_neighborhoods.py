@@ -2,6 +2,9 @@
 from typing import NamedTuple
 
 import numpy as np
+import torch
+
+from torch_geometric_lgt.functional.edges import ranges
 
 
 class Edges(NamedTuple):
@@ -82,9 +85,8 @@ def induced(edges: Edges, sources: Found, targets: Found) -> tuple[np.ndarray, n
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""The numbers from each start on, one range after the other: the range of each, and the number."""
-    owner = np.repeat(np.arange(start.size), length)
-    return owner, np.arange(owner.size) + (start - length.cumsum() + length)[owner]
+    owner, number = ranges(torch.from_numpy(start), torch.from_numpy(length))
+    return owner.numpy(), number.numpy()
 
 
 def _distinct(size: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:

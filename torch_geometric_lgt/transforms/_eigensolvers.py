@@ -65,8 +65,8 @@ def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Sea
 
 def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
     r"""Lanczos iteration in single precision, single vectors in double."""
-    half, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
-    single = partial(_krylov, lambda x: half @ x, count(), dtype=np.float32)
+    short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
+    single = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
     return lambda known, size, tolerance: (double if size == 1 else single)(known, size, tolerance)
 
 
