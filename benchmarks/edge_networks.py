@@ -33,9 +33,15 @@ class Transformer(torch.nn.Module):
         self.model, self.sampled = model, sampled
 
     def forward(self, data: Data) -> Tensor:
-        mask = data.attention_mask if self.sampled else None
+        return self.model(data.x, data.edge_index, data.batch, **self._given(data, data.attention_mask if self.sampled else None))
+
+    def attention_scores(self, data: Data, mask: Tensor | None) -> list[Tensor]:
+        r"""The weights ``[E, H]`` of the edges in each layer, with the softmax at the nodes of the mask."""
+        return self.model.attention_scores(data.x, data.edge_index, **self._given(data, mask))
+
+    def _given(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
         pe = None if self.model.lin_pe is None else data.laplacian_pe
-        return self.model(data.x, data.edge_index, data.batch, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=mask)
+        return {'laplacian_pe': pe, 'edge_jaccard': data.edge_jaccard, 'sampled_mask': mask}
 
 
 class Stack(torch.nn.Module):

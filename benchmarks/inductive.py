@@ -127,6 +127,7 @@ def run(
     sizes, pe_channels = (first.num_features, config['hidden_channels'], num_classes), config['pe_channels']
     loaders = {part: DataLoader(split, config['batch_size'], shuffle=part == 'train') for part, split in splits.items()}
     found: dict[str, list[float]] = {}
+    variant = '' if args.preset == 'full' else args.preset
     for seed in args.seeds:
         path = checkpoint(model_name, name, [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed])
         torch.manual_seed(seed)
@@ -147,15 +148,14 @@ def run(
         for figure, value in figures.items():
             found.setdefault(figure, []).append(value)
         if args.pictures and isinstance(model, Transformer) and seed == args.seeds[0]:
-            parts = (name, model_name, args.preset if args.preset != 'full' else '')
-            draw(model, splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, parts)))
+            draw(model, splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, (name, model_name, variant))))
         print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
     return write_result(
         task,
         name,
         model_name,
-        variant=args.preset if args.preset != 'full' else '',
-        protocol='published' if args.preset == 'full' else args.preset,
+        variant=variant,
+        protocol=variant or 'published',
         seeds=args.seeds,
         metrics=found,
         config=config | {f'{part}_graphs': len(split) for part, split in splits.items()},

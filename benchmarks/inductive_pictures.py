@@ -21,26 +21,25 @@ from torch_geometric_lgt.functional.node_sampling import attention_distance, lar
 FACTOR, LAYER = 5, 4
 
 
+@torch.no_grad()
 def draw(model: Transformer, graphs: Sequence[Data], path: Path) -> None:
     r"""Writes pictures and a table beside :obj:`path`, from its name on: the attention map of the first graph, the entropies of all layers,
     and those of sampled nodes."""
+    model.eval()
     batch, name = Batch.from_data_list(list(graphs)), path.name
     path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(map_figure(model, graphs[0]), path.with_name(f'{name}-map.png'))
-    weights = scores(model, batch, None)
+    weights = model.attention_scores(batch, None)
     save_figure(entropy_figure(weights, batch, model.model.kernel), path.with_name(f'{name}-entropy.png'))
     deficits = [deficit(weight[:, : weight.size(1) // 2], batch) for weight in weights]
-    chosen = choices(batch, deficits[min(LAYER, len(deficits)) - 1])
-    save_figure(sampling_figure(deficits, chosen), path.with_name(f'{name}-sampling.png'))
+    chosen = choices(batch, drawn(deficits))
+    save_figure(sampling_figure(drawn(deficits), chosen), path.with_name(f'{name}-sampling.png'))
     write_atomically(path.with_name(f'{name}-sampling.csv'), as_csv(sampling_rows(deficits, chosen)).encode())
 
 
-@torch.no_grad()
-def scores(model: Transformer, data: Data, mask: Tensor | None) -> list[Tensor]:
-    r"""The weights ``[E, H]`` of the edges in each layer, with the softmax at the nodes of the mask."""
-    pe = None if model.model.lin_pe is None else data.laplacian_pe
-    model.eval()
-    return model.model.attention_scores(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=mask)
+def drawn(layers: Sequence[Tensor]) -> Tensor:
+    r"""That of the layer that is drawn, ``LAYER`` or the last."""
+    return layers[min(LAYER, len(layers)) - 1]
 
 
 def entropy(weight: Tensor, data: Data) -> tuple[Tensor, Tensor]:
@@ -87,8 +86,7 @@ def map_figure(model: Transformer, data: Data) -> plt.Figure:
     order = data.y.argsort(stable=True) if data.y.numel() == data.num_nodes else torch.arange(data.num_nodes)
     figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout='constrained')
     for axes, title, mask in zip(panels, ('all nodes attend', 'sampled nodes attend'), (None, data.attention_mask), strict=True):
-        weights = scores(model, data, mask)
-        weight = weights[min(LAYER, len(weights)) - 1]
+        weight = drawn(model.attention_scores(data, mask))
         dense = to_dense_adj(data.edge_index.flip(0), edge_attr=weight[:, : weight.size(1) // 2].mean(1), max_num_nodes=data.num_nodes)[0]
         shown = axes.imshow(dense[order][:, order].numpy(), cmap='magma', vmin=0, vmax=float(dense.quantile(0.999)))
         axes.set(title=title, xlabel='neighbour', ylabel='node')
@@ -116,9 +114,9 @@ def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[st
     return figure
 
 
-def sampling_figure(deficits: Sequence[Tensor], chosen: dict[str, Tensor]) -> plt.Figure:
-    r"""Histograms of the deficits of chosen nodes in one layer."""
-    value, names = deficits[min(LAYER, len(deficits)) - 1], ('random', 'Eq. 10', 'log-sum-exp', 'true entropy')
+def sampling_figure(value: Tensor, chosen: dict[str, Tensor]) -> plt.Figure:
+    r"""Histograms of the deficits ``[N]`` of chosen nodes in one layer."""
+    names = 'random', 'Eq. 10', 'log-sum-exp', 'true entropy'
     figure, panels = plt.subplots(1, len(names), figsize=(3 * len(names), 2.6), sharex=True, sharey=True, layout='constrained')
     bins = np.linspace(0, float(value.quantile(0.995)), 50)
     for axes, name in zip(panels, names, strict=True):

@@ -19,8 +19,9 @@ from tqdm import tqdm
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import as_csv
 from benchmarks.edge_networks import TRANSFORMERS
+from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
-from benchmarks.runtime.transform_cases import cluster, regular
+from benchmarks.runtime.transform_cases import cluster
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional._edge_loops import sorted_edges
 from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
@@ -30,8 +31,8 @@ WIDTH, HEADS, LAYERS, HALVINGS = 80, 8, 12, 2
 FIGURES = ('multiplications', 'score_multiplications', 'kept_numbers', 'forward_seconds', 'edge_by_edge_seconds')
 MODELS = [name for name in TRANSFORMERS if name == 'gt' or name.startswith('litegt')]
 GRAPHS: dict[str, Callable[[], Data]] = {
-    'cluster-graph': lambda: Data(edge_index=cluster(1)[0].edge_index, num_nodes=cluster(1)[0].num_nodes),
-    'regular-100k-nodes': lambda: regular(100_000, 8),
+    'cluster-graph': lambda: cluster(1)[0],
+    'regular-100k-nodes': transform_cases.GRAPHS['regular-100k-nodes'],
 }
 
 

@@ -7,7 +7,6 @@ python -m benchmarks.runtime.loaders --table         # the table alone, from the
 import argparse
 import json
 import warnings
-from collections.abc import Callable
 
 import torch
 import torch_geometric.sampler
@@ -17,12 +16,12 @@ from torch_geometric.sampler import NodeSamplerInput
 
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import as_csv
+from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
-from benchmarks.runtime.transform_cases import regular, rmat
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.loader import NeighborSampler
 
-GRAPHS: dict[str, Callable[[], Data]] = {'regular-1M-nodes': lambda: regular(1_000_000, 10), 'rmat-10M-edges': lambda: rmat(20, 5_500_000)}
+GRAPHS = {name: transform_cases.GRAPHS[name] for name in ('regular-1M-nodes', 'rmat-10M-edges')}
 
 
 def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, rounds: int) -> dict[str, list[float]]:
