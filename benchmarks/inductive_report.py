@@ -4,8 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.tables import as_csv, as_markdown, mean, spread
-from torch_geometric_lgt._io import write_atomically
+from benchmarks.common.tables import mean, spread, write_table
 
 # Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers", both branches alike those of its Table 5.
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -37,9 +36,7 @@ def report(folder: Path, metric: str) -> str:
     rows = [row(record, metric) for record in found]
     if not rows:
         return ''
-    write_atomically(folder / f'{folder.name}.md', as_markdown(rows).encode())
-    write_atomically(folder / f'{folder.name}.csv', as_csv(rows).encode())
-    return as_markdown(rows)
+    return write_table(folder / folder.name, rows)
 
 
 def row(record: dict[str, Any], metric: str) -> dict[str, str]:

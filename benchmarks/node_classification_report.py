@@ -8,10 +8,9 @@ import matplotlib.pyplot as plt
 from torch import Tensor
 
 from benchmarks.common.figures import save_figure
-from benchmarks.common.tables import as_csv, as_markdown, mean, spread
+from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.node_classification_pictures import save_sweeps
 from benchmarks.node_classification_settings import PUBLISHED
-from torch_geometric_lgt._io import write_atomically
 
 
 def report(folder: Path) -> str:
@@ -21,10 +20,8 @@ def report(folder: Path) -> str:
     rows = [row(record) for record in found]
     if not rows:
         return ''
-    write_atomically(folder / 'accuracy.md', as_markdown(rows).encode())
-    write_atomically(folder / 'accuracy.csv', as_csv(rows).encode())
     save_sweeps(found, folder)
-    return as_markdown(rows)
+    return write_table(folder / 'accuracy', rows)
 
 
 def row(record: dict[str, Any]) -> dict[str, str]:

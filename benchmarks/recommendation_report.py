@@ -8,9 +8,8 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from benchmarks.common.figures import save_figure
-from benchmarks.common.tables import as_csv, as_markdown, mean, spread
+from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
-from torch_geometric_lgt._io import write_atomically
 
 GROUPS = ('unpopular', 'normal', 'popular')
 METRICS = {'recall@20': 'Recall@20', 'ndcg@20': 'NDCG@20'}
@@ -34,16 +33,12 @@ def report(folder: Path, dataset: str) -> str:
         '-mgformer': [variant_row(record, default) for record in others],
         '-study': [variant_row(record, study) for record in studied.values()],
     }
-    tables = {suffix: rows for suffix, rows in tables.items() if rows}
-    for suffix, rows in tables.items():
-        write_atomically(folder / f'{dataset}{suffix}.md', as_markdown(rows).encode())
-        write_atomically(folder / f'{dataset}{suffix}.csv', as_csv(rows).encode())
     if models:
         save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
     if studied:
         save_figure(ablation_figure(studied), folder / f'{dataset}-ablation.png')
         save_figure(sweeps_figure(studied), folder / f'{dataset}-sweeps.png')
-    return '\n'.join(map(as_markdown, tables.values()))
+    return '\n'.join(write_table(folder / f'{dataset}{suffix}', rows) for suffix, rows in tables.items() if rows)
 
 
 def model_row(record: Record, default: Record | None) -> dict[str, str]:

@@ -30,8 +30,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'itemknn': {'power': -0.3},
 }
 
-# MGFormer's default in small, which all studies have in common, and what each changes of it, by the name of the variant.
-STUDY: dict[str, Any] = {'dim': 64, 'epochs': 18}
+# MGFormer's default in small, with as many channels for the encoding as for what is learned, which all studies have in common, and what
+# each changes of it, by the name of the variant.
+STUDY: dict[str, Any] = {'dim': 64, 'encoding': 64, 'epochs': 18}
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'ablation': {
         'no-attention': {'layers': 0},
@@ -46,7 +47,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'layers': {f'layers-{layers}': {'layers': layers} for layers in (2, 3)},
     'gamma': {f'gamma-{gamma}': {'gamma': gamma} for gamma in (0.1, 0.5, 2.0, 5.0)},
     'dim': {f'dim-{dim}': {'dim': dim} for dim in (32, 128, 256)},
-    'encoding': {f'encoding-{size}': {'encoding': size} for size in (64, 128)},
+    'encoding': {f'encoding-{size}': {'encoding': size} for size in (32, 128, 256)},
     'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.2, 1.0)},
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},
     'batch': {f'batch-{size}': {'batch_size': size} for size in (512, 2048)},

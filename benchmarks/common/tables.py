@@ -1,14 +1,24 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from torch_geometric_lgt._io import write_atomically
 
 Rows = Sequence[Mapping[str, str]]
 
 
+def write_table(path: Path, rows: Rows) -> str:
+    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the Markdown."""
+    write_atomically(path.with_suffix('.md'), as_markdown(rows).encode())
+    write_atomically(path.with_suffix('.csv'), as_csv(rows).encode())
+    return as_markdown(rows)
+
+
 def as_csv(rows: Rows) -> str:
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator='\n')
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator='\n')
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()

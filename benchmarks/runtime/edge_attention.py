@@ -17,12 +17,11 @@ from torch_geometric.data import Data
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.tables import as_csv
+from benchmarks.common.tables import write_table
 from benchmarks.edge_networks import TRANSFORMERS
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import cluster
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional._edge_loops import sorted_edges
 from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
@@ -174,9 +173,7 @@ def main() -> None:
         config = {'nodes': data.num_nodes, 'edges': data.num_edges, 'channels': WIDTH, 'heads': HEADS, 'layers': LAYERS}
         path = write_result('runtime', graph, 'edge-attention', variant='', protocol='counted', seeds=[0], metrics=found, config=config)
         rows += [row(json.loads(path.read_text()), model) for model in MODELS]
-    content = as_csv(rows)
-    write_atomically(RESULTS / 'runtime' / 'edge-attention.csv', content.encode())
-    print(content)
+    print(write_table(RESULTS / 'runtime' / 'edge-attention', rows))
 
 
 if __name__ == '__main__':

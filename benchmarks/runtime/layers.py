@@ -16,10 +16,9 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.tables import as_csv
+from benchmarks.common.tables import write_table
 from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, products
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
-from torch_geometric_lgt._io import write_atomically
 
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB = 16
@@ -115,11 +114,11 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     return out | dict(zip(PEER, values, strict=True))
 
 
-def table() -> str:
-    r"""One row per result, as CSV: medians of forward and backward together, ratios, peak memory above that of the inputs."""
+def table() -> list[dict[str, str]]:
+    r"""One row per result: medians of forward and backward together, ratios, peak memory above that of the inputs."""
     records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
     records = [record for record in records if record['model'] in CASES]
-    return as_csv([row(r) for r in sorted(records, key=lambda r: (r['model'], r['config']['heads'], r['config']['num_nodes']))])
+    return [row(r) for r in sorted(records, key=lambda r: (r['model'], r['config']['heads'], r['config']['num_nodes']))]
 
 
 def main() -> None:
@@ -142,9 +141,7 @@ def main() -> None:
             for case, num_nodes in product(args.cases, args.nodes):
                 sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features, 'heads': args.heads}
                 measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)
-    content = table()
-    write_atomically(RESULTS / 'runtime' / 'layers.csv', content.encode())
-    print(content)
+    print(write_table(RESULTS / 'runtime' / 'layers', table()))
 
 
 if __name__ == '__main__':

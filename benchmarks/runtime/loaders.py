@@ -15,10 +15,9 @@ from torch_geometric.data import Data
 from torch_geometric.sampler import NodeSamplerInput
 
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.tables import as_csv
+from benchmarks.common.tables import write_table
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.loader import NeighborSampler
 
 GRAPHS = {name: transform_cases.GRAPHS[name] for name in ('regular-1M-nodes', 'rmat-10M-edges')}
@@ -44,8 +43,8 @@ def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, round
     return found
 
 
-def table() -> str:
-    r"""One row per graph and way to draw, as CSV: medians of the time of a batch."""
+def table() -> list[dict[str, str]]:
+    r"""One row per graph and way to draw: medians of the time of a batch."""
     rows = []
     for path in sorted((RESULTS / 'runtime').glob('neighbor-sampler-*.json')):
         record = json.loads(path.read_text())
@@ -53,7 +52,7 @@ def table() -> str:
             ours, compiled = (1e3 * record['metrics'][f'{name}{suffix}']['median'] for name in ('ours', 'compiled'))
             times = {'ours (ms)': f'{ours:.1f}', f'{record["config"]["compiled"]} (ms)': f'{compiled:.1f}'}
             rows.append({'graph': record['dataset'], 'drawn': way, **times, 'ours / compiled': f'{ours / compiled:.2f}'})
-    return as_csv(rows)
+    return rows
 
 
 def main() -> None:
@@ -73,9 +72,7 @@ def main() -> None:
         sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
         config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
         print(write_result('runtime', graph, 'neighbor-sampler', variant='', protocol='in-turn', seeds=[0], metrics=found, config=config))
-    content = table()
-    write_atomically(RESULTS / 'runtime' / 'loaders.csv', content.encode())
-    print(content)
+    print(write_table(RESULTS / 'runtime' / 'loaders', table()))
 
 
 if __name__ == '__main__':

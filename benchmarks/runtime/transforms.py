@@ -13,10 +13,9 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.tables import as_csv
+from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.transform_cases import GRAPHS, METHODS, ON, QUALITY
-from torch_geometric_lgt._io import write_atomically
 
 NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE'}
 MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues'}
@@ -67,10 +66,10 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
     return out
 
 
-def table() -> str:
-    r"""All results as CSV."""
+def table() -> list[dict[str, str]]:
+    r"""The rows of all results."""
     records = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('*.json'))]
-    return as_csv([row for record in records if record['model'] in METHODS for row in rows(record)])
+    return [row for record in records if record['model'] in METHODS for row in rows(record)]
 
 
 def main() -> None:
@@ -91,9 +90,7 @@ def main() -> None:
         with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
             for case, graph in pairs:
                 measure(case, graph, args.rounds, args.limit, bar)
-    content = table()
-    write_atomically(RESULTS / 'runtime' / 'transforms.csv', content.encode())
-    print(content)
+    print(write_table(RESULTS / 'runtime' / 'transforms', table()))
 
 
 if __name__ == '__main__':
