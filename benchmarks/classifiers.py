@@ -42,7 +42,7 @@ def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num
     if name == 'sgformer':
         width = in_channels if options.get('gnn_input') == 'input' else hidden
         layers, dropout = options.pop('gnn_layers'), options.pop('gnn_dropout')
-        options['gnn'] = pyg.GCN(width, hidden, layers, hidden, dropout, norm='batch_norm')
+        options['gnn'] = pyg.GCN(width, hidden, layers, hidden, dropout, norm='batch_norm', normalize=False)
     if name in OURS:
         model = OURS[name](in_channels, hidden, out_channels, **options)
     elif name == 'mlp':

@@ -98,7 +98,7 @@ class AttentionEncoder(MGFormer):
     def diagnosis(self) -> dict[str, float]:
         r"""What the attention adds to the tokens: its length beside theirs, the share of its length that is not the same for all nodes, and
         the lengths of the queries and keys of the first layer as the feature map sees them."""
-        x, out = self._tokens(), self.encode()
+        x, out = self.tokens(), self.encode()
         added = out - x if self.residual else out
         found = {
             'attention_share': added.norm(dim=1).mean() / x.norm(dim=1).mean(),

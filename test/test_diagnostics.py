@@ -5,6 +5,7 @@ import torch
 
 from torch_geometric_lgt.diagnostics import attention_report
 from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn.models._around import Around
 
 EDGES = torch.randint(40, (2, 120), generator=torch.Generator().manual_seed(0))
 BATCH = torch.arange(40) % 2
@@ -40,7 +41,7 @@ def test_a_layer_that_keeps_to_itself():
 
 def test_lengths_are_those_the_map_sees():
     model, x = NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(), torch.randn(40, 6)
-    z = model.layers(x, model.hops(EDGES, 40))[0]
+    z = model.layers(x, Around(model.hops(EDGES, 40)))[0]
     expected = model.convs[0].lin_query(z).norm(dim=1).mean() / math.sqrt(0.25) / 16**0.25
     assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(float(expected.detach()), rel=1e-5)
 

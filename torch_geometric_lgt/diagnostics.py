@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt.nn.models._around import Around
+
 __all__ = ['AttentionReport', 'attention_report']
 INERT_ENTROPY = 0.999
 
@@ -72,7 +74,7 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
     training = model.training
     model.eval()
     try:
-        return model.layers(x, model._edges(edge_index, x.size(0)), batch)
+        return model.layers(x, Around(model._edges(edge_index, x.size(0)), batch))
     finally:
         model.train(training)
 

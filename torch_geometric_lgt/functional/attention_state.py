@@ -121,6 +121,18 @@ class AttentionState:
         squares = self.squares + other.squares, self.query_squares + other.query_squares
         return self._like(ours + theirs, maximum, self.count + other.count, *squares)
 
+    def without(self, other: 'AttentionState') -> 'AttentionState':
+        r"""The state of the nodes of this state that are not among those of :obj:`other`, whose nodes must all be in this one with the same
+        keys and values. What is left is a difference: build both states in double precision where a few keys outweigh the rest.
+
+        Raises:
+            ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
+        """
+        if bool((other.count > self.count).any()):
+            raise ValueError(f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of {self.count.tolist()})")
+        minus = other._like(-other.sums, other.maximum, -other.count, -other.squares, -other.query_squares)
+        return self.merge(minus)
+
     def scaled(self, factor: Tensor) -> 'AttentionState':
         r"""The state with its features multiplied by :obj:`factor` ``[B, H, M]``, as it is read; such states do not merge."""
         return self._like(self.sums * factor.unsqueeze(-1), self.maximum, self.count, self.squares, self.query_squares)

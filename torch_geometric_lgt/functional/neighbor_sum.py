@@ -1,11 +1,14 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
-from torch_geometric.utils import degree
+from torch_geometric.utils import degree as counts
 
 from torch_geometric_lgt.functional._edge_loops import NO_ROWS, ROWS, SortedEdges, given_rows, products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
+from torch_geometric_lgt.typing import PairTensor
 
 EDGES = f'Tensor x, Tensor edge_index, Tensor weight, int num_targets, bool learned, {ROWS}'
 
@@ -31,10 +34,31 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
     return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad, *rows)
 
 
-def symmetric_weight(edge_index: Tensor, num_src: int, num_dst: int, dtype: torch.dtype) -> Tensor:
-    r"""``[E, 1]``: :math:`1 / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees of the targets."""
-    source, target = (degree(ids, num, dtype).rsqrt()[ids] for ids, num in zip(edge_index, (num_src, num_dst), strict=True))
-    return (source * target)[:, None]
+def symmetric_weight(
+    edge_index: Tensor, num_src: int, num_dst: int, dtype: torch.dtype, degree: Tensor | PairTensor | None = None
+) -> Tensor:
+    r"""``[E, 1]``: :math:`1 / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees of the targets, counted here unless
+    they are given: those of a graph of which these edges are a part.
+
+    Raises:
+        ValueError: If :obj:`degree` has not one number for each node, or a node with edges has degree 0.
+    """
+    if degree is None:
+        pair = [counts(ids, num, dtype) for ids, num in zip(edge_index, (num_src, num_dst), strict=True)]
+    else:
+        pair = degree if isinstance(degree, tuple) else (degree, degree)
+        _check_degrees(pair, (num_src, num_dst))
+    source, target = (part.to(dtype).rsqrt()[ids] for part, ids in zip(pair, edge_index, strict=True))
+    weight = (source * target)[:, None]
+    if degree is not None and not torch.compiler.is_compiling() and not bool(weight.isfinite().all()):
+        raise ValueError("'degree' must be at least 1 for nodes with edges (got less); take it from the graph with NodeDegree")
+    return weight
+
+
+def _check_degrees(pair: Sequence[Tensor], sizes: tuple[int, int]) -> None:
+    if any(part.shape != (size,) for part, size in zip(pair, sizes, strict=True)):
+        shapes = [tuple(part.shape) for part in pair]
+        raise ValueError(f"'degree' must hold one number per node, {sizes[0]} for sources and {sizes[1]} for targets (got {shapes})")
 
 
 @operator('neighbor_sum', EDGES, 'Tensor')

@@ -74,20 +74,24 @@ class KernelLayer(AttentionLayer):
             bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
         return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads, side.samples)
 
-    def _keys(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
-        side = self._side(x, self.lin_key, mask, sampling)
-        if not sampling:
-            return side
-        uniform = x.new_empty((x.size(0), self.heads * side.samples), dtype=compute_dtype(x.dtype)).exponential_()
+    def key_noise(self, x: Tensor) -> Tensor | None:
+        r"""The log-weights ``[N, H * K]`` that the keys of :obj:`x` have in the samples, drawn anew; :obj:`None` where none are drawn: in
+        evaluation, and without samples."""
+        if not self._sampling:
+            return None
+        uniform = x.new_empty((x.size(0), self.heads * self.num_gumbel_samples), dtype=compute_dtype(x.dtype)).exponential_()
         gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
-        return side._replace(noise=gumbel.div_(self.temperature))
+        return gumbel.div_(self.temperature)
+
+    def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> Side:
+        return self._side(x, self.lin_key, mask, noise is not None)._replace(noise=noise)
 
     def _value_side(self, x: Tensor) -> Values:
         return self._values(None if isinstance(self.feature_map, FeatureMap) else x)
 
-    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, sampling: bool) -> AttentionState:
+    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
         self._check(x)
-        return build_state(self._keys(x, mask, sampling), self._value_side(x), nodes)
+        return build_state(self._keys(x, mask, noise), self._value_side(x), nodes)
 
     def _attend(
         self,
@@ -106,7 +110,7 @@ class KernelLayer(AttentionLayer):
             return read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        keys = self._keys(x_src, masks[0], self._sampling)
+        keys = self._keys(x_src, masks[0], self.key_noise(x_src))
         values = self._value_side(x_src) if value is None else Values(value, None, None)
         return attend(queries, keys, values, sources, targets)
 
@@ -115,6 +119,6 @@ class KernelLayer(AttentionLayer):
         self._check(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        keys = self._keys(x_src, masks[0], False)
+        keys = self._keys(x_src, masks[0], None)
         queries = self._side(x_dst, self.lin_query, masks[1], False)
-        return attention_scores(queries, keys, self._state(x_src, masks[0], sources, False), pairs, sources, targets)
+        return attention_scores(queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets)

@@ -286,8 +286,10 @@ def test_relational_bias_raises():
         conv(x)
     with pytest.raises(ValueError, match="'edge_index' must hold the edges of 2 orders"):
         conv(x, [EDGES])
-    with pytest.raises(ValueError, match="'x' must be one tensor with a relational bias"):
-        conv((x, x), EDGES)
+    with pytest.raises(ValueError, match="'edge_index' must be a list with the edges of each order for a pair 'x'"):
+        conv((x, x[:5]), EDGES)
+    with pytest.raises(ValueError, match="'x' must be one tensor with relational_input='output'"):
+        KernelAttentionConv(6, 8, relational_order=1, relational_input='output')((x, x), [EDGES])
 
 
 @pytest.mark.parametrize('scale', [1.0, 200.0])

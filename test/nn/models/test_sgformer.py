@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch_geometric
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.nn import SGFormer
 
@@ -15,7 +16,7 @@ def test_branches_by_hand(aggregate, gnn_input):
     model, x = SGFormer(6, 4, 3, **options).double().eval(), torch.randn(8, 6, dtype=torch.float64)
     first = torch.relu(model.norms[0](model.lin_in(x)))
     z = model.norms[1](0.4 * model.convs[0](first) + 0.6 * first)
-    local = model.gnn(first if gnn_input == 'hidden' else x, EDGES)
+    local = model.gnn(first if gnn_input == 'hidden' else x, *gcn_norm(EDGES, None, 8, dtype=torch.float64))
     z = torch.cat([z, local], 1) if aggregate == 'cat' else 0.3 * z + 0.7 * local
     torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
 

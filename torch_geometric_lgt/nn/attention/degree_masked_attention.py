@@ -80,7 +80,7 @@ class DegreeMaskedAttention(KernelLayer):
     def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
         set need the same :obj:`batch_size`, the number of graphs in all parts."""
-        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), batch_size, x.device), False)
+        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), batch_size, x.device), None)
 
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None, degree: Tensor | PairTensor | None = None

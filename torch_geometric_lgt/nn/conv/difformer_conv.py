@@ -71,8 +71,10 @@ class DIFFormerConv(LinearLayer):
         batch_size: int | None = None,
         *,
         state: AttentionState | None = None,
+        degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated."""
+        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. For a sampled part of a
+        graph, :obj:`degree` ``[N]`` (or out-degrees of sources and in-degrees of targets) holds the degrees in the whole."""
         if self.kernel == 'sigmoid' and state is not None:
             raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
@@ -90,7 +92,7 @@ class DIFFormerConv(LinearLayer):
         if edge_index is None:
             raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
         edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        weight = self.graph_weight * symmetric_weight(edges, x_src.size(0), x_dst.size(0), compute_dtype(value.dtype))
+        weight = self.graph_weight * symmetric_weight(edges, x_src.size(0), x_dst.size(0), compute_dtype(value.dtype), degree)
         return out + neighbor_sum(value, edges, weight, x_dst.size(0))
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:

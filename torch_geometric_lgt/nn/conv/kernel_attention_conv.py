@@ -62,8 +62,8 @@ class KernelAttentionConv(KernelLayer):
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or, without a relational bias, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
-          edges for the bias; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
+          edges for the bias, with a pair those of each order; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
@@ -111,27 +111,33 @@ class KernelAttentionConv(KernelLayer):
         batch_size: int | None = None,
         *,
         state: AttentionState | None = None,
+        degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. :obj:`edge_index` serves
         the relational bias alone: the edges of the graph, or those of each order (see :meth:`hops`), which then are not found again in each
-        call."""
+        call. For a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias of order 1 needs them."""
         if self.relational_bias is None:
             return self._heads_merged(self._attend(x, (None, None), batch, batch_size, state))
-        if not isinstance(x, Tensor):
-            raise ValueError("'x' must be one tensor with a relational bias, which joins nodes of one set (got a pair)")
-        self._check(x)
-        value = x if self.lin_value is None else self.lin_value(x)
+        x_src = x if isinstance(x, Tensor) else x[0]
+        if x_src is not x and self.relational_bias.source == 'output':
+            raise ValueError("'x' must be one tensor with relational_input='output', which sums the outputs of the sources (got a pair)")
+        self._check(x_src)
+        value = x_src if self.lin_value is None else self.lin_value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
-        return self._heads_merged(out + self.relational_bias(value, out, edge_index))
+        return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree))
 
     def hops(self, edge_index: Adj, num_nodes: int) -> list[Tensor]:
         r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's."""
-        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes)
+        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes, num_nodes)
 
-    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+    def attention_state(
+        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None, *, noise: Tensor | None = None
+    ) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
-        set need the same :obj:`batch_size`, the number of graphs in all parts."""
-        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), self._sampling)
+        set need the same :obj:`batch_size`, the number of graphs in all parts. In training with samples their noise is :obj:`noise`
+        ``[N, H * K]``, from :meth:`key_noise`, or drawn anew."""
+        noise = self.key_noise(x) if noise is None else noise
+        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), noise)
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""

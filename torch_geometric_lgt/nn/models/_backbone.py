@@ -1,5 +1,6 @@
 # N nodes, F input width, D hidden channels, P pairs, H heads, L layers.
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,9 +10,12 @@ from torch.nn.functional import dropout
 from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
-from torch_geometric_lgt.typing import Adj
-
-Edges = Adj | Sequence[Tensor] | None
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn.models._around import Around, Edges
+from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
+from torch_geometric_lgt.nn.models._streaming import Part, Stream
+from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
+from torch_geometric_lgt.typing import PairTensor
 
 
 class Backbone(Module):
@@ -25,6 +29,7 @@ class Backbone(Module):
 
     convs: Any
     shares: tuple[float, float] = (1.0, 1.0)
+    reads_edges = reads_pairs = False
 
     def __init__(
         self,
@@ -59,25 +64,100 @@ class Backbone(Module):
         for module in self.children():
             reset(module)
 
-    def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        r"""What layer number :obj:`layer` makes of its input :obj:`x`; :obj:`first` is that of the first layer."""
-        return self.convs[layer](x, edges, batch, batch_size)
+    def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
+        r"""What layer number :obj:`layer` makes of its input :obj:`x`, or for the second of a pair; :obj:`first` is that of the first
+        layer."""
+        return self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state)
 
-    def layers(self, x: Tensor, edges: Edges, batch: Tensor | None = None, batch_size: int | None = None) -> list[Tensor]:
-        r""":math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`."""
+    def input_layer(self, x: Tensor) -> Tensor:
+        r""":math:`\mathbf{Z}^{(0)}`."""
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise ValueError(f"'x' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
-        out = [dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)]
+        return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
+
+    def layer(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
+        r""":math:`\mathbf{Z}^{(l)}` with :math:`l` one more than :obj:`layer`."""
         new, old = self.shares
-        for layer, norm in enumerate(self.norms[1:]):
-            z = norm(new * self.step(layer, out[-1], out[0], edges, batch, batch_size) + old * out[-1])
-            out.append(dropout(self.act(z) if self.activate_layers else z, self.dropout, self.training))
+        z = self.norms[layer + 1](new * self.step(layer, x, first, around, state) + old * (x if isinstance(x, Tensor) else x[1]))
+        return dropout(self.act(z) if self.activate_layers else z, self.dropout, self.training)
+
+    def layers(self, x: Tensor, around: Around) -> list[Tensor]:
+        r""":math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`."""
+        if around.states is not None and (len(around.states) != self.num_layers or around.batch is not None):
+            raise ValueError(f"'states' must be one for each of {self.num_layers} layers, and of one graph (got {len(around.states)})")
+        if around.num_keys > 0 and around.states is None:
+            raise ValueError(f"'num_keys' must be 0 without 'states' (got {around.num_keys})")
+        out = [self.input_layer(x)]
+        for layer in range(self.num_layers):
+            out.append(self.layer(layer, out[-1], out[0], around, self._state(layer, out[-1], around)))
         return out
+
+    def _state(self, layer: int, x: Tensor, around: Around) -> AttentionState | None:
+        if around.states is None or around.num_keys == 0:
+            return None if around.states is None else around.states[layer]
+        fresh = self.convs[layer].attention_state(x[: around.num_keys])
+        return around.states[layer].merge(fresh).to(fresh.sums.dtype)
+
+    def counted_edges(self, edge_index: Tensor) -> Tensor:
+        r"""Those of the edges into some nodes that count for the degrees of a layer."""
+        return edge_index
+
+    def layer_edges(self, edge_index: Tensor, num_targets: int) -> Edges:
+        r"""All edges into the first :obj:`num_targets` nodes, as a layer takes them."""
+        return edge_index
+
+    def local_branch(self, stream: Stream, first: Tensor) -> Tensor | None:
+        r"""The output ``[N, D]`` of what a model has beside its layers."""
+        return None
+
+    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        r"""The scores."""
+        return self.lin_out(layers[-1])
+
+    def inference(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> Tensor:
+        r"""The scores of all nodes, as :meth:`forward` in evaluation gives them, for a graph that need not fit into memory: layer by layer,
+        one pass over the nodes sums up the state of the attention, and one reads it, with all neighbours. With a folder, features and a
+        graph that are mapped from files, memory is that of the parameters, the states and one batch with its neighbours.
+
+        Args:
+            loader (torch_geometric.loader.NeighborLoader): Has the data, one graph, and the size of a batch, with ``num_neighbors=[-1]``.
+            folder (str or Path, optional): Where layers lie in files while they are needed, twice as large as the features of all layers;
+                a run that was killed goes on from there, the scores stay, mapped. (default: :obj:`None`, in memory)
+            progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
+
+        Returns:
+            ``[N, F_out]``
+
+        Raises:
+            ValueError: If the loader does not take all neighbours of one hop, the folder is that of another model or graph, or a layer
+                cannot be evaluated in parts.
+        """
+        with evaluation(self):
+            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            return stream.result(self.out_channels, self.lin_out.weight.dtype, lambda: self._stream_scores(stream))
+
+    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        layers = stream_layers(self, stream, self.num_layers)
+        local, device = self.local_branch(stream, layers[0]), self.lin_out.weight.device
+
+        def scores(part: Part) -> Tensor:
+            own = [z[part.nodes].to(device) for z in layers]
+            return self.readout(own, None if local is None else local[part.nodes].to(device))
+
+        return scores
+
+    def attention_memory(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> AttentionMemory:
+        r"""What a batch needs to attend to all nodes of the graph, as they are now; see :class:`AttentionMemory`. Arguments and errors are
+        those of :meth:`inference`, of which it is the first part."""
+        with evaluation(self):
+            stream = Stream(loader, folder, self.state_dict(), progress_bar, resume=False)
+            inputs = stream_layers(self, stream, self.num_layers - 1)
+        return AttentionMemory(self.convs, inputs, stream)
 
     def attention_scores(self, x: Tensor, edge_index: Edges, pairs: Tensor, batch: Tensor | None = None) -> list[Tensor]:
         r"""The weights ``[P, H]`` that each layer's target ``pairs[1]`` puts on source ``pairs[0]``; :obj:`edge_index` is the graph, as in
         :meth:`forward`."""
-        inputs = self.layers(x, self._edges(edge_index, x.size(0)), batch)
+        inputs = self.layers(x, Around(self._edges(edge_index, x.size(0)), batch))
         return [conv.attention_scores(z, pairs, batch) for conv, z in zip(self.convs, inputs, strict=False)]
 
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:

@@ -1,8 +1,11 @@
 # N nodes, D hidden channels, H heads, L layers.
 from torch import Tensor
 
+from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.conv import DIFFormerConv
-from torch_geometric_lgt.nn.models._backbone import Backbone, Edges
+from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
+from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.typing import PairTensor
 
 
 class DIFFormer(Backbone):
@@ -67,11 +70,23 @@ class DIFFormer(Backbone):
         sizes = in_channels, hidden_channels, out_channels, num_layers
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, False, hidden_channels)
         self.shares, self.use_source = (tau, 1 - tau), use_source
+        self.reads_edges = self.reads_pairs = use_graph
 
-    def forward(self, x: Tensor, edge_index: Edges, batch: Tensor | None = None, batch_size: int | None = None) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``."""
-        return self.lin_out(self.layers(x, edge_index, batch, batch_size)[-1])
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int = 0,
+    ) -> Tensor:
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A batch of a larger graph passes its nodes'
+        :obj:`degree` in that graph and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`, see :meth:`attention_memory`."""
+        return self.readout(self.layers(x, Around(edge_index, batch, batch_size, degree, states, num_keys)))
 
-    def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        out = super().step(layer, x, first, edges, batch, batch_size)
+    def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
+        out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)
         return out + first if self.use_source else out

@@ -1,4 +1,5 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers.
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,9 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
-from torch_geometric_lgt.typing import Adj
+from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
+from torch_geometric_lgt.nn.models._streaming import Stream
+from torch_geometric_lgt.typing import Adj, PairTensor
 
 LEVELS = ('node', 'edge', 'graph')
 
@@ -111,9 +114,9 @@ class LiteGT(Module):
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
         edges = self._edges(edge_index, x.size(0))
-        x = self._inputs(x, laplacian_pe)
+        x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
-            x = layer(self._reduced(index, x), edges, edge_jaccard, sampled_mask)
+            x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         return self.lin_out(global_mean_pool(x, batch, batch_size) if self.level == 'graph' else x)
@@ -129,9 +132,9 @@ class LiteGT(Module):
     ) -> list[Tensor]:
         r"""The weights ``[E, H]`` of each edge in each layer."""
         edges, out = self._edges(edge_index, x.size(0)), []
-        x = self._inputs(x, laplacian_pe)
+        x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
-            x = self._reduced(index, x)
+            x = self.reduced(index, x)
             out.append(layer.conv.attention_scores(x, edges, edge_jaccard, sampled_mask))
             x = layer(x, edges, edge_jaccard, sampled_mask)
         return out
@@ -140,7 +143,21 @@ class LiteGT(Module):
     def _edges(edge_index: Adj, num_nodes: int) -> SortedEdges:
         return sorted_edges(edge_list(edge_index, num_nodes, num_nodes), num_nodes, num_nodes)
 
-    def _inputs(self, x: Tensor, laplacian_pe: Tensor | None) -> Tensor:
+    def inference(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> Tensor:
+        r"""The scores of all nodes, layer by layer and batch by batch, see :meth:`NodeFormer.inference`. What :meth:`forward` takes beside
+        features and edges are the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard` and, if there, :obj:`attention_mask` of the data.
+
+        Raises:
+            ValueError: As there, or if edges or graphs are scored.
+        """
+        if self.level != 'node':
+            raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
+        with evaluation(self):
+            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            return stream.result(self.out_channels, self.lin_in.weight.dtype, lambda: stream_litegt(self, stream))
+
+    def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
+        r"""The input ``[N, D]`` of the first layer."""
         if x.dim() != 2 or x.size(1) != self.in_channels:
             raise ValueError(f"'x' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
         if self.lin_pe is None:
@@ -151,7 +168,8 @@ class LiteGT(Module):
             raise ValueError(f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with LaplacianPE({shape[1]})")
         return self.lin_in(x) + self.lin_pe(laplacian_pe)
 
-    def _reduced(self, layer: int, x: Tensor) -> Tensor:
+    def reduced(self, layer: int, x: Tensor) -> Tensor:
+        r"""The input of a layer, with fewer channels where its layer has."""
         return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
 
     def __repr__(self) -> str:
@@ -168,7 +186,8 @@ class _Layer(Module):
         self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
         self.feed_forward = MLP([channels, 2 * channels, channels], dropout=[dropout, dropout], norm=None)
 
-    def forward(self, x: Tensor, edges: SortedEdges, edge_jaccard: Tensor | None, sampled_mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor | PairTensor, edges: Adj | SortedEdges, edge_jaccard: Tensor | None, sampled_mask: Tensor | None) -> Tensor:
         attention = self.lin_attention(dropout(self.conv(x, edges, edge_jaccard, sampled_mask), self.dropout, self.training))
-        x = self.norms[0](x + dropout(attention, self.dropout, self.training))
+        own = x if isinstance(x, Tensor) else x[1]
+        x = self.norms[0](own + dropout(attention, self.dropout, self.training))
         return self.norms[1](x + self.feed_forward(x))

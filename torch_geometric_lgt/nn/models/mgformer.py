@@ -1,6 +1,7 @@
 # N = U + I nodes (U users, I items), E edges, P pairs, D embedding size, S size of the structural encoding.
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -15,6 +16,8 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
+from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_mgformer
+from torch_geometric_lgt.nn.models._streaming import Stream
 from torch_geometric_lgt.typing import Adj
 
 MASKS = ('degree', 'adjacency', 'none')
@@ -133,10 +136,10 @@ class MGFormer(torch.nn.Module):
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`."""
-        x = self._tokens(None if states is None and self.num_layers > 0 else nodes)
+        x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
         for index, layer in enumerate(self.layers):
             queries = None if states is None and index < self.num_layers - 1 else nodes
-            x = self._layer(layer, x, edge_index, queries, None if states is None else states[index])
+            x = self.layer_rows(layer, x, edge_index, queries, None if states is None else states[index])
         return x
 
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
@@ -144,13 +147,20 @@ class MGFormer(torch.nn.Module):
         nodes nothing but theirs: to serve a trained model, or, detached, to train with keys that are a few steps old."""
         if self.mask == 'adjacency':
             raise ValueError("'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from node to node")
-        degree = (self._degree(edge_index),) if self.mask == 'degree' else ()
-        x, out = self._tokens(), []
+        x, out = self.tokens(), []
         for layer in self.layers:
-            out.append(cast(Any, layer).attention_state(x, *degree))
+            out.append(self.layer_state(layer, x, edge_index))
             if layer is not self.layers[-1]:
-                x = self._layer(layer, x, edge_index, None, out[-1])
+                x = self.layer_rows(layer, x, edge_index, None, out[-1])
         return out
+
+    def inference(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> Tensor:
+        r"""The rows of :math:`\mathbf{H}` of all nodes, batch by batch, see :meth:`NodeFormer.inference`; the loader's data are the graph
+        with users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
+        with evaluation(self):
+            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            width = self.tokens(torch.arange(1, device=self.embedding.weight.device)).size(1)
+            return stream.result(width, self.embedding.weight.dtype, lambda: stream_mgformer(self, stream))
 
     def forward(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None) -> Tensor:
         r"""The scores ``[P]`` of the pairs :obj:`edge_label_index` ``[2, P]`` (default: those of :obj:`edge_index`)."""
@@ -194,11 +204,19 @@ class MGFormer(torch.nn.Module):
         embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
         return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
 
-    def _tokens(self, nodes: Tensor | None = None) -> Tensor:
+    def tokens(self, nodes: Tensor | None = None) -> Tensor:
+        r"""The rows of :math:`\mathbf{X}` of :obj:`nodes` (default: all)."""
         parts = [self.embedding.weight] + ([] if self.structural_encoding is None else [self.structural_encoding])
         return torch.cat([part if nodes is None else part[nodes] for part in parts], 1)
 
-    def _layer(
+    def layer_state(self, layer: torch.nn.Module, x: Tensor, edge_index: Adj | None = None, nodes: Tensor | None = None) -> AttentionState:
+        r"""The state of the keys of :obj:`nodes` (default: all), whose rows :obj:`x` are, in a layer."""
+        if self.mask == 'none':
+            return cast(Any, layer).attention_state(x)
+        degree = self._degree(edge_index)
+        return cast(Any, layer).attention_state(x, degree if nodes is None else degree[nodes])
+
+    def layer_rows(
         self,
         layer: torch.nn.Module,
         x: Tensor,

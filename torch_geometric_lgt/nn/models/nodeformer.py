@@ -2,11 +2,14 @@
 import torch
 from torch import Tensor
 from torch.nn import Linear, ModuleList
+from torch_geometric.utils import coalesce, remove_self_loops
 
-from torch_geometric_lgt.functional import edge_regularization
+from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
-from torch_geometric_lgt.nn.models._backbone import Backbone, Edges
+from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
+from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.typing import PairTensor
 
 
 class NodeFormer(Backbone):
@@ -92,6 +95,7 @@ class NodeFormer(Backbone):
         self.lin_heads = ModuleList(Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers))
         self.relational_order, self.jumping_knowledge = relational_order, jumping_knowledge
         self.shares = (1.0, 1.0 if residual else 0.0)
+        self.reads_edges, self.reads_pairs = relational_order > 0, relational_input == 'value'
 
     def forward(
         self,
@@ -100,17 +104,37 @@ class NodeFormer(Backbone):
         batch: Tensor | None = None,
         batch_size: int | None = None,
         *,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int = 0,
         return_edge_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`),
-        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges."""
+        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges, over the nodes of the batch. A batch of a
+        larger graph passes its nodes' :obj:`degree` in that graph and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`,
+        see :meth:`attention_memory`."""
         edges = self._edges(edge_index, x.size(0))
-        layers = self.layers(x, edges, batch, batch_size)
-        out = self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
+        layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys))
+        out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
 
-    def step(self, layer: int, x: Tensor, first: Tensor, edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
-        return self.lin_heads[layer](super().step(layer, x, first, edges, batch, batch_size))
+    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
+
+    def counted_edges(self, edge_index: Tensor) -> Tensor:
+        return remove_self_loops(coalesce(edge_index))[0]
+
+    def layer_edges(self, edge_index: Tensor, num_targets: int) -> Edges:
+        if self.relational_order > 1:
+            raise ValueError(f"'relational_order' must be at most 1 where neighbours of one hop are at hand (got {self.relational_order})")
+        if not self.reads_pairs:
+            return [coalesce(edge_index)]
+        own = torch.arange(num_targets, device=edge_index.device)
+        return [torch.cat([self.counted_edges(edge_index), own.expand(2, -1)], 1)]
+
+    def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
+        conv = self.convs[layer]
+        return self.lin_heads[layer](conv(x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree))
 
     def hops(self, edge_index: Edges, num_nodes: int) -> list[Tensor]:
         r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's: found once."""

@@ -1,10 +1,19 @@
 # N nodes, D hidden channels, H heads.
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCN
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops, remove_self_loops
 
+from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn.conv import SGFormerConv
-from torch_geometric_lgt.nn.models._backbone import Backbone, Edges
+from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
+from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
 
 class SGFormer(Backbone):
@@ -32,7 +41,8 @@ class SGFormer(Backbone):
         aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by side without :math:`\alpha`. (default:
             :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N, hidden_channels]``. (default: :obj:`None`, a
-            :class:`torch_geometric.nn.GCN` with two layers, batch normalisation and :obj:`dropout`)
+            :class:`torch_geometric.nn.GCN` with two layers, batch normalisation and :obj:`dropout`; one made with ``normalize=False``, as
+            that is, gets the weights of the edges, from the degrees in the whole graph for a batch that has them)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
             itself, as in the authors' code. (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
@@ -82,11 +92,65 @@ class SGFormer(Backbone):
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
         self.alpha, self.aggregate, self.gnn_input, self.shares = alpha, aggregate, gnn_input, (beta, 1 - beta)
         width = in_channels if gnn_input == 'input' else hidden_channels
-        self.gnn = GCN(width, hidden_channels, 2, hidden_channels, dropout, norm='batch_norm') if gnn is None else gnn
+        local = GCN(width, hidden_channels, 2, hidden_channels, dropout, norm='batch_norm', normalize=False) if gnn is None else gnn
+        self.gnn: Any = local
+        self.weighted = isinstance(local, GCN) and not any(conv.normalize for conv in local.convs)
 
-    def forward(self, x: Tensor, edge_index: Edges, batch: Tensor | None = None, batch_size: int | None = None) -> Tensor:
-        r"""Runs the model."""
-        layers = self.layers(x, edge_index, batch, batch_size)
-        local = self.gnn(x if self.gnn_input == 'input' else layers[0], edge_index)
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int = 0,
+    ) -> Tensor:
+        r"""Runs the model. A batch of a larger graph passes its nodes' :obj:`degree` in that graph, which the default network over the
+        edges uses, and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`, see :meth:`attention_memory`."""
+        layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys))
+        source = x if self.gnn_input == 'input' else layers[0]
+        return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
+
+    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        local = cast(Tensor, local)
         z = torch.cat([layers[-1], local], 1) if self.aggregate == 'cat' else (1 - self.alpha) * layers[-1] + self.alpha * local
         return self.lin_out(z)
+
+    def local_branch(self, stream: Stream, first: Tensor) -> Tensor:
+        if not hasattr(self.gnn, 'inference_per_layer') or self.gnn.jk_mode is not None:
+            raise ValueError(f"'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in parts (got {self.gnn})")
+        degree = stream.degrees('local-degrees', lambda part: remove_self_loops(part.edge_index)[0]) if self.weighted else None
+        x = None if self.gnn_input == 'input' else first
+        for layer in range(self.gnn.num_layers):
+            x = self._local_layer(stream, layer, x, degree)
+        return cast(Tensor, x)
+
+    def _local_layer(self, stream: Stream, layer: int, x: Tensor | None, degree: Tensor | None) -> Tensor:
+        weight = self.lin_in.weight
+
+        def rows(part: Part) -> Tensor:
+            edges = part.edge_index
+            there = (stream.node_values('x', part.n_id) if x is None else x[part.n_id]).to(weight.device, weight.dtype)
+            if degree is not None:
+                edges = remove_self_loops(edges)[0]
+                edges = torch.cat([edges, torch.arange(part.size).expand(2, -1)], 1)
+                into = degree[:, 1] + 1
+                value = symmetric_weight(edges, there.size(0), part.size, weight.dtype, (into[part.n_id], into[part.nodes])).squeeze(1)
+                edges = torch.sparse_coo_tensor(edges.flip(0), value, (part.size, there.size(0))).coalesce().to_sparse_csr()
+            return self.gnn.inference_per_layer(layer, there, edges.to(weight.device), part.size)
+
+        last = layer == self.gnn.num_layers - 1
+        return stream.fill(f'local-{layer + 1}', self.gnn.out_channels if last else self.gnn.hidden_channels, weight.dtype, rows, True)
+
+    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> tuple[Any, ...]:
+        r"""The edges of the local branch, and their weights where it has none of its own, found once for all of its layers."""
+        if not self.weighted:
+            return (edge_index,)
+        edges = edge_list(edge_index, num_nodes, num_nodes)
+        if degree is None:
+            return cast(tuple, gcn_norm(edges, None, num_nodes, dtype=dtype))
+        edges = add_remaining_self_loops(edges, num_nodes=num_nodes)[0]
+        into = (degree[1] if isinstance(degree, tuple) else degree) + 1
+        return edges, symmetric_weight(edges, num_nodes, num_nodes, compute_dtype(dtype), into).squeeze(1).to(dtype)

@@ -1,0 +1,116 @@
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.transforms import NodeDegree
+
+N = 50
+MODELS = {
+    'difformer': lambda: DIFFormer(5, 8, 3, num_layers=3, heads=2),
+    'difformer-frobenius': lambda: DIFFormer(5, 8, 3, norm='frobenius'),
+    'sgformer': lambda: SGFormer(5, 8, 3),
+    'sgformer-row': lambda: SGFormer(5, 8, 3, 2, norm='row'),
+    'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8),
+    'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
+}
+
+
+def graph():
+    generator = torch.Generator().manual_seed(2)
+    edges = torch.randint(N, (2, 120), generator=generator)
+    data = Data(x=torch.randn(N, 5, generator=generator), edge_index=edges[:, edges[0] != edges[1]], num_nodes=N)
+    data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], 1).unique(dim=1)
+    return NodeDegree()(data)
+
+
+def memory_of(model, data):
+    return model.attention_memory(NeighborLoader(data, [-1], batch_size=16))
+
+
+def read(model, batch, memory):
+    nodes = batch.n_id[: batch.batch_size]
+    out = model(batch.x, batch.edge_index, degree=batch.degree, states=memory.without(nodes), num_keys=nodes.numel())
+    return nodes, out[: nodes.numel()]
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_a_batch_equals_the_whole_graph_while_parameters_rest(name):
+    data, model = graph(), MODELS[name]().eval()
+    memory, whole = memory_of(model, data), model(data.x, data.edge_index)
+    for batch in NeighborLoader(data, [-1] * 3, batch_size=20, shuffle=True):
+        nodes, out = read(model, batch, memory)
+        torch.testing.assert_close(out, whole[nodes], rtol=1e-5, atol=1e-6)
+
+
+def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
+    """The layer's gradients against those of a dense attention whose other keys and values are cut off."""
+    torch.manual_seed(0)
+    data = graph()
+    model = SGFormer(5, 8, 3, norm='row', layer_norm=False).double().eval()
+    memory = memory_of(model, data.update({'x': data.x.double()}))
+    with torch.no_grad():
+        for parameter in model.convs.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    nodes, others = torch.arange(9), torch.arange(9, N)
+    z, conv = model.input_layer(data.x).detach(), model.convs[0]
+    state = memory.without(nodes)[0].merge(conv.attention_state(z[nodes]))
+    out = conv(z[nodes], state=state)
+    with torch.no_grad():
+        old_k, old_v = (getattr(memory.convs[0], name)(z[others]) for name in ('lin_key', 'lin_value'))
+    q, k, v = (getattr(conv, name)(z[nodes]) for name in ('lin_query', 'lin_key', 'lin_value'))
+    k, everything = torch.cat([k, old_k])[:, None], torch.cat([v, old_v])[:, None]
+    expected = dense.sgformer_attention(q[:, None], k, everything, v[:, None], 'row').flatten(1)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
+    grads = [torch.autograd.grad(found.square().sum(), list(conv.parameters())) for found in (out, expected)]
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_samples_in_training():
+    """Each node has the noise it was given when the memory was made, so that what leaves is what came."""
+    data, model = graph(), NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0)
+    memory = memory_of(model, data)
+    assert model.training
+    assert [state.samples for state in memory.states] == [4, 4]
+    for empty in memory.without(torch.arange(N)):
+        assert empty.count.tolist() == [0]
+        assert float(empty.sums.abs().max()) < 1e-12
+    batch = next(iter(NodePartitionLoader(data, 20)))
+    out = model(batch.x, None, states=memory.without(batch.n_id), num_keys=20)
+    out.sum().backward()
+    assert model.convs[0].lin_key.weight.grad.abs().sum() > 0
+    assert memory_of(model.eval(), data).states[0].samples == 1
+
+
+def test_in_files(tmp_path):
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    first = model.attention_memory(loader, tmp_path)
+    torch.testing.assert_close(first.inputs[1], memory_of(model, data).inputs[1], rtol=0, atol=0)
+    with torch.no_grad():
+        model.lin_in.weight.mul_(2)
+    second = model.attention_memory(loader, tmp_path)
+    torch.testing.assert_close(second.states[1].sums, memory_of(model, data).states[1].sums, rtol=0, atol=0)
+
+
+def test_raises():
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    memory = memory_of(model, data)
+    assert repr(memory) == 'AttentionMemory(50 nodes, 2 layers)'
+    with pytest.raises(ValueError, match="'nodes' must be distinct"):
+        memory.without(torch.tensor([1, 1]))
+    with pytest.raises(ValueError, match="'states' must be one for each of 2 layers"):
+        model(data.x, data.edge_index, states=memory.states[:1])
+    with pytest.raises(ValueError, match="'num_keys' must be 0 without 'states'"):
+        model(data.x, data.edge_index, num_keys=3)
+    with pytest.raises(ValueError, match="'degree' must hold one number per node"):
+        model(data.x, data.edge_index, degree=data.degree[1:])
+    with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
+        model(data.x, data.edge_index, degree=torch.zeros(N))
+    with pytest.raises(ValueError, match="'degree' must be None with a relational bias of order 2"):
+        NodeFormer(5, 8, 3, num_features=8, relational_order=2)(data.x, data.edge_index, degree=data.degree)
+    with pytest.raises(ValueError, match="'other' must hold some of the nodes of this state"):
+        memory.without(torch.arange(3))[0].without(memory.states[0])

@@ -1,0 +1,146 @@
+import json
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.nn import GAT, GCN, GraphSAGE
+
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler
+from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn.models import _streaming
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree
+
+N = 60
+BACKBONES = {
+    'difformer': lambda: DIFFormer(5, 8, 3, num_layers=3, heads=2, use_source=True),
+    'difformer-frobenius': lambda: DIFFormer(5, 8, 3, norm='frobenius'),
+    'difformer-without-graph': lambda: DIFFormer(5, 8, 3, use_graph=False),
+    'sgformer': lambda: SGFormer(5, 8, 3),
+    'sgformer-cat': lambda: SGFormer(5, 8, 3, 2, 2, 'row', aggregate='cat', gnn_input='input'),
+    'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
+    'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8, jumping_knowledge=True),
+    'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
+    'nodeformer-without-graph': lambda: NodeFormer(5, 8, 3, num_features=8, relational_order=0),
+}
+
+
+def graph(directed=True):
+    """A graph with self loops, repeated edges and isolated nodes."""
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(N - 4, (2, 150), generator=generator)
+    edges = torch.cat([edges, edges[:, :9]], 1)
+    edges = edges if directed else torch.cat([edges, edges.flip(0)], 1)
+    return Data(x=torch.randn(N, 5, dtype=torch.float64, generator=generator), edge_index=edges)
+
+
+def loader(data, **options):
+    return NeighborLoader(data, [-1], batch_size=17, **options)
+
+
+@pytest.mark.parametrize('own_sampler', [False, True])
+@pytest.mark.parametrize('name', BACKBONES)
+def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
+    data, model = graph(), BACKBONES[name]().double()
+    options = {'neighbor_sampler': NeighborSampler(data, [-1])} if own_sampler else {}
+    found = model.inference(loader(data, **options), tmp_path)
+    assert model.training
+    torch.testing.assert_close(found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['progress.json', 'scores.bin']
+    torch.testing.assert_close(model.inference(loader(data)), found, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('options', [{}, {'kernel': 'subtractor'}, {'num_layers': 4, 'reduce': True}, {'pe_channels': 3}])
+def test_litegt(options):
+    data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))
+    data.laplacian_pe = data.laplacian_pe.double()
+    model = LiteGT(5, 16, 3, **{'num_layers': 2, **options}).double()
+    for _ in range(3):
+        model(data.x, data.edge_index, laplacian_pe=data.laplacian_pe, edge_jaccard=data.edge_jaccard)
+    pe = data.laplacian_pe if 'pe_channels' in options else None
+    found = model.inference(loader(data))
+    whole = model.eval()(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+    torch.testing.assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('layers', [0, 2])
+@pytest.mark.parametrize('mask', ['none', 'degree', 'adjacency'])
+def test_mgformer(mask, layers):
+    data = NodeDegree()(graph(directed=False))
+    model = MGFormer(20, 40, 6, torch.randn(60, 4), data.degree, layers, 2, mask, 'elu').double()
+    torch.testing.assert_close(model.inference(loader(data)), model.get_embedding(data.edge_index).detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_workers_find_the_neighbors():
+    data, model = graph(), BACKBONES['difformer']().double()
+    torch.testing.assert_close(model.inference(loader(data, num_workers=2)), model.inference(loader(data)), rtol=0, atol=0)
+
+
+def test_goes_on_after_a_kill(tmp_path, monkeypatch):
+    monkeypatch.setattr(_streaming, 'SAVE_SECONDS', 0.0)
+    data, model, calls = graph(), BACKBONES['difformer']().double(), []
+    whole, layer = model.inference(loader(data)), model.layer
+
+    def counted(*args):
+        calls.append(args[0])
+        if len(calls) == 7:  # of 4 parts in each of 3 layers
+            raise KeyboardInterrupt
+        return layer(*args)
+
+    model.layer = counted
+    with pytest.raises(KeyboardInterrupt):
+        model.inference(loader(data), tmp_path)
+    assert model.training
+    done = json.loads((tmp_path / 'progress.json').read_text())['done']
+    assert done == {'layer-0': 60, 'degrees': 60, 'state-0': 60, 'layer-1': 60, 'state-1': 60, 'layer-2': 34}
+    torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
+    assert calls == [0] * 4 + [1] * 3 + [1] * 2 + [2] * 4
+    model.inference(loader(data), tmp_path)
+    assert len(calls) == 13
+
+
+def test_a_state_is_never_counted_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(_streaming, 'SAVE_SECONDS', 0.0)
+    data, model = graph(), BACKBONES['sgformer']().double()
+    whole, note = model.inference(loader(data)), _streaming.Stream._note
+
+    def killed(stream):
+        if stream.done.get('state-0') == 34:
+            raise KeyboardInterrupt
+        note(stream)
+
+    monkeypatch.setattr(_streaming.Stream, '_note', killed)
+    with pytest.raises(KeyboardInterrupt):
+        model.inference(loader(data), tmp_path)
+    monkeypatch.setattr(_streaming.Stream, '_note', note)
+    torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
+
+
+def test_raises(tmp_path):
+    data, model = graph(), BACKBONES['difformer']().double()
+    with pytest.raises(ValueError, match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)"):
+        model.inference(NeighborLoader(data, [4], batch_size=9))
+    with pytest.raises(ValueError, match="with the attribute 'x'"):
+        model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
+    model.inference(loader(data), tmp_path)
+    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+        BACKBONES['difformer']().double().inference(loader(data), tmp_path)
+    other = tmp_path / 'other'
+    other.mkdir()
+    (other / 'thesis.tex').write_text('x')
+    with pytest.raises(ValueError, match="'folder' must be empty"):
+        model.inference(loader(data), other)
+    assert [path.name for path in other.iterdir()] == ['thesis.tex']
+    with pytest.raises(ValueError, match="'relational_order' must be at most 1"):
+        NodeFormer(5, 8, 3, num_features=8, relational_order=2).double().inference(loader(data))
+    with pytest.raises(ValueError, match="'kernel' = 'sigmoid' has no state"):
+        DIFFormer(5, 8, 3, kernel='sigmoid').double().inference(loader(data))
+    with pytest.raises(ValueError, match="'gnn' must be one of PyG's networks without jumping knowledge"):
+        SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, jk='cat')).double().inference(loader(data))
+    with pytest.raises(ValueError, match="'level' must be 'node'"):
+        LiteGT(5, 8, 3, level='edge').double().inference(loader(data))
+
+
+def test_networks_with_weights_of_their_own_see_the_edges():
+    data, model = graph(), SGFormer(5, 8, 3, gnn=GAT(8, 8, 2)).double()
+    found = model.inference(loader(data))
+    torch.testing.assert_close(found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12)

@@ -1,0 +1,123 @@
+# N nodes, D hidden channels, L layers.
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._streaming import Part, Stream
+
+if TYPE_CHECKING:
+    from torch_geometric_lgt.nn.models._backbone import Backbone
+    from torch_geometric_lgt.nn.models.litegt import LiteGT
+    from torch_geometric_lgt.nn.models.mgformer import MGFormer
+
+
+@contextlib.contextmanager
+def evaluation(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    r"""The model in evaluation and without gradients, then as it was."""
+    was = model.training
+    try:
+        with torch.no_grad():
+            yield model.eval()
+    finally:
+        model.train(was)
+
+
+def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
+    r""":math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(l)}` of all nodes, ``[N, D]`` each."""
+    weight = model.lin_in.weight
+
+    def first(part: Part) -> Tensor:
+        return model.input_layer(stream.node_values('x', part.nodes).to(weight.device, weight.dtype))
+
+    found = [stream.fill('layer-0', model.hidden_channels, weight.dtype, first)]
+    degree = stream.degrees('degrees', lambda part: model.counted_edges(part.edge_index)) if model.reads_edges else None
+    for layer in range(last):
+        found.append(_stream_layer(model, stream, layer, found[-1], found[0], degree))
+    return found
+
+
+def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, first: Tensor, degree: Tensor | None) -> Tensor:
+    device, conv = model.lin_in.weight.device, model.convs[layer]
+    state = stream.state(f'state-{layer}', lambda nodes: conv.attention_state(x[nodes].to(device)))
+
+    def rows(part: Part) -> Tensor:
+        here, own = x[part.nodes].to(device), first[part.nodes].to(device)
+        if degree is None:
+            return model.layer(layer, here, own, Around(None), state)
+        edges = model.layer_edges(part.edge_index.to(device), part.size)
+        there, ends = x[part.n_id].to(device), (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device))
+        around = Around(edges, degree=ends if model.reads_pairs else None)
+        return model.layer(layer, (there, here) if model.reads_pairs else there, own, around, state)[: part.size]
+
+    return stream.fill(f'layer-{layer + 1}', model.hidden_channels, x.dtype, rows, degree is not None)
+
+
+def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
+    r"""The scores of each part."""
+    weight = model.lin_in.weight
+
+    def first(part: Part) -> Tensor:
+        values = (stream.node_values(name, part.nodes) for name in ('x', *(['laplacian_pe'] if model.lin_pe is not None else [])))
+        return model.inputs(*(value.to(weight.device, weight.dtype) for value in values))
+
+    x = stream.fill('layer-0', model.hidden_channels, weight.dtype, first)
+    for index in range(model.num_layers):
+        x = _stream_edge_layer(model, stream, index, x)
+    return lambda part: model.lin_out(x[part.nodes].to(weight.device))
+
+
+def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -> Tensor:
+    layer, device = model.layers[index], model.lin_in.weight.device
+    sampled = stream.has('attention_mask')
+
+    def rows(part: Part) -> Tensor:
+        here, there = (model.reduced(index, x[nodes].to(device)) for nodes in (part.nodes, part.n_id))
+        jaccard = stream.edge_values('edge_jaccard', part)
+        mask = stream.node_values('attention_mask', part.nodes).to(device) if sampled else None
+        return layer((there, here), part.edge_index.to(device), None if jaccard is None else jaccard.to(device), mask)
+
+    return stream.fill(f'layer-{index + 1}', layer.conv.out_channels, x.dtype, rows, True)
+
+
+def stream_mgformer(model: 'MGFormer', stream: Stream) -> Callable[[Part], Tensor]:
+    r"""The rows of the last layer of each part."""
+    device, x = model.embedding.weight.device, model.tokens
+    for index in range(model.num_layers):
+        array = _stream_masked_layer(model, stream, index, x)
+        x = partial(_rows, array, device)
+    return lambda part: x(_ids(part.nodes, device))
+
+
+def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
+    layer, weight = cast(Any, model.layers[index]), model.embedding.weight
+
+    def near(part: Part) -> Tensor:
+        here = x(_ids(part.nodes, weight.device))
+        out = layer((x(part.n_id.to(weight.device)), here), part.edge_index.to(weight.device))
+        return out + here if model.residual else out
+
+    def far(part: Part) -> Tensor:
+        nodes = _ids(part.nodes, weight.device)
+        return model.layer_rows(layer, x(nodes), None, nodes, state)
+
+    def of(nodes: slice) -> AttentionState:
+        own = _ids(nodes, weight.device)
+        return model.layer_state(layer, x(own), None, own)
+
+    adjacent = model.mask == 'adjacency'
+    state = None if adjacent else stream.state(f'state-{index}', of)
+    return stream.fill(f'layer-{index + 1}', layer.in_channels, weight.dtype, near if adjacent else far, adjacent)
+
+
+def _ids(nodes: slice, device: torch.device) -> Tensor:
+    return torch.arange(nodes.start, nodes.stop, device=device)
+
+
+def _rows(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
+    return array[nodes.cpu()].to(device)

@@ -1,0 +1,184 @@
+# N nodes, n nodes of a part, S nodes with an edge into them.
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Data, TensorAttr
+from torch_geometric.sampler import NodeSamplerInput
+from tqdm import tqdm
+
+from torch_geometric_lgt._io import checksum, read_tensors, write_atomically, write_tensors
+from torch_geometric_lgt.functional import AttentionState
+
+VERSION, KIND, RESULT, SAVE_SECONDS = 1, 'streamed_state', 'scores', 20.0
+
+
+class Part(NamedTuple):
+    r"""Consecutive nodes; if neighbours were asked for also their ids and those of the sources of all edges into them, ``[n + S]``, the
+    edges between places among these, and the edges' ids."""
+
+    nodes: slice
+    n_id: Tensor
+    edge_index: Tensor
+    e_id: Tensor
+
+    @property
+    def size(self) -> int:
+        return self.nodes.stop - self.nodes.start
+
+
+class Stream:
+    r"""A graph that is walked part by part, and arrays with one row for each node that fill on the way: in memory, or mapped from the files
+    of a folder, where a run that was killed goes on.
+
+    Args:
+        loader (torch_geometric.loader.NeighborLoader): Has the graph and its features, ``num_neighbors=[-1]`` and the size of a part.
+        folder (str or Path, optional): Where arrays lie. (default: :obj:`None`, in memory)
+        tensors (dict): What all arrays follow from beside the graph: the parameters of the model.
+        progress_bar (bool): If :obj:`True`, a bar for each array.
+        resume (bool): If :obj:`False`, arrays of an earlier run are made anew, whatever they follow from.
+
+    Raises:
+        ValueError: If :obj:`loader` samples, :obj:`folder` holds other files or arrays of other parameters or of another graph, or features
+            are missing.
+    """
+
+    def __init__(self, loader: Any, folder: str | Path | None, tensors: dict[str, Tensor], progress_bar: bool, resume: bool = True) -> None:
+        numbers = loader.node_sampler.num_neighbors
+        numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
+        if list(numbers) != [-1]:
+            raise ValueError(f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})")
+        self.loader, self.progress_bar, self.saved = loader, progress_bar, time.perf_counter()
+        self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
+        self.attr = TensorAttr(group_name=None, attr_name='x')
+        size = self.store.num_nodes if isinstance(self.store, Data) else self.store.get_tensor_size(self.attr)[0]
+        self.num_nodes, self.size = cast(int, size), loader.batch_size
+        self.folder = None if folder is None else Path(folder)
+        self.done: dict[str, int] = {}
+        self.key = ''
+        if self.folder is not None:
+            tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+            self.key = hashlib.sha256(f'{VERSION} {self.num_nodes} {checksum(tensors)}'.encode()).hexdigest()
+            self._open(self.folder, resume)
+
+    def _open(self, folder: Path, resume: bool) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / 'progress.json'
+        held = json.loads(path.read_text()) if path.exists() else {}
+        if (not held and any(folder.iterdir())) or (resume and held and held.get('key') != self.key):
+            raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
+        self.done = held.get('done', {}) if resume else {}
+        self._note()
+
+    def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
+        r"""Rows of an attribute of the nodes."""
+        if isinstance(self.store, Data):
+            if self.store.get(name) is None:
+                raise ValueError(f"'loader' must be of data with the attribute {name!r} (got {self.store})")
+            return self.store[name][nodes]
+        index = torch.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
+        return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
+
+    def has(self, name: str) -> bool:
+        r"""Whether the nodes have the attribute."""
+        if isinstance(self.store, Data):
+            return self.store.get(name) is not None
+        return any(attr.attr_name == name for attr in self.store.get_all_tensor_attrs())
+
+    def edge_values(self, name: str, part: Part) -> Tensor | None:
+        r"""An attribute of the edges of a part, where the data have it."""
+        value = self.store.get(name) if isinstance(self.store, Data) else None
+        return None if value is None else value[part.e_id]
+
+    def result(self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]) -> Tensor:
+        r"""The array ``[N, width]`` that is wanted, of which the function that :obj:`prepare` returns makes the parts. Other files are
+        removed at the end."""
+        if self.done.get(RESULT) == self.num_nodes:
+            return self._array(RESULT, (self.num_nodes, width), dtype)[0]
+        out = self.fill(RESULT, width, dtype, prepare())
+        self.done = {RESULT: self.num_nodes}
+        for path in [] if self.folder is None else self.folder.iterdir():
+            if path.name not in (f'{RESULT}.bin', 'progress.json'):
+                path.unlink()
+        self._note()
+        return out
+
+    def fill(self, name: str, width: int, dtype: torch.dtype, rows: Callable[[Part], Tensor], neighbors: bool = False) -> Tensor:
+        r"""The array ``[N, width]`` whose rows :obj:`rows` returns for each part."""
+        array, flush = self._array(name, (self.num_nodes, width), dtype)
+        for part in self._parts(name, neighbors):
+            array[part.nodes] = rows(part).to('cpu', dtype)
+            self._mark(name, part.nodes.stop, flush)
+        return array
+
+    def state(self, name: str, of: Callable[[slice], AttentionState]) -> AttentionState:
+        r"""The merged states of all parts."""
+        path = None if self.folder is None else self.folder / f'{name}.safetensors'
+        held = read_tensors(path, KIND) if path is not None and name in self.done else {'done': torch.tensor(0)}
+        self.done[name] = int(held.pop('done'))
+        state = AttentionState.from_state_dict(held) if held else None
+        for part in self._parts(name, False):
+            found, done = of(part.nodes), part.nodes.stop
+            state = found if state is None else state.merge(found)
+            kept = state.state_dict() | {'done': torch.tensor(done)}
+            self._mark(name, done, lambda kept=kept: write_tensors(cast(Path, path), kept, KIND))
+        return cast(AttentionState, state)
+
+    def degrees(self, name: str, counted: Callable[[Part], Tensor]) -> Tensor:
+        r"""The out- and in-degrees ``[N, 2]`` over the edges that :obj:`counted` returns for each part."""
+        array, flush = self._array(name, (self.num_nodes, 2), torch.long)
+        if self.done.get(name) != self.num_nodes:
+            self.done.pop(name, None)
+            array.zero_()
+            for part in self._parts(name, True):
+                source, target = counted(part)
+                array[:, 0].index_add_(0, part.n_id[source], torch.ones_like(source))
+                array[part.nodes, 1] = torch.bincount(target, minlength=part.size)
+            self._mark(name, self.num_nodes, flush, now=True)
+        return array
+
+    def _array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, Callable[[], None]]:
+        if self.folder is None:
+            return torch.empty(shape, dtype=dtype), lambda: None
+        kind = torch.empty(0, dtype=dtype).numpy().dtype
+        path = self.folder / f'{name}.bin'
+        whole = path.exists() and path.stat().st_size == kind.itemsize * shape[0] * shape[1]
+        if not whole:
+            self.done.pop(name, None)
+        array = np.memmap(path, kind, 'r+' if whole else 'w+', shape=shape)
+        return torch.from_numpy(array), array.flush
+
+    def _parts(self, name: str, neighbors: bool) -> Iterator[Part]:
+        starts = range(self.done.get(name, 0), self.num_nodes, self.size)
+        parts = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
+        if neighbors:
+            workers = getattr(self.loader, 'num_workers', 0)
+            found = DataLoader(cast(Dataset, parts), batch_size=None, collate_fn=cast(Any, self._neighborhood), num_workers=workers)
+        else:
+            found = (Part(part, *[torch.empty(0)] * 3) for part in parts)
+        yield from tqdm(found, name, len(parts), disable=not self.progress_bar)
+
+    def _neighborhood(self, nodes: slice) -> Part:
+        sampler = self.loader.node_sampler
+        out = sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop)))
+        edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
+        return Part(nodes, out.node, torch.stack([out.row, out.col]), edge)
+
+    def _mark(self, name: str, done: int, flush: Callable[[], None], now: bool = False) -> None:
+        if self.folder is None or not (now or done == self.num_nodes or time.perf_counter() - self.saved >= SAVE_SECONDS):
+            return
+        flush()
+        self.done[name] = done
+        self._note()
+
+    def _note(self) -> None:
+        if self.folder is not None:
+            write_atomically(self.folder / 'progress.json', json.dumps({'key': self.key, 'done': self.done}).encode())
+        self.saved = time.perf_counter()
