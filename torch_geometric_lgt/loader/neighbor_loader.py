@@ -1,5 +1,6 @@
 from typing import Any
 
+import torch
 import torch_geometric.loader
 import torch_geometric.typing
 
@@ -12,6 +13,9 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     r""":class:`torch_geometric.loader.NeighborLoader`, also where neither ``pyg-lib`` nor ``torch-sparse`` is installed: then
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same distribution. It also takes over from
     ``torch-sparse`` for :obj:`disjoint=True`, which that one refuses. Node and edge attributes of a batch are those of the full graph.
+
+    Of a :class:`~torch_geometric_lgt.data.MappedGraph`, given twice, :obj:`input_nodes` are all nodes unless others are named, and the ids
+    of its edges may be of int32, which no compiled sampler takes.
 
     ``torch-sparse`` does not draw uniformly without replacement: of 12 neighbours, 4 of which are taken, the last comes up a quarter less
     often than the first. Pass a :class:`~torch_geometric_lgt.loader.NeighborSampler` as :obj:`neighbor_sampler` where that matters.
@@ -28,6 +32,9 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     def __init__(self, data: Any, num_neighbors: list[int] | dict, **kwargs) -> None:
         disjoint = kwargs.get('disjoint', False)
         compiled = torch_geometric.typing.WITH_PYG_LIB or (torch_geometric.typing.WITH_TORCH_SPARSE and not disjoint)
+        compiled = compiled and not _has_short_ids(data)
+        if isinstance(data, tuple) and kwargs.get('input_nodes') is None:
+            kwargs['input_nodes'] = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         if kwargs.get('neighbor_sampler') is None and not compiled:
             given = [name for name in COMPILED_ONLY if kwargs.get(name) is not None]
             if given:
@@ -37,3 +44,10 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             workers = kwargs.get('num_workers', 0) > 0
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
         super().__init__(data, num_neighbors, **kwargs)
+
+
+def _has_short_ids(data: Any) -> bool:
+    if not isinstance(data, tuple):
+        return False
+    ids = (data[1].get_edge_index(attr)[0] for attr in data[1].get_all_edge_attrs())
+    return any(row.dtype == torch.int32 for row in ids)

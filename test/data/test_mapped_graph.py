@@ -1,0 +1,155 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce, sort_edge_index
+
+from torch_geometric_lgt.data import MappedGraph, _files, write_graph
+from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+from torch_geometric_lgt.nn import SGFormer
+
+N, E = 40, 130
+EDGES = torch.randint(N - 3, (2, E), generator=torch.Generator().manual_seed(3))
+X = torch.randn(N, 4, generator=torch.Generator().manual_seed(4))
+ATTRIBUTES = {'x': X, 'y': torch.arange(N), 'train_mask': torch.arange(N) % 3 == 0, 'half': X.half()}
+
+
+@pytest.fixture
+def graph(tmp_path, monkeypatch):
+    monkeypatch.setattr(_files, 'CHUNK_BYTES', 640)  # of 10 edges each
+    return MappedGraph(write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES))
+
+
+def edges_of(graph):
+    row, pointer, _ = graph.csc()
+    return torch.stack([row.long(), torch.repeat_interleave(pointer.diff())])
+
+
+def test_holds_what_was_written(graph):
+    assert repr(graph) == "MappedGraph(40 nodes, 130 edges, attributes=['x', 'y', 'train_mask', 'half'])"
+    for name, value in ATTRIBUTES.items():
+        assert torch.equal(graph[name], value)
+        assert graph[name].dtype == value.dtype
+        assert torch.equal(graph.get_tensor(group_name=None, attr_name=name, index=torch.tensor([3, 1])), value[[3, 1]])
+    assert graph.csc()[0].dtype == torch.int32
+    found = sort_edge_index(edges_of(graph), sort_by_row=False)
+    assert torch.equal(found[:, found[1].argsort(stable=True)], sort_edge_index(EDGES, sort_by_row=False))
+    graph.verify()
+
+
+def test_edges_of_a_target_stay_in_order(graph):
+    assert torch.equal(edges_of(graph), EDGES[:, EDGES[1].argsort(stable=True)])
+
+
+def test_both_directions_and_mapped_input(tmp_path):
+    both = MappedGraph(write_graph(tmp_path / 'both', EDGES, N, undirected=True))
+    assert torch.equal(coalesce(edges_of(both)), coalesce(torch.cat([EDGES, EDGES.flip(0)], 1)))
+    np.save(tmp_path / 'edges.npy', EDGES.numpy().astype(np.int32))
+    mapped = MappedGraph(write_graph(tmp_path / 'mapped', np.load(tmp_path / 'edges.npy', mmap_mode='r'), N))
+    assert torch.equal(edges_of(mapped), EDGES[:, EDGES[1].argsort(stable=True)])
+
+
+def test_graph_without_edges(tmp_path):
+    graph = MappedGraph(write_graph(tmp_path / 'graph', EDGES[:, :0], 3, {'x': X[:3]}))
+    assert (graph.num_nodes, graph.num_edges) == (3, 0)
+    batch = next(iter(NeighborLoader((graph, graph), [-1], batch_size=3)))
+    assert batch.edge_index.shape == (2, 0)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_batches_are_those_of_the_graph_in_memory(graph, workers):
+    data = Data(edge_index=EDGES, num_nodes=N, **ATTRIBUTES)
+    nodes = graph['train_mask'].nonzero().flatten()
+    loaders = (NeighborLoader(one, [-1, -1], input_nodes=nodes, batch_size=5, num_workers=workers) for one in ((graph, graph), data))
+    for ours, theirs in zip(*loaders, strict=True):
+        assert ours.batch_size == theirs.batch_size
+        order = ours.n_id.argsort()
+        assert torch.equal(ours.n_id[order], theirs.n_id.sort().values)
+        assert torch.equal(ours.x, X[ours.n_id])
+        assert torch.equal(ours.half, X.half()[ours.n_id])
+        whole = (sort_edge_index(batch.n_id[batch.edge_index]) for batch in (ours, theirs))
+        assert torch.equal(*whole)
+
+
+def test_inference_from_files(graph, tmp_path):
+    model = SGFormer(4, 8, 2).eval()
+    found = model.inference(NeighborLoader((graph, graph), [-1], batch_size=7), tmp_path / 'scores')
+    torch.testing.assert_close(found, model(X, EDGES).detach())
+
+
+def test_partition_of_mapped_tensors(graph):
+    data = Data(x=graph['x'], y=graph['y'], edge_index=edges_of(graph))
+    for batch in NodePartitionLoader(data, 16):
+        assert torch.equal(batch.x, X[batch.n_id])
+        inner = torch.isin(EDGES, batch.n_id).all(0)
+        assert torch.equal(sort_edge_index(batch.n_id[batch.edge_index]), sort_edge_index(EDGES[:, inner]))
+
+
+def test_cannot_be_changed(graph):
+    with pytest.raises(TypeError, match='cannot be changed'):
+        graph.put_tensor(X, group_name=None, attr_name='x', index=None)
+    graph['x'][0] = 7.0
+    assert torch.equal(MappedGraph(graph.folder)['x'], X)
+    with pytest.raises(KeyError, match="'name' must be one of"):
+        graph['z']
+
+
+def test_damage_is_found(graph):
+    path = graph.folder / 'y'
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + b'\x01')
+    with pytest.raises(ValueError, match="checksum of 'y' does not fit"):
+        MappedGraph(graph.folder).verify()
+    path.write_bytes(content[:-1])
+    with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got 319\\)"):
+        MappedGraph(graph.folder)
+    path.unlink()
+    with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got -1\\)"):
+        MappedGraph(graph.folder)
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (lambda held: held.update(version=9), 'must hold a graph of version 1'),
+        (lambda held: held.pop('files'), 'must hold an intact graph.json'),
+        (lambda held: held['files'].pop('edges.row'), 'must hold a graph of version 1'),
+        (lambda held: held['files']['y'].update(dtype='O'), 'must hold a graph of version 1'),
+        (lambda held: held['files'].update({'../y': held['files']['y']}), 'must hold its files itself'),
+    ],
+)
+def test_hostile_descriptions_are_refused(graph, change, message):
+    path = graph.folder / 'graph.json'
+    held = json.loads(path.read_text())
+    change(held)
+    path.write_text(json.dumps(held))
+    with pytest.raises(ValueError, match=message):
+        MappedGraph(graph.folder)
+
+
+def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr('torch_geometric_lgt.data._write.describe', full)
+    with pytest.raises(OSError, match='No space'):
+        write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileNotFoundError):
+        MappedGraph(tmp_path / 'graph')
+
+
+def test_bad_input(tmp_path):
+    with pytest.raises(ValueError, match='must hold ids from 0 to 9'):
+        write_graph(tmp_path / 'graph', EDGES, 10)
+    with pytest.raises(ValueError, match=r"'edge_index' must have shape \[2, E\]"):
+        write_graph(tmp_path / 'graph', EDGES.t(), N)
+    with pytest.raises(ValueError, match="'attributes' must have 40 rows of numbers each"):
+        write_graph(tmp_path / 'graph', EDGES, N, {'x': X[1:]})
+    (tmp_path / 'graph').mkdir()
+    (tmp_path / 'graph' / 'thesis.tex').write_text('x')
+    with pytest.raises(ValueError, match="'folder' must not exist or be empty"):
+        write_graph(tmp_path / 'graph', EDGES, N)
+    assert (tmp_path / 'graph' / 'thesis.tex').exists()

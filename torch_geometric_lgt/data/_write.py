@@ -1,0 +1,95 @@
+# N nodes, E edges.
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from tqdm import tqdm
+
+from torch_geometric_lgt.data._files import DESCRIPTION, POINTER, ROW, describe, mapped, pieces
+
+
+def write_graph(
+    folder: str | Path,
+    edge_index: Any,
+    num_nodes: int,
+    attributes: Mapping[str, Any] | None = None,
+    undirected: bool = False,
+    progress_bar: bool = False,
+) -> Path:
+    r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps: its edges sorted by target, in int32 where the ids
+    fit, and each attribute of the nodes. It takes :math:`O(N)` memory beside what it is given, which may be mapped itself. The folder
+    appears when all of it is written, with a checksum for each file.
+
+    Args:
+        folder (str or Path): Must not exist, or be empty.
+        edge_index (torch.Tensor or numpy.ndarray): ``[2, E]``, sources and targets.
+        num_nodes (int): :math:`N`.
+        attributes (dict, optional): Arrays with :math:`N` rows by name. (default: :obj:`None`)
+        undirected (bool, optional): If :obj:`True`, each edge is written in both directions; edges that occur again stay.
+            (default: :obj:`False`)
+        progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
+
+    Raises:
+        ValueError: If the folder holds something, a node does not exist, or an attribute has another number of rows.
+    """
+    folder, edges = Path(folder), _array(edge_index)
+    arrays = {name: _array(value) for name, value in (attributes or {}).items()}
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"'folder' must not exist or be empty (got {str(folder)!r})")
+    if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in 'iu':
+        raise ValueError(f"'edge_index' must have shape [2, E] and hold node ids (got {edges.shape}, {edges.dtype})")
+    for name, array in arrays.items():
+        if array.ndim == 0 or array.shape[0] != num_nodes or array.dtype.kind not in 'biuf' or name in (DESCRIPTION, ROW, POINTER):
+            raise ValueError(f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, {array.dtype} for {name!r})")
+    part = folder.parent / f'.{folder.name}.part'
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        written = _write_edges(part, edges, num_nodes, undirected, progress_bar)
+        for name, array in arrays.items():
+            written[name] = mapped(part / name, array.dtype.str, array.shape, 'w+')
+            for rows in tqdm(list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar):
+                written[name][rows] = array[rows]
+        for array in written.values():
+            if isinstance(array, np.memmap):
+                array.flush()
+        describe(part, written)
+        if folder.exists():
+            folder.rmdir()
+        os.replace(part, folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return folder
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asanyarray(value)
+
+
+def _write_edges(folder: Path, edges: np.ndarray, num_nodes: int, undirected: bool, progress_bar: bool) -> dict[str, np.ndarray]:
+    ways = [(0, 1), (1, 0)] if undirected else [(0, 1)]
+    parts = [(way, part) for way in ways for part in pieces(edges.shape[1], 64)]
+    pointer = mapped(folder / POINTER, '<i8', (num_nodes + 1,), 'w+')
+    pointer[:] = 0
+    for (source, target), part in tqdm(parts, 'counting edges', disable=not progress_bar):
+        for side in (source, target):
+            ids = edges[side, part]
+            if ids.size > 0 and (ids.min() < 0 or ids.max() >= num_nodes):
+                raise ValueError(f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to {ids.max()})")
+        pointer[1:] += np.bincount(edges[target, part], minlength=num_nodes)
+    np.cumsum(pointer, out=pointer)
+    dtype = '<i4' if num_nodes < 2**31 else '<i8'
+    row, place = mapped(folder / ROW, dtype, (len(ways) * edges.shape[1],), 'w+'), np.array(pointer[:-1])
+    for (source, target), part in tqdm(parts, 'sorting edges', disable=not progress_bar):
+        order = np.argsort(edges[target, part], kind='stable')
+        ids = np.asarray(edges[target, part])[order].astype(np.int64)
+        first = np.flatnonzero(np.diff(ids, prepend=-1))
+        count = np.diff(first, append=ids.size)
+        row[place[ids] + np.arange(ids.size) - np.repeat(first, count)] = np.asarray(edges[source, part])[order]
+        place[ids[first]] += count
+    return {POINTER: pointer, ROW: row}
