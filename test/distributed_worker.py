@@ -1,17 +1,26 @@
-"""Run by torchrun: a slice of the nodes on each process, the layers' outputs and gradients into a folder."""
+"""Run by torchrun: a slice of the nodes on each process, the outputs and gradients of layers and models into a folder; or the second
+process leaves before the first reduction."""
 
+import os
 import sys
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch_geometric.nn import GraphSAGE
+from torch_geometric.utils import k_hop_subgraph
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, NodeFormer, SGFormer
 
 SIZES = {2: (11, 9), 4: (3, 0, 16, 1)}
-KINDS = ('plain', 'masked')
-GRAPHS = 3
+KINDS, GRAPHS = ('plain', 'masked'), 3
+MODELS = {
+    'difformer': lambda: DIFFormer(8, 8, 8, heads=2, norm='frobenius'),
+    'nodeformer': lambda: NodeFormer(8, 8, 8, heads=2, num_features=8, num_gumbel_samples=0),
+    'sgformer': lambda: SGFormer(8, 8, 8, 2, norm='row', gnn=GraphSAGE(8, 8, 2)),
+}
 
 
 def make(kind):
@@ -19,6 +28,13 @@ def make(kind):
     layer = DegreeMaskedAttention(8, heads=2, max_degree=9) if kind == 'masked' else KernelAttentionConv(8, 8, heads=2)
     degree = torch.arange(20) % 7
     return layer.double(), torch.randn(20, 8).double(), torch.arange(20) % GRAPHS, (degree,) if kind == 'masked' else ()
+
+
+def make_model(name):
+    torch.manual_seed(0)
+    model, x, edges = MODELS[name]().double(), torch.randn(20, 8).double(), torch.randint(20, (2, 40))
+    edges = edges[:, edges[0] != edges[1]]
+    return model, x, torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
 
 
 def squared_error(out, nodes=slice(None)):
@@ -35,21 +51,41 @@ class AllNodes(torch.nn.Module):
         return self.layer(x, *degree, batch=batch, state=state)
 
 
-def main(folder):
+def part(own, edges):
+    """The process's own nodes, those within two hops after them, and the edges between places among these."""
+    own = torch.arange(20)[own]
+    nodes, edges, *_ = k_hop_subgraph(own, 2, edges, num_nodes=20)
+    nodes = torch.cat([own, nodes[~torch.isin(nodes, own)]])
+    place = torch.empty(20, dtype=torch.long).index_copy_(0, nodes, torch.arange(nodes.numel()))
+    return nodes, place[edges]
+
+
+def main(folder, lost=False):
     torch.set_num_threads(1)
-    dist.init_process_group('gloo', timeout=timedelta(seconds=60))
+    dist.init_process_group('gloo', timeout=timedelta(seconds=20 if lost else 60))
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
     own = slice(start, start + SIZES[world][rank])
+    if lost and rank == 1:
+        os._exit(0)
     for kind in KINDS:
         layer, x, batch, degree = make(kind)
         model = DistributedDataParallel(AllNodes(layer))
         out = model(x[own], batch[own], *(d[own] for d in degree))
         (squared_error(out, own) * world).backward()
         torch.save((out.detach(), {name: p.grad for name, p in layer.named_parameters()}), f'{folder}/{kind}-{rank}.pt')
+    for name in [] if lost else MODELS:
+        model, x, edges = make_model(name)
+        nodes, near = part(own, edges)
+        extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes]}
+        parallel = DistributedDataParallel(model)
+        size = SIZES[world][rank]
+        out = parallel(x[nodes], near, process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
+        (squared_error(out, own) * world).backward()
+        torch.save((out.detach(), {name: p.grad for name, p in model.named_parameters()}), f'{folder}/{name}-{rank}.pt')
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == '__main__':
-    main(sys.argv[1])
+    main(sys.argv[1], 'lost' in sys.argv[2:])

@@ -12,19 +12,34 @@ worker = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(worker)
 
 
+def run(world, folder, *options):
+    launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={world}']
+    return subprocess.run([*launch, str(WORKER), str(folder), *options], capture_output=True, text=True, timeout=180, check=False)
+
+
+def same(folder, kind, world, module, out):
+    results = [torch.load(folder / f'{kind}-{rank}.pt', weights_only=True) for rank in range(world)]
+    worker.squared_error(out).backward()
+    torch.testing.assert_close(torch.cat([part for part, _ in results]), out.detach(), atol=1e-12, rtol=1e-10)
+    for _, grads in results:
+        for name, parameter in module.named_parameters():
+            torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
+
+
 @pytest.mark.parametrize('world', worker.SIZES)
 def test_processes_equal_one_process(world, tmp_path):
-    command = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={world}', str(WORKER), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    done = run(world, tmp_path)
     assert done.returncode == 0, done.stderr
     for kind in worker.KINDS:
-        results = [torch.load(tmp_path / f'{kind}-{rank}.pt', weights_only=True) for rank in range(world)]
         layer, x, batch, degree = worker.make(kind)
-        out = layer(x, *degree, batch=batch)
-        worker.squared_error(out).backward()
-        torch.testing.assert_close(torch.cat([part for part, _ in results]), out.detach(), atol=1e-12, rtol=1e-10)
-        for _, grads in results:
-            for name, parameter in layer.named_parameters():
-                torch.testing.assert_close(
-                    grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}'
-                )
+        same(tmp_path, kind, world, layer, layer(x, *degree, batch=batch))
+    for name in worker.MODELS:
+        model, x, edges = worker.make_model(name)
+        same(tmp_path, name, world, model, model(x, edges))
+
+
+def test_a_lost_process_ends_in_an_error(tmp_path):
+    done = run(2, tmp_path, 'lost')
+    assert done.returncode != 0
+    assert 'RuntimeError' in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -79,7 +79,7 @@ def test_samples_in_training():
         assert empty.count.tolist() == [0]
         assert float(empty.sums.abs().max()) < 1e-12
     batch = next(iter(NodePartitionLoader(data, 20)))
-    out = model(batch.x, None, states=memory.without(batch.n_id), num_keys=20)
+    out = model(batch.x, None, states=memory.without(batch.n_id))
     out.sum().backward()
     assert model.convs[0].lin_key.weight.grad.abs().sum() > 0
     assert memory_of(model.eval(), data).states[0].samples == 1
@@ -104,7 +104,7 @@ def test_raises():
         memory.without(torch.tensor([1, 1]))
     with pytest.raises(ValueError, match="'states' must be one for each of 2 layers"):
         model(data.x, data.edge_index, states=memory.states[:1])
-    with pytest.raises(ValueError, match="'num_keys' must be 0 without 'states'"):
+    with pytest.raises(ValueError, match="'num_keys' must be None without 'states' or 'process_group'"):
         model(data.x, data.edge_index, num_keys=3)
     with pytest.raises(ValueError, match="'degree' must hold one number per node"):
         model(data.x, data.edge_index, degree=data.degree[1:])

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -13,12 +14,13 @@ States = Sequence[AttentionState] | None
 
 
 class Around(NamedTuple):
-    r"""What a layer sees beside its input: edges, graph ids, the degrees in the whole graph, the states of nodes outside the batch, one for
-    each layer, and how many nodes of the batch, its first, join them with their keys."""
+    r"""What a layer sees beside its input: edges, graph ids, the degrees in the whole graph, the states of nodes that are not at hand, one
+    for each layer, the processes that have the others, and how many nodes, the first of the input, are keys (:obj:`None`: all)."""
 
     edges: Edges
     batch: Tensor | None = None
     batch_size: int | None = None
     degree: Degree = None
     states: States = None
-    num_keys: int = 0
+    num_keys: int | None = None
+    process_group: ProcessGroup | None = None

@@ -83,20 +83,22 @@ class Backbone(Module):
 
     def layers(self, x: Tensor, around: Around) -> list[Tensor]:
         r""":math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`."""
-        if around.states is not None and (len(around.states) != self.num_layers or around.batch is not None):
-            raise ValueError(f"'states' must be one for each of {self.num_layers} layers, and of one graph (got {len(around.states)})")
-        if around.num_keys > 0 and around.states is None:
-            raise ValueError(f"'num_keys' must be 0 without 'states' (got {around.num_keys})")
+        if around.states is not None and len(around.states) != self.num_layers:
+            raise ValueError(f"'states' must be one for each of {self.num_layers} layers (got {len(around.states)})")
+        if around.num_keys is not None and around.states is None and around.process_group is None:
+            raise ValueError(f"'num_keys' must be None without 'states' or 'process_group' (got {around.num_keys})")
         out = [self.input_layer(x)]
         for layer in range(self.num_layers):
             out.append(self.layer(layer, out[-1], out[0], around, self._state(layer, out[-1], around)))
         return out
 
     def _state(self, layer: int, x: Tensor, around: Around) -> AttentionState | None:
-        if around.states is None or around.num_keys == 0:
-            return None if around.states is None else around.states[layer]
-        fresh = self.convs[layer].attention_state(x[: around.num_keys])
-        return around.states[layer].merge(fresh).to(fresh.sums.dtype)
+        if around.states is None and around.process_group is None:
+            return None
+        batch = None if around.batch is None else around.batch[: around.num_keys]
+        own = self.convs[layer].attention_state(x[: around.num_keys], batch, around.batch_size)
+        own = own if around.process_group is None else own.all_reduce(around.process_group)
+        return own if around.states is None else around.states[layer].merge(own).to(own.sums.dtype)
 
     def counted_edges(self, edge_index: Tensor) -> Tensor:
         r"""Those of the edges into some nodes that count for the degrees of a layer."""

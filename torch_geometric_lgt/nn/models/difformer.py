@@ -1,5 +1,6 @@
 # N nodes, D hidden channels, H heads, L layers.
 from torch import Tensor
+from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.conv import DIFFormerConv
@@ -81,11 +82,13 @@ class DIFFormer(Backbone):
         *,
         degree: Degree = None,
         states: States = None,
-        num_keys: int = 0,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A batch of a larger graph passes its nodes'
-        :obj:`degree` in that graph and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`, see :meth:`attention_memory`."""
-        return self.readout(self.layers(x, Around(edge_index, batch, batch_size, degree, states, num_keys)))
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A part of a graph passes its nodes' :obj:`degree`
+        in the whole. To attend to all nodes it has the states of the others in :obj:`states`, see :meth:`attention_memory`, or sums up
+        those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes (default: all) are keys too."""
+        return self.readout(self.layers(x, Around(edge_index, batch, batch_size, degree, states, num_keys, process_group)))
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)

@@ -1,6 +1,7 @@
 # N nodes, D hidden channels, H heads, L layers.
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch.nn import Linear, ModuleList
 from torch_geometric.utils import coalesce, remove_self_loops
 
@@ -106,15 +107,15 @@ class NodeFormer(Backbone):
         *,
         degree: Degree = None,
         states: States = None,
-        num_keys: int = 0,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
         return_edge_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`),
-        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges, over the nodes of the batch. A batch of a
-        larger graph passes its nodes' :obj:`degree` in that graph and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`,
-        see :meth:`attention_memory`."""
+        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges, over the nodes at hand. The other arguments
+        serve a part of a graph, see :meth:`DIFFormer.forward`."""
         edges = self._edges(edge_index, x.size(0))
-        layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys))
+        layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
 

@@ -3,6 +3,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.distributed import ProcessGroup
 from torch_geometric.nn import GCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, remove_self_loops
@@ -105,11 +106,12 @@ class SGFormer(Backbone):
         *,
         degree: Degree = None,
         states: States = None,
-        num_keys: int = 0,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
     ) -> Tensor:
-        r"""Runs the model. A batch of a larger graph passes its nodes' :obj:`degree` in that graph, which the default network over the
-        edges uses, and, to attend to all of its nodes, :obj:`states` and :obj:`num_keys`, see :meth:`attention_memory`."""
-        layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys))
+        r"""Runs the model. The arguments after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over
+        the edges uses :obj:`degree`."""
+        layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
         return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
 
