@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import RESULTS, write_result
@@ -94,7 +95,8 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
     names = ('heads', 'mask', 'feature_map', 'num_features', 'residual', 'encoding_scale')
     out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **{name: config[name] for name in names})
-    out.edge_index, out.refresh = torch.cat([task.nodes, task.nodes.flip(0)], 1), config['refresh']
+    out.edge_index = sort_edge_index(torch.cat([task.nodes, task.nodes.flip(0)], 1), sort_by_row=False)
+    out.refresh = config['refresh']
     return out
 
 

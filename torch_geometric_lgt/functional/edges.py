@@ -64,11 +64,14 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
     return found
 
 
-def edges_into(nodes: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""The edges whose target is one of :obj:`nodes`; targets become places in :obj:`nodes`, where a node may stand more than once."""
-    source, target = edge_index[:, edge_index[1].argsort()]
-    count = torch.bincount(target, minlength=num_nodes)
-    place, position = ranges((count.cumsum(0) - count)[nodes], count[nodes])
+def edges_into(nodes: Tensor, edge_index: Tensor) -> Tensor:
+    r"""The edges whose target is one of :obj:`nodes`; targets become places in :obj:`nodes`, where a node may stand more than once. Edges
+    that are sorted by target are not sorted again."""
+    if not bool((edge_index[1, 1:] >= edge_index[1, :-1]).all()):
+        edge_index = edge_index[:, edge_index[1].argsort()]
+    source, target = edge_index.contiguous()
+    start = torch.searchsorted(target, nodes)
+    place, position = ranges(start, torch.searchsorted(target, nodes, right=True) - start)
     return torch.stack([source[position], place])
 
 

@@ -135,7 +135,10 @@ class MGFormer(torch.nn.Module):
         self, edge_index: Adj | None = None, nodes: Tensor | None = None, states: Sequence[AttentionState] | None = None
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
-        queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`."""
+        queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`. With the mask :obj:`"adjacency"` only
+        :obj:`nodes` and their neighbours are looked at; edges sorted by target are fastest."""
+        if self.mask == 'adjacency' and nodes is not None:
+            return self._near(self.num_layers, nodes, self._edges(edge_index))
         x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
         for index, layer in enumerate(self.layers):
             queries = None if states is None and index < self.num_layers - 1 else nodes
@@ -228,10 +231,7 @@ class MGFormer(torch.nn.Module):
         target = x if nodes is None or state is not None else x[nodes]
         pair = x if target is x else (x, target)
         if self.mask == 'adjacency':
-            if edge_index is None:
-                raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-            edges = edge_list(edge_index, self.num_nodes, self.num_nodes)
-            out = layer(pair, edges if nodes is None else edges_into(nodes, edges, self.num_nodes))
+            out = layer(x, self._edges(edge_index))
         elif self.mask == 'none':
             out = layer(pair, state=state)
         else:
@@ -239,6 +239,22 @@ class MGFormer(torch.nn.Module):
             own = degree if nodes is None else degree[nodes]
             out = layer(pair, own if target is x else (degree, own), state=state)
         return out + target if self.residual else out
+
+    def _near(self, depth: int, nodes: Tensor, edges: Tensor) -> Tensor:
+        r"""The rows of :obj:`nodes` after the first :obj:`depth` layers, from their neighbours alone."""
+        if depth == 0:
+            return self.tokens(nodes)
+        source, target = edges_into(nodes, edges)
+        found = torch.cat([nodes, source]).unique()
+        x = self._near(depth - 1, found, edges)
+        here = x[torch.searchsorted(found, nodes)]
+        out = self.layers[depth - 1]((x, here), torch.stack([torch.searchsorted(found, source), target]))
+        return out + here if self.residual else out
+
+    def _edges(self, edge_index: Adj | None) -> Tensor:
+        if edge_index is None:
+            raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
+        return edge_list(edge_index, self.num_nodes, self.num_nodes)
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:
