@@ -31,7 +31,7 @@ clean:
 
 # The C++ sources of the sparse extra need the installed torch to build, hence no isolation.
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers]'
+	$(PIP) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb]'
 	$(PIP) --no-build-isolation torch-scatter torch-sparse
 	touch $@
 

@@ -1,0 +1,210 @@
+r"""Node classification on one large graph: what the scripts of benchmarks/ogb have in common."""
+
+# N nodes.
+import argparse
+import json
+import resource
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN
+
+from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common.results import RESULTS, machine, write_result
+from benchmarks.common.tables import spread
+from benchmarks.common.training import Training, checkpoint
+from torch_geometric_lgt.data import MappedGraph
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.transforms import NodeDegree
+
+MODELS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
+DOMAINS = {
+    'graph': 'the graph',
+    'partition': 'a random part of the nodes',
+    'batch': 'a sampled batch',
+    'memory': 'all nodes, those outside the batch as an epoch ago',
+}
+
+
+def random_split(num_nodes: int, shares: tuple[float, float], generator: torch.Generator) -> dict[str, Tensor]:
+    r"""Shares of the nodes for training and validation, the rest for the test."""
+    sizes = [int(share * num_nodes) for share in shares]
+    parts = torch.randperm(num_nodes, generator=generator).split([*sizes, num_nodes - sum(sizes)])
+    return dict(zip(('train', 'valid', 'test'), parts, strict=True))
+
+
+def network(task: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
+    r"""The model; SGFormer has a GCN of a given number of layers beside it."""
+    options, width = dict(config['options']), config['hidden_channels']
+    if 'gnn_layers' in config:
+        dropout = options.get('dropout', 0.0)
+        options['gnn'] = GCN(width, width, config['gnn_layers'], width, dropout, norm='batch_norm', normalize=False)
+    return MODELS[config['model']](task.data['x'].size(1), width, task.num_outputs, **options)
+
+
+class Batch(NamedTuple):
+    r"""A part of the graph, which of its nodes are trained, and with a memory the states of all others in each layer."""
+
+    data: Data
+    train: Tensor
+    states: list[AttentionState] | None
+
+
+class Batches:
+    r"""The batches of an epoch, by what a node attends to."""
+
+    def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
+        data, self.model, self.domain = task.data, model, config['domain']
+        if isinstance(data, MappedGraph):
+            if self.domain in ('graph', 'partition'):
+                raise SystemExit(f'a graph in files is trained with --domain batch or memory (got {self.domain!r})')
+            data = (data, data)
+        self.whole = NeighborLoader(data, [-1], batch_size=config['inference_batch_size'])
+        if self.domain == 'graph':
+            self.loader: Any = [data]
+        elif self.domain == 'partition':
+            self.loader = NodePartitionLoader(data, config['batch_size'])
+        else:
+            sizes = {'batch_size': config['batch_size'], 'input_nodes': task.split['train'], 'shuffle': True}
+            self.loader = NeighborLoader(data, config['fan_out'], **sizes)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        memory = self.model.attention_memory(self.whole) if self.domain == 'memory' else None
+        for data in self.loader:
+            sampled = self.domain in ('batch', 'memory')
+            train = torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
+            yield Batch(data, train, None if memory is None else memory.without(data.n_id[train]))
+
+
+def loss_of(model: torch.nn.Module, batch: Batch, binary: bool, edge_loss: float) -> Tensor:
+    r"""The loss of the training nodes of a batch, with NodeFormer's edge loss times :obj:`edge_loss`."""
+    data, train, states = batch
+    arguments: dict[str, Any] = {'degree': data.degree} if 'degree' in data else {}
+    if states is not None:
+        arguments |= {'states': states, 'num_keys': train.numel()}
+    if edge_loss > 0:
+        arguments['return_edge_loss'] = True
+    found = model(data.x.float(), data.edge_index, **arguments)
+    out, own = found if edge_loss > 0 else (found, 0.0)
+    out, y = out[train], data.y[train]
+    loss = binary_cross_entropy_with_logits(out, y.to(out.dtype)) if binary else cross_entropy(out, y.squeeze(1).long())
+    return loss + edge_loss * own
+
+
+def scores_of(model: Any, batches: Batches) -> Tensor:
+    r"""The scores of all nodes; attention is over the graph whatever it was in training."""
+    if batches.domain == 'graph':
+        data = batches.loader[0]
+        return model(data.x, data.edge_index)
+    return model.inference(batches.whole)
+
+
+def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace) -> None:
+    r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
+    if isinstance(task.data, Data):
+        data = NodeDegree()(task.data) if config['domain'] in ('batch', 'memory') else task.data
+        data.train_mask = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
+        task = task._replace(data=data)
+    found: dict[str, list[float]] = {}
+    training = None
+    for seed in args.seeds:
+        torch.manual_seed(seed)
+        model = network(task, config)
+        batches = Batches(task, model, config)
+        optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'], weight_decay=config['weight_decay'])
+
+        def part(model: torch.nn.Module, name: str, batches: Batches = batches) -> float:
+            nodes = task.split[name]
+            return task.measure(scores_of(model, batches)[nodes], task.data['y'][nodes])
+
+        loss = partial(loss_of, binary=task.binary, edge_loss=config['edge_loss'])
+        path = checkpoint(config['model'], name, [name, args.variant, config, seed])
+        training = Training(model, optimizer, loss, lambda batches=batches: batches, partial(part, name='valid'), path)
+        training.fit(config['epochs'], config['patience'], config['every'], f'{name}, seed {seed}', lambda *_: None)
+        with torch.no_grad():
+            scores = scores_of(training.model.eval(), batches)
+        figures = {split: task.measure(scores[nodes], task.data['y'][nodes]) for split, nodes in task.split.items()}
+        for metric, value in {task.metric: figures['test'], **{f'{key}_{task.metric}': figures[key] for key in ('valid', 'train')}}.items():
+            found.setdefault(metric, []).append(value)
+    parameters = sum(parameter.numel() for parameter in training.model.parameters())
+    path = write_result(
+        'ogb',
+        name,
+        config['model'],
+        variant=args.variant,
+        protocol=args.protocol,
+        seeds=args.seeds,
+        metrics=found,
+        config=config | {'attention_over': DOMAINS[config['domain']]},
+        parameters=parameters,
+        epoch_seconds=training.seconds / training.epoch,
+        peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        folder=args.results,
+    )
+    print(path)
+    print(row(path, task.metric))
+
+
+def row(path: Path, metric: str) -> str:
+    r"""The row for the leaderboard: means and unbiased standard deviations."""
+    record = json.loads(path.read_text())
+    hardware = machine()['gpu'] or machine()['cpu']
+    versions = ', '.join(f'{name} {record["versions"][name]}' for name in ('torch', 'torch-geometric', 'torch-geometric-lgt'))
+    cells = [
+        f'{record["model"]} (attention over {record["config"]["attention_over"]})',
+        spread(record, metric),
+        spread(record, f'valid_{metric}'),
+        f'{record["parameters"]:,}',
+        f'{len(record["seeds"])} seeds',
+        f'{hardware}, {machine()["memory_gib"]} GiB',
+        versions,
+    ]
+    return f'| {" | ".join(cells)} |'
+
+
+def arguments(description: str | None, protocols: tuple[str, ...] = ('published',)) -> argparse.ArgumentParser:
+    r"""What all scripts can be told."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--download', action='store_true', help='get the data set if it is not there')
+    parser.add_argument('--model', choices=MODELS, default='sgformer')
+    parser.add_argument('--domain', choices=DOMAINS, help='what a node attends to in training (default: as published)')
+    parser.add_argument('--protocol', choices=protocols, default=protocols[0])
+    parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)])
+    parser.add_argument('--epochs', type=int, help='at most (default: as published)')
+    parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
+    parser.set_defaults(results=RESULTS)
+    return parser
+
+
+def configured(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
+    r"""The configuration of the chosen model with what was told."""
+    config = {**BASE, **defaults[args.model], 'model': args.model}
+    given = {name: getattr(args, name) for name in ('domain', 'epochs') if getattr(args, name) is not None}
+    if config | given != config and not args.variant:
+        raise SystemExit('a configuration that is not the default needs a name: --variant')
+    return config | given
+
+
+BASE: dict[str, Any] = {
+    'domain': 'graph',
+    'batch_size': 10_000,
+    'fan_out': [15, 10, 5],
+    'inference_batch_size': 8192,
+    'weight_decay': 0.0,
+    'edge_loss': 0.0,
+    'epochs': 1000,
+    'patience': 20,
+    'every': 9,
+}

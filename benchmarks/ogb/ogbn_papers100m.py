@@ -1,0 +1,37 @@
+r"""ogbn-papers100M: subject areas of arXiv papers among 111M papers, the citations in both directions, by neighbour sampling. Features and
+graph are mapped from the files of a folder, which are written first if it does not exist.
+
+python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain memory --variant memory]
+"""
+
+from pathlib import Path
+
+import torch
+
+from benchmarks.common.large import arguments, configured, run
+from benchmarks.common.ogb_data import node_task
+from torch_geometric_lgt.data import MappedGraph, write_graph
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument('--mapped', required=True, help='folder of the mapped graph')
+    args = parser.parse_args()
+    task = node_task('ogbn-papers100M', args.root, args.download)
+    if not Path(args.mapped).exists():
+        data = task.data
+        degree = torch.bincount(data.edge_index.flatten(), minlength=data.num_nodes)
+        attributes = {'x': data.x.half(), 'y': data.y, 'degree': degree.int()}
+        write_graph(args.mapped, data.edge_index, data.num_nodes, attributes, undirected=True, progress_bar=True)
+    task = task._replace(data=MappedGraph(args.mapped))
+    shared = {'lr': 1e-2, 'domain': 'batch', 'batch_size': 400_000, 'fan_out': [15, 10, 5], 'inference_batch_size': 100_000, 'epochs': 50}
+    defaults = {
+        'sgformer': {**shared, 'hidden_channels': 256, 'gnn_layers': 3, 'options': {}},
+        'nodeformer': {**shared, 'hidden_channels': 64, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
+        'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
+    }
+    run('ogbn-papers100M', task, configured(defaults, args), args)
+
+
+if __name__ == '__main__':
+    main()

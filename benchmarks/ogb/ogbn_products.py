@@ -1,0 +1,29 @@
+r"""ogbn-products: categories of products that are bought together. ``--protocol amazon2m`` is that of NodeFormer and SGFormer: half of the
+nodes at random for training, a quarter for validation, and batches of 100,000 random nodes.
+
+python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--model sgformer|nodeformer|difformer]
+"""
+
+import torch
+
+from benchmarks.common.large import arguments, configured, random_split, run
+from benchmarks.common.ogb_data import node_task
+
+
+def main() -> None:
+    args = arguments(__doc__, ('published', 'amazon2m')).parse_args()
+    task = node_task('ogbn-products', args.root, args.download)
+    if args.protocol == 'amazon2m':
+        task = task._replace(split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0)))
+    shared = {'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
+    nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
+    defaults = {
+        'sgformer': {**shared, 'hidden_channels': 256, 'gnn_layers': 3, 'options': {}},
+        'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.1, 'options': nodeformer},
+        'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
+    }
+    run('ogbn-products', task, configured(defaults, args), args)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,29 @@
+r"""ogbn-proteins: 112 functions of proteins; the features of a node are the means of those of its edges. Random parts of 10,000 nodes.
+
+python -m benchmarks.ogb.ogbn_proteins --root DATA [--model sgformer|nodeformer|difformer]
+"""
+
+from torch_geometric.utils import scatter
+
+from benchmarks.common.large import arguments, configured, run
+from benchmarks.common.ogb_data import node_task
+
+
+def main() -> None:
+    args = arguments(__doc__).parse_args()
+    task = node_task('ogbn-proteins', args.root, args.download)
+    data = task.data
+    data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')
+    del data.edge_attr, data.node_species
+    shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 10_000, 'inference_batch_size': 4096}
+    nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
+    defaults = {
+        'sgformer': {**shared, 'gnn_layers': 2, 'options': {}},
+        'nodeformer': {**shared, 'edge_loss': 0.1, 'options': nodeformer},
+        'difformer': {**shared, 'options': {'num_layers': 3}},
+    }
+    run('ogbn-proteins', task, configured(defaults, args), args)
+
+
+if __name__ == '__main__':
+    main()
