@@ -93,8 +93,9 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     data = task.data
     if config['encoding'] > 0:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
-    names = ('heads', 'mask', 'feature_map', 'num_features', 'residual', 'encoding_scale')
-    out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **{name: config[name] for name in names})
+    names = ('heads', 'mask', 'feature_map', 'residual', 'encoding_scale')
+    options = {name: config[name] for name in names} | {'num_features': config['num_features'] or None}
+    out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **options)
     out.edge_index = sort_edge_index(torch.cat([task.nodes, task.nodes.flip(0)], 1), sort_by_row=False)
     out.refresh = config['refresh']
     return out

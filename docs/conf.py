@@ -19,7 +19,7 @@ toc_object_entries_show_parents = 'hide'
 autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
-    'inherited-members': 'Module, BaseTransform, InMemoryDataset, Dataset',
+    'inherited-members': 'Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore',
     'exclude-members': 'extra_repr',
 }
 autodoc_typehints = 'signature'
@@ -34,6 +34,7 @@ API_PAGES = {
     'transforms': 'Transforms',
     'datasets': 'Data sets',
     'loader': 'Loaders',
+    'data': 'Graphs in files',
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
     'testing.checks': 'Checks of layers',

@@ -110,7 +110,7 @@ def scores_of(model: Any, batches: Batches) -> Tensor:
     return model.inference(batches.whole)
 
 
-def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace) -> None:
+def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace, kind: str = 'ogb') -> None:
     r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
     if isinstance(task.data, Data):
         data = NodeDegree()(task.data) if config['domain'] in ('batch', 'memory') else task.data
@@ -139,7 +139,7 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
             found.setdefault(metric, []).append(value)
     parameters = sum(parameter.numel() for parameter in training.model.parameters())
     path = write_result(
-        'ogb',
+        kind,
         name,
         config['model'],
         variant=args.variant,

@@ -1,0 +1,92 @@
+r"""One layer over several processes: time of forward and backward of an attention over all nodes, and the bytes each process sends, beside
+one process with as many threads.
+
+python -m benchmarks.runtime.processes --processes 1 2 --nodes 200000 1000000
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from torch_geometric_lgt.nn import KernelAttentionConv
+
+CHANNELS, FEATURES = 64, 64
+
+
+def work(num_nodes: int, repeats: int, path: str) -> None:
+    r"""A process of a run: its share of the nodes, one thread."""
+    torch.set_num_threads(1)
+    dist.init_process_group('gloo')
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    conv = KernelAttentionConv(CHANNELS, CHANNELS, num_features=FEATURES)
+    x = torch.randn(num_nodes, CHANNELS).tensor_split(world)[rank].requires_grad_()
+    seconds = []
+    for _ in range(repeats + 1):
+        dist.barrier()
+        start = time.perf_counter()
+        state = conv.attention_state(x).all_reduce()
+        conv(x, state=state).square().sum().backward()
+        dist.barrier()
+        seconds.append(time.perf_counter() - start)
+    sent = sum(part.numel() * part.element_size() for part in (state.sums, state.maximum, state.squares, state.query_squares))
+    if rank == 0:
+        Path(path).write_text(json.dumps({'seconds': seconds[1:], 'bytes': [sent]}))
+    dist.destroy_process_group()
+
+
+def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
+    r"""The figures of a run under torchrun."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / 'figures.json'
+        command = ['torch.distributed.run', '--standalone', f'--nproc-per-node={world}', '-m', 'benchmarks.runtime.processes']
+        sizes = ['--worker', str(path), '--nodes', str(num_nodes), '--repeats', str(repeats)]
+        subprocess.run([sys.executable, '-m', *command, *sizes], check=True)
+        return json.loads(path.read_text())
+
+
+def rows() -> list[dict[str, str]]:
+    r"""One row per number of nodes and of processes."""
+    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('processes-*.json')]
+    records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
+    alone = {r['config']['nodes']: r['metrics']['seconds']['median'] for r in records if r['config']['processes'] == 1}
+    out = []
+    for record in records:
+        nodes, seconds = record['config']['nodes'], record['metrics']['seconds']['median']
+        faster = f'{alone[nodes] / seconds:.2f}' if nodes in alone else ''
+        exchanged = f'{record["metrics"]["bytes"]["median"] / 1000:.1f}'
+        sizes = {'nodes': f'{nodes:,}', 'processes': str(record['config']['processes'])}
+        out.append(sizes | {'ms': f'{1e3 * seconds:.0f}', 'times one process': faster, 'kB exchanged per layer': exchanged})
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--processes', nargs='+', type=int, default=[1, 2])
+    parser.add_argument('--nodes', nargs='+', type=int, default=[200_000, 1_000_000])
+    parser.add_argument('--repeats', type=int, default=5)
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        work(args.nodes[0], args.repeats, args.worker)
+        return
+    for num_nodes in args.nodes:
+        for world in args.processes:
+            found = launch(world, num_nodes, args.repeats)
+            config = {'nodes': num_nodes, 'processes': world, 'channels': CHANNELS, 'features': FEATURES}
+            name = f'{num_nodes}-nodes-{world}'
+            print(write_result('runtime', name, 'processes', variant='', protocol='torchrun', seeds=[0], metrics=found, config=config))
+    print(write_table(RESULTS / 'runtime' / 'processes', rows()))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,42 @@
+"""One graph on several processes: handwritten digits without edges, every image attends to all images of all processes.
+
+torchrun --nproc-per-node 2 examples/distributed.py
+"""
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from torch_geometric_lgt.nn import NodeFormer
+
+
+def main() -> None:
+    dist.init_process_group('gloo')
+    rank, world = dist.get_rank(), dist.get_world_size()
+    x, y = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
+    x, y = x.float() / 16, y.long()
+    train = torch.rand(len(y), generator=torch.Generator().manual_seed(0)) < 0.1
+    own = torch.arange(len(y)).tensor_split(world)[rank]  # the parts may have any sizes
+
+    torch.manual_seed(0)  # the same parameters on every process
+    model = DistributedDataParallel(NodeFormer(64, 64, 10, num_gumbel_samples=0, relational_order=0))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=5e-4)
+    for epoch in range(1, 101):
+        optimizer.zero_grad()
+        out = model(x[own], None, process_group=dist.group.WORLD)
+        loss = cross_entropy(out[train[own]], y[own][train[own]], reduction='sum') / train.sum()
+        (loss * world).backward()  # gradients are averaged over the processes
+        optimizer.step()
+        if epoch % 20 == 0:
+            hits = (out.argmax(1) == y[own])[~train[own]].sum()
+            figures = torch.stack([loss.detach(), hits / (~train).sum()])
+            dist.all_reduce(figures)
+            if rank == 0:
+                print(f'epoch {epoch:3d}: training loss {figures[0]:.6f}, test accuracy {figures[1]:.4f}')
+    dist.destroy_process_group()
+
+
+if __name__ == '__main__':
+    main()
