@@ -1,4 +1,5 @@
 # N nodes, D hidden channels, H heads.
+import warnings
 from typing import Any, cast
 
 import torch
@@ -140,7 +141,7 @@ class SGFormer(Backbone):
                 edges = torch.cat([edges, torch.arange(part.size).expand(2, -1)], 1)
                 into = degree[:, 1] + 1
                 value = symmetric_weight(edges, there.size(0), part.size, weight.dtype, (into[part.n_id], into[part.nodes])).squeeze(1)
-                edges = torch.sparse_coo_tensor(edges.flip(0), value, (part.size, there.size(0))).coalesce().to_sparse_csr()
+                edges = _matrix(edges, value, (part.size, there.size(0)))
             return self.gnn.inference_per_layer(layer, there, edges.to(weight.device), part.size)
 
         last = layer == self.gnn.num_layers - 1
@@ -156,3 +157,10 @@ class SGFormer(Backbone):
         edges = add_remaining_self_loops(edges, num_nodes=num_nodes)[0]
         into = (degree[1] if isinstance(degree, tuple) else degree) + 1
         return edges, symmetric_weight(edges, num_nodes, num_nodes, compute_dtype(dtype), into).squeeze(1).to(dtype)
+
+
+def _matrix(edges: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
+    r"""The sparse matrix with targets as rows and sources as columns."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        return torch.sparse_coo_tensor(edges.flip(0), value, shape, check_invariants=False).to_sparse_csr()

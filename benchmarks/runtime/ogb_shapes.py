@@ -1,0 +1,118 @@
+r"""Graphs with the sizes of ogbn-arxiv and ogbn-proteins and random content, through what benchmarks/ogb trains with: seconds of an epoch,
+of an inference, and the peak of memory.
+
+python -m benchmarks.runtime.ogb_shapes --shapes arxiv proteins --models sgformer nodeformer
+"""
+
+import argparse
+import json
+import resource
+import time
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+from torch_geometric.data import Data
+
+from benchmarks.common.large import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
+from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import fresh
+
+
+class Shape(NamedTuple):
+    r"""Nodes, edges (each in both directions), features, outputs, whether they are binary, the share of nodes for training, and the
+    settings of the script."""
+
+    nodes: int
+    edges: int
+    features: int
+    outputs: int
+    binary: bool
+    trained: float
+    config: dict[str, Any]
+
+
+SHAPES = {
+    'arxiv': Shape(169_343, 1_157_799, 128, 40, False, 0.54, {'domain': 'graph', 'hidden_channels': 256}),
+    'proteins': Shape(132_534, 39_561_252, 8, 112, True, 0.65, {'domain': 'partition', 'hidden_channels': 64}),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    'sgformer': {'gnn_layers': 3, 'options': {'dropout': 0.5}},
+    'nodeformer': {'hidden_channels': 64, 'options': {'num_layers': 2, 'num_gumbel_samples': 5}},
+    'difformer': {'options': {'num_layers': 3}},
+}
+
+
+def task(shape: Shape) -> NodeTask:
+    pairs = torch.randint(shape.nodes, (2, shape.edges))
+    outputs = torch.randint(2, (shape.nodes, shape.outputs)) if shape.binary else torch.randint(shape.outputs, (shape.nodes, 1))
+    data = Data(x=torch.randn(shape.nodes, shape.features), edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=outputs)
+    data.train_mask = torch.rand(shape.nodes) < shape.trained
+    return NodeTask(data, {}, shape.outputs, shape.binary, '', lambda *_: 0.0)
+
+
+def work(name: str, model: str) -> dict[str, list[float]]:
+    r"""The figures of one model, after a first step that is not counted."""
+    shape, config = SHAPES[name], {**BASE, **SHAPES[name].config, **OPTIONS[model], 'model': model}
+    torch.manual_seed(0)
+    data = task(shape)
+    net = network(data, config)
+    batches, optimizer = Batches(data, net, config), torch.optim.Adam(net.parameters())
+
+    def epoch() -> None:
+        for batch in batches:
+            optimizer.zero_grad()
+            loss_of(net, batch, shape.binary, 0.0).backward()
+            optimizer.step()
+
+    def inference() -> None:
+        net.eval()
+        with torch.no_grad():
+            scores_of(net, batches)
+
+    found = {}
+    for step in (epoch, inference):
+        if config['domain'] == 'graph':
+            step()
+        start = time.perf_counter()
+        step()
+        found[f'{step.__name__}_seconds'] = [time.perf_counter() - start]
+    return found | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
+
+
+def rows() -> list[dict[str, str]]:
+    records = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('ogb-shape-*.json'))]
+    return [
+        {
+            'shape of': f'ogbn-{record["dataset"]}',
+            'model': record['config']['model'],
+            'attention in training over': DOMAINS[record['config']['domain']],
+            's / epoch': f'{record["metrics"]["epoch_seconds"]["median"]:.1f}',
+            's inference': f'{record["metrics"]["inference_seconds"]["median"]:.1f}',
+            'GiB': f'{record["metrics"]["gib"]["median"]:.1f}',
+        }
+        for record in records
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--shapes', nargs='+', choices=SHAPES, default=[*SHAPES])
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=['sgformer', 'nodeformer'])
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        print(json.dumps(work(**json.loads(args.worker))))
+        return
+    for name, model in product(args.shapes, args.models):
+        found = fresh('benchmarks.runtime.ogb_shapes', {'name': name, 'model': model})
+        config = {**SHAPES[name].config, **OPTIONS[model], 'model': model, 'nodes': SHAPES[name].nodes, 'edges': 2 * SHAPES[name].edges}
+        named = {'variant': model, 'protocol': 'random-content', 'seeds': [0]}
+        print(write_result('runtime', name, 'ogb-shape', metrics=found, config=config, **named))
+    print(write_table(RESULTS / 'runtime' / 'ogb-shapes', rows()))
+
+
+if __name__ == '__main__':
+    main()

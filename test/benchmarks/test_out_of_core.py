@@ -1,0 +1,49 @@
+import csv
+import json
+import sys
+
+import pytest
+
+from benchmarks.runtime import ogb_shapes, out_of_core
+
+
+def test_out_of_core(monkeypatch, tmp_path, capsys):
+    write = out_of_core.write_result
+    monkeypatch.setattr(out_of_core, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
+    monkeypatch.setattr(out_of_core, 'RESULTS', tmp_path)
+    monkeypatch.setattr(out_of_core, 'fresh', lambda _, work: out_of_core.work(**work))
+    monkeypatch.setattr(sys, 'argv', ['x', '--nodes', '500', '1000', '--folder', str(tmp_path / 'scratch')])
+    out_of_core.main()
+    rows = list(csv.DictReader((tmp_path / 'runtime' / 'out-of-core.csv').read_text().splitlines()))
+    assert [row['step'] for row in rows] == ['write', 'epoch of training', 'inference'] * 3
+    assert [row['nodes'] for row in rows[::3]] == ['500', '1,000', '111,059,956 (estimated)']
+    assert list((tmp_path / 'scratch').iterdir()) == []
+    record = json.loads((tmp_path / 'runtime' / 'out-of-core-1000.json').read_text())
+    assert record['config']['edges'] == 15_000
+
+
+def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
+    (tmp_path / 'runtime').mkdir()
+    for nodes, value in ((10, 2.0), (100, 200.0)):
+        metrics = {f'{step}_{name}': {'median': value} for step in out_of_core.STEPS for name in ('seconds', 'gib', 'with_mapped_gib')}
+        (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(json.dumps({'config': {'nodes': nodes}, 'metrics': metrics}))
+    monkeypatch.setattr(out_of_core, 'RESULTS', tmp_path)
+    monkeypatch.setattr(out_of_core, 'WHOLE', 1000)
+    last = out_of_core.rows()[-1]
+    assert (last['seconds'], last['GiB'], last['seconds grow as N to the']) == ('20000', '20000.00', '2.00')
+
+
+@pytest.mark.parametrize('model', ['sgformer', 'nodeformer', 'difformer'])
+@pytest.mark.parametrize('shape', ogb_shapes.SHAPES)
+def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
+    small = ogb_shapes.SHAPES[shape]._replace(nodes=50, edges=200)
+    write = ogb_shapes.write_result
+    monkeypatch.setattr(ogb_shapes, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
+    monkeypatch.setattr(ogb_shapes, 'RESULTS', tmp_path)
+    monkeypatch.setattr(ogb_shapes, 'SHAPES', {shape: small})
+    monkeypatch.setattr(ogb_shapes, 'fresh', lambda _, work: ogb_shapes.work(**work))
+    monkeypatch.setattr(sys, 'argv', ['x', '--shapes', shape, '--models', model])
+    ogb_shapes.main()
+    (row,) = csv.DictReader((tmp_path / 'runtime' / 'ogb-shapes.csv').read_text().splitlines())
+    assert (row['shape of'], row['model']) == (f'ogbn-{shape}', model)
+    assert float(row['GiB']) > 0
