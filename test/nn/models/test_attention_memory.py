@@ -106,6 +106,8 @@ def test_raises():
         model(data.x, data.edge_index, states=memory.states[:1])
     with pytest.raises(ValueError, match="'num_keys' must be None without 'states' or 'process_group'"):
         model(data.x, data.edge_index, num_keys=3)
+    with pytest.raises(ValueError, match="'batch_size' must be given with 'batch' and 'process_group'"):
+        model(data.x, data.edge_index, torch.zeros(N, dtype=torch.long), process_group=object())
     with pytest.raises(ValueError, match="'degree' must hold one number per node"):
         model(data.x, data.edge_index, degree=data.degree[1:])
     with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):

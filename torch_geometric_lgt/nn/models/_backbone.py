@@ -95,6 +95,8 @@ class Backbone(Module):
     def _state(self, layer: int, x: Tensor, around: Around) -> AttentionState | None:
         if around.states is None and around.process_group is None:
             return None
+        if around.process_group is not None and around.batch is not None and around.batch_size is None:
+            raise ValueError("'batch_size' must be given with 'batch' and 'process_group': each process has a state for every graph")
         batch = None if around.batch is None else around.batch[: around.num_keys]
         own = self.convs[layer].attention_state(x[: around.num_keys], batch, around.batch_size)
         own = own if around.process_group is None else own.all_reduce(around.process_group)
@@ -123,8 +125,8 @@ class Backbone(Module):
 
         Args:
             loader (torch_geometric.loader.NeighborLoader): Has the data, one graph, and the size of a batch, with ``num_neighbors=[-1]``.
-            folder (str or Path, optional): Where layers lie in files while they are needed, twice as large as the features of all layers;
-                a run that was killed goes on from there, the scores stay, mapped. (default: :obj:`None`, in memory)
+            folder (str or Path, optional): Where the outputs of all layers lie in files until the scores are there, which stay, mapped. A
+                run that was killed goes on there with the same model and data. (default: :obj:`None`, in memory)
             progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
 
         Returns:
@@ -150,7 +152,7 @@ class Backbone(Module):
 
     def attention_memory(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> AttentionMemory:
         r"""What a batch needs to attend to all nodes of the graph, as they are now; see :class:`AttentionMemory`. Arguments and errors are
-        those of :meth:`inference`, of which it is the first part."""
+        those of :meth:`inference`, of which it is the first part; a memory that was made in the same folder before is written over."""
         with evaluation(self):
             stream = Stream(loader, folder, self.state_dict(), progress_bar, resume=False)
             inputs = stream_layers(self, stream, self.num_layers - 1)

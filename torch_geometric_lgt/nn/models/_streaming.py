@@ -57,9 +57,7 @@ class Stream:
             raise ValueError(f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})")
         self.loader, self.progress_bar, self.saved = loader, progress_bar, time.perf_counter()
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
-        self.attr = TensorAttr(group_name=None, attr_name='x')
-        size = self.store.num_nodes if isinstance(self.store, Data) else self.store.get_tensor_size(self.attr)[0]
-        self.num_nodes, self.size = cast(int, size), loader.batch_size
+        self.num_nodes, self.size = self._count(), loader.batch_size
         self.folder = None if folder is None else Path(folder)
         self.done: dict[str, int] = {}
         self.key = ''
@@ -67,6 +65,14 @@ class Stream:
             tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
             self.key = hashlib.sha256(f'{VERSION} {self.num_nodes} {checksum(tensors)}'.encode()).hexdigest()
             self._open(self.folder, resume)
+
+    def _count(self) -> int:
+        if isinstance(self.store, Data):
+            return self.store.num_nodes or 0
+        size = self.store.get_tensor_size(TensorAttr(group_name=None, attr_name='x'))
+        if size is None:
+            raise ValueError(f"'loader' must be of data with the attribute 'x' (got {self.store})")
+        return size[0]
 
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
