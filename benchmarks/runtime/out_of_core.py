@@ -106,7 +106,8 @@ def rows() -> list[dict[str, str]]:
         (few, less), (many, more) = ((record['config']['nodes'], figures(record, step)) for record in records[-2:])
         slopes = [math.log(b / a) / math.log(many / few) for a, b in zip(less, more, strict=True)]
         whole = [b * (WHOLE / many) ** slope for b, slope in zip(more, slopes, strict=True)]
-        out.append(row(f'{WHOLE:,} (estimated)', step, *whole) | {'seconds grow as N to the': f'{slopes[0]:.2f}'})
+        estimated = {'GiB with mapped pages': 'what there is', 'seconds grow as N to the': f'{slopes[0]:.2f}'}
+        out.append(row(f'{WHOLE:,} (estimated)', step, *whole) | estimated)
     return out
 
 
