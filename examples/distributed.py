@@ -35,7 +35,7 @@ def main() -> None:
             figures = torch.stack([loss.detach(), hits / (~train).sum()])
             dist.all_reduce(figures)
             if rank == 0:
-                print(f'epoch {epoch:3d}: training loss {figures[0]:.6f}, test accuracy {figures[1]:.4f}')
+                print(f'epoch {epoch:3d}: training loss {figures[0]:.4f}, test accuracy {figures[1]:.4f}')
     dist.destroy_process_group()
 
 

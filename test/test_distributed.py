@@ -43,3 +43,12 @@ def test_a_lost_process_ends_in_an_error(tmp_path):
     assert done.returncode != 0
     assert 'RuntimeError' in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_example_prints_the_same_for_any_number_of_processes():
+    path = Path(__file__).parents[1] / 'examples' / 'distributed.py'
+    launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone']
+    options = {'capture_output': True, 'text': True, 'timeout': 180, 'check': True}
+    printed = [subprocess.run([*launch, f'--nproc-per-node={world}', str(path)], **options).stdout for world in (1, 2)]
+    assert printed[0] == printed[1]
+    assert printed[0].count('test accuracy') == 5
