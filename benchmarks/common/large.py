@@ -23,7 +23,6 @@ from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
-from torch_geometric_lgt.transforms import NodeDegree
 
 MODELS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
 DOMAINS = {
@@ -90,9 +89,7 @@ class Batches:
 def loss_of(model: torch.nn.Module, batch: Batch, binary: bool, edge_loss: float) -> Tensor:
     r"""The loss of the training nodes of a batch, with NodeFormer's edge loss times :obj:`edge_loss`."""
     data, train, states = batch
-    arguments: dict[str, Any] = {'degree': data.degree} if 'degree' in data else {}
-    if states is not None:
-        arguments |= {'states': states, 'num_keys': train.numel()}
+    arguments: dict[str, Any] = {} if states is None else {'states': states, 'num_keys': train.numel()}
     if edge_loss > 0:
         arguments['return_edge_loss'] = True
     found = model(data.x.float(), data.edge_index, **arguments)
@@ -113,9 +110,7 @@ def scores_of(model: Any, batches: Batches) -> Tensor:
 def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace, kind: str = 'ogb') -> None:
     r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
     if isinstance(task.data, Data):
-        data = NodeDegree()(task.data) if config['domain'] in ('batch', 'memory') else task.data
-        data.train_mask = torch.zeros(data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
-        task = task._replace(data=data)
+        task.data.train_mask = torch.zeros(task.data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
     found: dict[str, list[float]] = {}
     training = None
     for seed in args.seeds:
@@ -129,7 +124,7 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
             return task.measure(scores_of(model, batches)[nodes], task.data['y'][nodes])
 
         loss = partial(loss_of, binary=task.binary, edge_loss=config['edge_loss'])
-        path = checkpoint(config['model'], name, [name, args.variant, config, seed])
+        path = checkpoint(config['model'], name, [name, args.protocol, config, seed])
         training = Training(model, optimizer, loss, lambda batches=batches: batches, partial(part, name='valid'), path)
         training.fit(config['epochs'], config['patience'], config['every'], f'{name}, seed {seed}', lambda *_: None)
         with torch.no_grad():
@@ -151,6 +146,7 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
         epoch_seconds=training.seconds / training.epoch,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         folder=args.results,
+        protocol_in_name=True,
     )
     print(path)
     print(row(path, task.metric))

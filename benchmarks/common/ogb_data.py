@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -69,7 +69,7 @@ def _package() -> Any:
 @contextlib.contextmanager
 def _without(name: str) -> Iterator[None]:
     held = sys.modules.get(name)
-    sys.modules[name] = None  # type: ignore[assignment]
+    sys.modules[name] = cast(Any, None)
     try:
         yield
     finally:

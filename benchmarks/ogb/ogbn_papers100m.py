@@ -6,8 +6,6 @@ python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain m
 
 from pathlib import Path
 
-import torch
-
 from benchmarks.common.large import arguments, configured, run
 from benchmarks.common.ogb_data import node_task
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -20,8 +18,7 @@ def main() -> None:
     task = node_task('ogbn-papers100M', args.root, args.download)
     if not Path(args.mapped).exists():
         data = task.data
-        degree = torch.bincount(data.edge_index.flatten(), minlength=data.num_nodes)
-        attributes = {'x': data.x.half(), 'y': data.y, 'degree': degree.int()}
+        attributes = {'x': data.x.half(), 'y': data.y}
         write_graph(args.mapped, data.edge_index, data.num_nodes, attributes, undirected=True, progress_bar=True)
     task = task._replace(data=MappedGraph(args.mapped))
     shared = {'lr': 1e-2, 'domain': 'batch', 'batch_size': 400_000, 'fan_out': [15, 10, 5], 'inference_batch_size': 100_000, 'epochs': 50}

@@ -62,7 +62,6 @@ def write(folder: Path, num_nodes: int) -> None:
         'x': x,
         'y': random.integers(0, CLASSES, num_nodes),
         'train_mask': random.random(num_nodes) < TRAINED,
-        'degree': np.bincount(edges[1], minlength=num_nodes).clip(1).astype(np.int32),
     }
     write_graph(folder / 'graph', edges, num_nodes, attributes)
     shutil.rmtree(raw)

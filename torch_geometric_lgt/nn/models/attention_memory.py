@@ -28,7 +28,7 @@ class AttentionMemory:
         memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=4096))
         for batch in NeighborLoader(data, [10, 10], batch_size=1024, input_nodes=data.train_mask):
             nodes = batch.n_id[:batch.batch_size]
-            out = model(batch.x, batch.edge_index, degree=batch.degree, states=memory.without(nodes), num_keys=nodes.numel())
+            out = model(batch.x, batch.edge_index, states=memory.without(nodes), num_keys=nodes.numel())
 
     Attributes:
         states (list): The state of all nodes in each layer, in double precision.
