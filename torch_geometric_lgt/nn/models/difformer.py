@@ -85,8 +85,8 @@ class DIFFormer(Backbone):
         num_keys: int | None = None,
         process_group: ProcessGroup | None = None,
     ) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A part of a graph with all neighbours of its nodes
-        passes their :obj:`degree` in the whole. To attend to all nodes it has the states of the others in :obj:`states`, see
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A part of a graph with all neighbours of its
+        nodes passes their :obj:`degree` in the whole. To attend to all nodes it has the states of the others in :obj:`states`, see
         :meth:`attention_memory`, or sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes
         (default: all) are keys too."""
         return self.readout(self.layers(x, Around(edge_index, batch, batch_size, degree, states, num_keys, process_group)))
