@@ -122,13 +122,15 @@ def row(nodes: str, step: str, seconds: float, gib: float, mapped: float) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--nodes', nargs='+', type=int, default=[1_000_000, 3_000_000, 10_000_000])
-    parser.add_argument('--folder', required=False, help='for files of some 3.5 kB for each node, removed at the end')
+    parser.add_argument('--folder', help='for files of some 3.5 kB for each node, removed at the end')
     parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
+    if args.folder is None and not args.table:
+        parser.error('--folder must name a place for the files')
     for num_nodes in [] if args.table else args.nodes:
         place, found = Path(args.folder) / f'out-of-core-{num_nodes}', {}
         for step in STEPS:

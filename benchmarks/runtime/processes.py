@@ -1,5 +1,5 @@
 r"""One layer over several processes: time of forward and backward of an attention over all nodes, and the bytes each process sends, beside
-one process with as many threads.
+one process. Each process has one thread.
 
 python -m benchmarks.runtime.processes --processes 1 2 --nodes 200000 1000000
 """

@@ -36,7 +36,8 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
         return model.input_layer(stream.node_values('x', part.nodes).to(weight.device, weight.dtype))
 
     found = [stream.fill('layer-0', model.hidden_channels, weight.dtype, first)]
-    degree = stream.degrees('degrees', lambda part: model.counted_edges(part.edge_index)) if model.reads_edges else None
+    counted = model.reads_edges and last > 0
+    degree = stream.degrees('degrees', lambda part: model.counted_edges(part.edge_index)) if counted else None
     for layer in range(last):
         found.append(_stream_layer(model, stream, layer, found[-1], found[0], degree))
     return found
