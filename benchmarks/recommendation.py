@@ -94,7 +94,7 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     if config['encoding'] > 0:
         data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
     names = ('heads', 'mask', 'feature_map', 'residual', 'encoding_scale')
-    options = {name: config[name] for name in names} | {'num_features': config['num_features'] or None}
+    options = {name: config[name] for name in names} | {name: config[name] or None for name in ('num_features', 'key_channels')}
     out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **options)
     out.edge_index = sort_edge_index(torch.cat([task.nodes, task.nodes.flip(0)], 1), sort_by_row=False)
     out.refresh = config['refresh']

@@ -16,7 +16,16 @@ TRAINED = {
 DIRECTAU = {**TRAINED, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0, 'loss': 'directau'}
 BPR = {**TRAINED, 'epochs': 500, 'patience': 10, 'every': 5, 'dim': 64, 'regularization': 1e-4}
 CONTRAST = {**BPR, 'temperature': 0.2}
-ATTENTION = {'layers': 1, 'heads': 1, 'mask': 'degree', 'feature_map': 'simplex', 'num_features': 64, 'residual': True, 'refresh': 8}
+ATTENTION = {
+    'layers': 1,
+    'heads': 1,
+    'mask': 'degree',
+    'feature_map': 'simplex',
+    'num_features': 64,
+    'key_channels': 0,
+    'residual': True,
+    'refresh': 8,
+}
 ENCODING = {'encoding': 256, 'normalize': True, 'encoding_scale': 0.6}
 DEFAULTS: dict[str, dict[str, Any]] = {
     'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},

@@ -1,3 +1,7 @@
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
 import pytest
 import torch
 
@@ -5,3 +9,17 @@ import torch
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(12345)
+
+
+@pytest.fixture
+def file_server(tmp_path):
+    """A folder and the address under which a server of this machine offers its files."""
+    (tmp_path / 'public').mkdir()
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / 'public')
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as running:
+        thread = threading.Thread(target=running.serve_forever)
+        thread.start()
+        yield tmp_path / 'public', f'http://127.0.0.1:{running.server_port}'
+        running.shutdown()
+        thread.join()

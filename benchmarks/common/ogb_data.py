@@ -2,7 +2,9 @@ r"""Node-level data sets of the Open Graph Benchmark through its own package: no
 not an array."""
 
 import contextlib
+import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, download_url, extract_zip
+from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
@@ -38,6 +40,7 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
 
     Raises:
         FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not set.
+        RuntimeError: If the download fails; nothing of it is left.
     """
     root, nodeproppred = Path(root), _package()
     with torch.serialization.safe_globals(SAFE):
@@ -79,21 +82,36 @@ def _without(name: str) -> Iterator[None]:
 
 
 def _require(name: str, root: Path, download: bool) -> None:
+    meta, folders = _listed(name), [root / f'{name.replace("-", "_")}{end}' for end in ('_pyg', '')]
+    if any((folder / f'RELEASE_v{meta["version"]}.txt').exists() for folder in folders):
+        return
+    folder, url = folders[1], meta['url']
+    manual = f'unpack {url} and name the folder so'
+    if not download or folder.exists():
+        raise FileNotFoundError(
+            f'{folder} does not hold version {meta["version"]} of {name}: {manual}, or remove an older one and pass --download'
+        )
+    archive, unpacked = (root / f'.{folder.name}.{end}' for end in ('zip', 'unpacked'))
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        torch.hub.download_url_to_file(url, str(archive))
+        shutil.unpack_archive(archive, unpacked, 'zip')
+        (unpacked / meta['download_name']).rename(folder)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise RuntimeError(
+            f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program that goes on after a break, {manual}'
+        ) from error
+    finally:
+        archive.unlink(missing_ok=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _listed(name: str) -> dict[str, str]:
+    r"""What the ogb package says of a data set."""
     import pandas as pd
 
     master = pd.read_csv(Path(_package().__file__).with_name('master.csv'), index_col=0, keep_default_na=False)
     if name not in master:
         raise ValueError(f"'name' must be one of {', '.join(master)} (got {name!r})")
-    meta, folders = master[name], [root / f'{name.replace("-", "_")}{end}' for end in ('_pyg', '')]
-    if any((folder / f'RELEASE_v{meta["version"]}.txt').exists() for folder in folders):
-        return
-    folder, url = folders[1], meta['url'].replace('http://', 'https://')
-    if not download or folder.exists():
-        raise FileNotFoundError(
-            f'{folder} does not hold version {meta["version"]} of {name}: unpack {url} and name the folder so, or remove an older one '
-            f'and pass --download'
-        )
-    path = Path(download_url(url, str(root)))
-    extract_zip(str(path), str(root))
-    path.unlink()
-    (root / meta['download_name']).rename(folder)
+    meta = master[name].to_dict()
+    return meta | {'url': meta['url'].replace('http://', 'https://')}

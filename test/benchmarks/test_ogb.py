@@ -1,6 +1,8 @@
+import gzip
 import json
 import pickle
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +129,49 @@ def test_missing_and_old_data(ogb, tmp_path):
         ogb_data.node_task('ogbn-arxiv', tmp_path, download=True)
     with pytest.raises(ValueError, match="'name' must be one of ogbn-proteins"):
         ogb_data.node_task('ogbn-other', tmp_path)
+
+
+def write_archive(path, name):
+    """A small data set in the files of ogb's download, packed as it is."""
+    random = np.random.default_rng(0)
+    files = {
+        'raw/edge': random.integers(0, N, (E, 2)),
+        'raw/num-node-list': np.array([[N]]),
+        'raw/num-edge-list': np.array([[E]]),
+        'raw/node-feat': random.random((N, 6)).round(3),
+        'raw/node_year': np.full((N, 1), 2020),
+        'raw/node-label': random.integers(0, 40, (N, 1)),
+        **{f'split/time/{part}': nodes[:, None] for part, nodes in zip(('train', 'valid', 'test'), np.split(np.arange(N), 3), strict=True)},
+    }
+    with zipfile.ZipFile(path, 'w') as archive:
+        for file, rows in files.items():
+            lines = '\n'.join(','.join(map(str, row)) for row in rows.tolist())
+            archive.writestr(f'{name}/{file}.csv.gz', gzip.compress(f'{lines}\n'.encode()))
+        archive.writestr(f'{name}/RELEASE_v1.txt', '')
+    return files
+
+
+def test_download(monkeypatch, tmp_path, file_server):
+    folder, url = file_server
+    listed = ogb_data._listed('ogbn-arxiv')
+    assert listed['url'].startswith('https://')
+    monkeypatch.setattr(ogb_data, '_listed', lambda name: listed | {'url': f'{url}/arxiv.zip'})
+    root = tmp_path / 'data'
+    with pytest.raises(RuntimeError, match=r'ogbn_arxiv cannot be downloaded \(HTTP Error 404'):
+        ogb_data.node_task('ogbn-arxiv', root, download=True)
+    files = write_archive(folder / 'arxiv.zip', listed['download_name'])
+    whole = (folder / 'arxiv.zip').read_bytes()
+    (folder / 'arxiv.zip').write_bytes(whole[:-100])
+    with pytest.raises(RuntimeError, match=r'not a zip file.*run again, or fetch it with a program that goes on after a break, unpack'):
+        ogb_data.node_task('ogbn-arxiv', root, download=True)
+    assert list(root.iterdir()) == []
+    (folder / 'arxiv.zip').write_bytes(whole)
+    task = ogb_data.node_task('ogbn-arxiv', root, download=True)
+    assert np.array_equal(task.data.edge_index.numpy(), files['raw/edge'].T)
+    np.testing.assert_allclose(task.data.x.numpy(), files['raw/node-feat'], rtol=1e-6)
+    assert task.split['test'].tolist() == [*range(40, 60)]
+    (folder / 'arxiv.zip').unlink()
+    assert ogb_data.node_task('ogbn-arxiv', root).num_outputs == 40
 
 
 def test_pokec(ogb, monkeypatch, capsys, tmp_path):

@@ -1,10 +1,8 @@
 import gzip
 import hashlib
 import io
-import threading
 import zipfile
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pyarrow as pa
@@ -112,21 +110,8 @@ def test_transforms(tmp_path):
     assert calls == ['once', 'each', 'each']
 
 
-@pytest.fixture
-def server(tmp_path):
-    (tmp_path / 'public').mkdir()
-    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path / 'public')
-    handler.log_message = lambda *_: None
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever)
-        thread.start()
-        yield tmp_path / 'public', f'http://127.0.0.1:{running.server_port}'
-        running.shutdown()
-        thread.join()
-
-
-def test_download(tmp_path, server, monkeypatch):
-    folder, url = server
+def test_download(tmp_path, file_server, monkeypatch):
+    folder, url = file_server
     content = b'1 5 6\n2 5\n'
     (folder / 'train.txt').write_bytes(content)
     checksum = 'git:' + hashlib.sha1(f'blob {len(content)}\0'.encode() + content).hexdigest()
@@ -143,8 +128,8 @@ def test_download(tmp_path, server, monkeypatch):
     assert pairs(InteractionDataset(tmp_path, 'gowalla'))[2] == [(1, 7)]
 
 
-def test_download_of_an_archive(tmp_path, server, monkeypatch):
-    folder, url = server
+def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
+    folder, url = file_server
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, 'w') as archive:
         archive.writestr('ml-100k/u.data', '5\t9\t3\t30\n5\t8\t1\t10\n4\t8\t5\t20\n5\t7\t5\t40\n')

@@ -13,7 +13,16 @@ from torch_geometric_lgt.typing import Batch
 class AttentionLayer(torch.nn.Module):
     r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads."""
 
-    def __init__(self, in_channels: int, out_channels: int, heads: int, concat: bool, value_projection: bool, bias: bool) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int,
+        concat: bool,
+        value_projection: bool,
+        bias: bool,
+        key_channels: int | None = None,
+    ) -> None:
         super().__init__()
         if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
             raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
@@ -25,8 +34,12 @@ class AttentionLayer(torch.nn.Module):
         self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
         self.head_channels = out_channels // heads if concat else out_channels
         width = self.head_channels * heads
-        self.lin_query = Linear(in_channels, width, bias=bias)
-        self.lin_key = Linear(in_channels, width, bias=bias)
+        key_width = width if key_channels is None else key_channels
+        if key_width < 1 or key_width % heads != 0:
+            raise ValueError(f"'heads' must divide 'key_channels' (got {heads} and {key_channels})")
+        self.key_channels = key_width // heads
+        self.lin_query = Linear(in_channels, key_width, bias=bias)
+        self.lin_key = Linear(in_channels, key_width, bias=bias)
         self.lin_value = Linear(in_channels, width, bias=bias) if value_projection else None
 
     def reset_parameters(self) -> None:

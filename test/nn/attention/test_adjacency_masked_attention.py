@@ -6,12 +6,14 @@ from torch_geometric_lgt.nn import AdjacencyMaskedAttention, KernelAttentionConv
 PAIRS = torch.cartesian_prod(torch.arange(6), torch.arange(6)).t()
 
 
+@pytest.mark.parametrize('key_channels', [None, 4])
 @pytest.mark.parametrize('value_projection', [False, True])
 @pytest.mark.parametrize('feature_map', ['simplex', 'elu', 'fourier', torch.nn.Softplus()])
-def test_all_pairs_as_edges_give_all_pair_attention(feature_map, value_projection):
+def test_all_pairs_as_edges_give_all_pair_attention(feature_map, value_projection, key_channels):
     torch.manual_seed(0)
-    layer = AdjacencyMaskedAttention(8, 2, feature_map, value_projection=value_projection).double()
-    full = KernelAttentionConv(8, 8, 2, feature_map=feature_map, value_projection=value_projection).double()
+    arguments = {'feature_map': feature_map, 'value_projection': value_projection, 'key_channels': key_channels}
+    layer = AdjacencyMaskedAttention(8, 2, **arguments).double()
+    full = KernelAttentionConv(8, 8, 2, **arguments).double()
     full.load_state_dict(layer.state_dict())
     x = torch.randn(6, 8, dtype=torch.float64)
     torch.testing.assert_close(layer(x, PAIRS), full(x), rtol=1e-9, atol=1e-9)

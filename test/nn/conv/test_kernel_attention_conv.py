@@ -15,14 +15,15 @@ PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 
 def oracle(conv, x, batch=None):
     phi = conv.feature_map
-    scale = (conv.head_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
+    scale = (conv.key_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
     q, k, v = (lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
     return dense.attention_matrix(*(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)), None, batch, batch), v
 
 
+@pytest.mark.parametrize('key_channels', [None, 6])
 @pytest.mark.parametrize('feature_map', MAPS)
-def test_matches_dense_with_gradients(feature_map):
-    conv = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map, temperature=2.0).double()
+def test_matches_dense_with_gradients(feature_map, key_channels):
+    conv = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map, temperature=2.0, key_channels=key_channels).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
     weights, v = oracle(conv, x, batch)
@@ -216,6 +217,7 @@ def test_compiles_without_graph_break(heads):
         ({'heads': 0}, "'heads' must divide 'out_channels'"),
         ({'feature_map': 'cosine'}, "'feature_map' must be one of"),
         ({'feature_map': 'elu', 'num_features': 8}, "'num_features' must be None"),
+        ({'heads': 2, 'key_channels': 3}, "'heads' must divide 'key_channels'"),
         ({'value_projection': False}, "'value_projection' = False needs"),
         ({'temperature': 0.0}, "'temperature' must be positive"),
         ({'heads': 8}, 'needs at least 2 channels'),

@@ -22,7 +22,7 @@ def definition(model):
     x = model.embedding.weight
     if model.structural_encoding is not None:
         x = torch.cat([x, model.structural_encoding.double()], 1)
-    scale = layer.head_channels**-0.25
+    scale = layer.key_channels**-0.25
     phi_q, phi_k = (
         dense.feature_map('softmax', scale * lin(x)[:, None], layer.feature_map.projection) for lin in (layer.lin_query, layer.lin_key)
     )
@@ -37,10 +37,10 @@ def definition(model):
 
 
 @pytest.mark.parametrize('residual', [True, False])
-@pytest.mark.parametrize('encoding', [True, False])
+@pytest.mark.parametrize('arguments', [{}, {'structural_encoding': None}, {'key_channels': 3}])
 @pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
-def test_matches_the_definition_with_gradients(mask, encoding, residual):
-    model = make(mask=mask, residual=residual, **({} if encoding else {'structural_encoding': None}))
+def test_matches_the_definition_with_gradients(mask, arguments, residual):
+    model = make(mask=mask, residual=residual, **arguments)
     nodes = torch.tensor([3, 11, 0, 7, 3])
     actual, expected = model.get_embedding(EDGES, nodes), definition(model)[nodes]
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)

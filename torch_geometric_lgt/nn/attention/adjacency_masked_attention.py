@@ -25,15 +25,16 @@ class AdjacencyMaskedAttention(KernelLayer):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
             (default: :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
         value_projection (bool, optional): If :obj:`True`, values have a linear part of their own. (default: :obj:`False`)
+        key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
         - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels`.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`.
     """
 
     def __init__(
@@ -43,8 +44,9 @@ class AdjacencyMaskedAttention(KernelLayer):
         feature_map: str | torch.nn.Module = 'simplex',
         num_features: int | None = None,
         value_projection: bool = False,
+        key_channels: int | None = None,
     ) -> None:
-        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True)
+        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True, key_channels)
 
     def forward(self, x: Tensor | PairTensor, edge_index: Adj) -> Tensor:
         r"""Runs the layer."""

@@ -33,10 +33,11 @@ class DegreeMaskedAttention(KernelLayer):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default:
             :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
         max_degree (int, optional): Largest degree of the embedding table; larger ones count as this, with a warning. (default: :obj:`512`)
         value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the inputs themselves. (default:
             :obj:`False`)
+        key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
         - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees :math:`(N)` or a pair; batch vector(s)
@@ -44,7 +45,8 @@ class DegreeMaskedAttention(KernelLayer):
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels`, or neither :obj:`degree` nor :obj:`edge_index` is given.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or neither :obj:`degree` nor
+            :obj:`edge_index` is given.
     """
 
     def __init__(
@@ -55,10 +57,11 @@ class DegreeMaskedAttention(KernelLayer):
         num_features: int | None = None,
         max_degree: int = 512,
         value_projection: bool = False,
+        key_channels: int | None = None,
     ) -> None:
         if max_degree < 0:
             raise ValueError(f"'max_degree' must be at least 0 (got {max_degree})")
-        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True)
+        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True, key_channels)
         self.max_degree = max_degree
         self.degree_embedding = Embedding(max_degree + 1, channels)
         self.lin_degree = Linear(channels, 1)

@@ -49,7 +49,7 @@ class KernelAttentionConv(KernelLayer):
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`,
             :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
             :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
         temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others have none. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
         num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default: :obj:`0`, no noise)
@@ -60,6 +60,8 @@ class KernelAttentionConv(KernelLayer):
         relational_weight (str, optional): :obj:`"sigmoid"`, or :obj:`"identity"` for :math:`b_p` in place of :math:`\sigma(b_p)`; one for
             each head. (default: :obj:`"sigmoid"`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+        key_channels (int, optional): Channels of queries and keys over all heads, :math:`C` of each. (default: :obj:`None`, as many as
+            those of the values)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
@@ -67,9 +69,9 @@ class KernelAttentionConv(KernelLayer):
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`value_projection` is off with unequal widths, or the feature
-            map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not those of :obj:`relational_order`
-            orders.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, :obj:`value_projection` is off with
+            unequal widths, or the feature map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not
+            those of :obj:`relational_order` orders.
     """
 
     def __init__(
@@ -88,8 +90,11 @@ class KernelAttentionConv(KernelLayer):
         relational_input: str = 'value',
         relational_weight: str = 'sigmoid',
         bias: bool = True,
+        key_channels: int | None = None,
     ) -> None:
-        super().__init__(in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias)
+        super().__init__(
+            in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias, key_channels
+        )
         if num_gumbel_samples < 0 or (num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'):
             raise ValueError(
                 f"'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is 'positive', 'orthogonal' or 'simplex' "
@@ -154,7 +159,7 @@ class KernelAttentionConv(KernelLayer):
             raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
         self._check(x)
         nodes = segments(batch, x.size(0), None, x.device)
-        scale = self.head_channels**-0.25
+        scale = self.key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
         state = build_state(keys, Values(None, x.new_empty((0, x.size(1))), None), nodes)
         return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)

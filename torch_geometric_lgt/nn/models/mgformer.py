@@ -50,11 +50,13 @@ class MGFormer(torch.nn.Module):
             :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
             (default: :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels per head)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default: :obj:`True`)
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`; :obj:`None` leaves them as they are.
             (default: :obj:`0.6`)
         max_degree (int, optional): The largest degree with an embedding of its own. (default: :obj:`512`)
+        key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :math:`\mathbf{X}`
+            has, as in the paper)
 
     Raises:
         ValueError: If a size is out of range, :obj:`mask` is unknown, or an encoding or degree does not have one row per node.
@@ -78,6 +80,7 @@ class MGFormer(torch.nn.Module):
         residual: bool = True,
         encoding_scale: float | None = 0.6,
         max_degree: int = 512,
+        key_channels: int | None = None,
     ) -> None:
         super().__init__()
         for name, size in {'num_users': num_users, 'num_items': num_items, 'embedding_dim': embedding_dim}.items():
@@ -100,7 +103,8 @@ class MGFormer(torch.nn.Module):
         self.register_buffer('structural_encoding', encoding)
         self.register_buffer('degree', degree)
         channels = embedding_dim + (0 if encoding is None else encoding.size(1))
-        arguments = {'heads': heads, 'feature_map': feature_map, 'num_features': num_features, 'value_projection': False}
+        arguments = {'heads': heads, 'feature_map': feature_map, 'num_features': num_features, 'key_channels': key_channels}
+        arguments['value_projection'] = False
         make = {
             'degree': partial(DegreeMaskedAttention, channels, max_degree=max_degree),
             'adjacency': partial(AdjacencyMaskedAttention, channels),
