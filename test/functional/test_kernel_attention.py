@@ -120,6 +120,20 @@ def test_large_norms_stay_finite(norm):
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), leaves))
 
 
+def test_elu_far_below_zero_is_the_softmax_of_each_channel():
+    """phi(x) = exp(x) there, of which no part of a row is a number above 0 in float32."""
+    x = torch.tensor([[[-400.0, -380.0]], [[-390.0, -395.0]], [[-500.0, -381.0]]], requires_grad=True)
+    out = kernel_attention(x, x, torch.eye(3)[:, None], 'elu')
+    y = x.detach().double().requires_grad_()
+    weights = (y + 380).exp().squeeze(1)
+    expected = weights @ weights.t()
+    expected = expected / expected.sum(1, keepdim=True)
+    torch.testing.assert_close(out.squeeze(1), expected.detach().float(), rtol=1e-5, atol=1e-30)
+    grad = torch.randn(3, 3)
+    one, other = torch.autograd.grad(out.squeeze(1), x, grad)[0], torch.autograd.grad(expected, y, grad.double())[0]
+    torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-7)
+
+
 def test_graph_does_not_feel_its_neighbour_in_the_batch():
     projection, leaves = draw('softmax', 30, 30, 0)
     q, k, v = (leaf.detach() for leaf in leaves)

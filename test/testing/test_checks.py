@@ -1,12 +1,21 @@
+import contextlib
+import copy
 import itertools
+import pickle
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
 from torch_geometric.nn import GraphSAGE
 
+from torch_geometric_lgt import loader, nn, transforms
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
@@ -17,31 +26,52 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.testing.checks import check_layer
+from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.testing.checks import check_layer, check_loader, check_model, check_transform
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
 
 
 def with_degrees(layer, x, edge_index, batch=None, **kwargs):
-    return layer(x, degrees(edge_index, x.size(0)), batch, **kwargs)
+    return layer(x, degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0)), batch, **kwargs)
 
 
 def with_hops(model, x, edge_index, batch=None, **kwargs):
     return model(x, model.hops(edge_index, x.size(0)), batch, **kwargs)
 
 
-def with_jaccard(layer, x, edge_index, batch=None, **kwargs):
-    """The softmax for nodes with few neighbours."""
-    return layer(x, edge_index, jaccard(edge_index, x.size(0)), degrees(edge_index, x.size(0)) < 4)
+def graph_parts(edge_index, num_nodes):
+    """Jaccard indices, and a mask of nodes with few neighbours for the softmax."""
+    edges = edge_list(edge_index, num_nodes, num_nodes)
+    return jaccard(edges, num_nodes), degrees(edges, num_nodes) < 4
+
+
+def without_batch(layer, x, edge_index, batch=None, **_):
+    return layer(x, edge_index)
+
+
+def with_jaccard(layer, x, edge_index, batch=None, **_):
+    return layer(x, edge_index, *graph_parts(edge_index, x.size(0)))
 
 
 def model_with_jaccard(model, x, edge_index, batch=None, **kwargs):
-    index, degree = jaccard(edge_index, x.size(0)), degrees(edge_index, x.size(0))
-    return model(x, edge_index, batch, edge_jaccard=index, sampled_mask=degree < 4, **kwargs)
+    index, sampled = graph_parts(edge_index, x.size(0))
+    return model(x, edge_index, batch, edge_jaccard=index, sampled_mask=sampled, **kwargs)
+
+
+def parts(data):
+    return NeighborLoader(data, [-1], batch_size=17)
+
+
+def parts_with_jaccard(data):
+    data.edge_jaccard, data.attention_mask = graph_parts(data.edge_index, data.num_nodes)
+    return parts(data)
 
 
 LAYERS = {
     'kernel': (lambda: KernelAttentionConv(6, 8, heads=2), {}),
-    'kernel-elu': (lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu'), {}),
+    'kernel-elu': (lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu', key_channels=6), {}),
     'degree': (lambda: DegreeMaskedAttention(6, heads=2, max_degree=16), {'call': with_degrees}),
+    'adjacency': (lambda: AdjacencyMaskedAttention(6, heads=2), {'call': without_batch}),
     'sgformer': (lambda: SGFormerConv(6, 8, heads=2), {}),
     'sgformer-row': (lambda: SGFormerConv(6, 8, norm='row', bias=False), {}),
     'difformer': (lambda: DIFFormerConv(6, 8, heads=2), {}),
@@ -49,18 +79,67 @@ LAYERS = {
     'difformer-sigmoid': (lambda: DIFFormerConv(6, 8, heads=2, kernel='sigmoid', graph_weight=0.5), {'linear': False}),
     'jaccard': (lambda: JaccardSubtractorConv(6, 8, heads=4), {'call': with_jaccard}),
     'subtractor': (lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False), {'call': with_jaccard}),
-    'LiteGT': (lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True), {'call': model_with_jaccard}),
-    'NodeFormer': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
-    'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {}),
-    'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {}),
-    'SGFormer-cat': (lambda: SGFormer(6, 4, 3, aggregate='cat', gnn_input='input', gnn=GraphSAGE(6, 4, 1), activate_layers=True), {}),
 }
+MODELS = {
+    'LiteGT': (lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True), {'call': model_with_jaccard, 'batches': parts_with_jaccard}),
+    'NodeFormer': (
+        lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=1, num_gumbel_samples=3),
+        {'call': with_hops, 'batches': parts},
+    ),
+    'NodeFormer-2': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
+    'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),
+    'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {'batches': parts}),
+    'SGFormer-cat': (
+        lambda: SGFormer(6, 4, 3, aggregate='cat', gnn_input='input', gnn=GraphSAGE(6, 4, 1), activate_layers=True),
+        {'batches': parts},
+    ),
+}
+TRANSFORMS = {
+    'NodeDegree': (NodeDegree, 'degree', {}),
+    'JaccardScores': (JaccardScores, 'edge_jaccard', {}),
+    'AttentionNodeSampling': (AttentionNodeSampling, 'attention_mask', {}),
+    'AttentionNodeSampling-lse': (lambda: AttentionNodeSampling(measure='lse'), 'attention_mask', {}),
+    'LaplacianPE': (lambda **options: LaplacianPE(3, **options), 'laplacian_pe', {'cached': True}),
+    'SVDEncoding': (lambda **options: SVDEncoding(3, **options), 'svd_pe', {'cached': True, 'per_graph': False}),
+}
+LOADERS = {
+    'NeighborLoader': lambda data, **options: NeighborLoader(data, [4, 4], batch_size=16, **options),
+    'NeighborSampler': lambda data, **options: NeighborLoader(
+        data, [4, 4], batch_size=16, neighbor_sampler=NeighborSampler(data, [4, 4]), **options
+    ),
+    'NodePartitionLoader': lambda data, **options: NodePartitionLoader(data, 16, **options),
+}
+ELSEWHERE = {'AttentionMemory', 'FeatureMap', 'MGFormer', 'RandomSignFlip'}  # another interface; each has its own tests
 
 
 @pytest.mark.parametrize('name', LAYERS)
 def test_layers_keep_every_promise(name):
     make, options = LAYERS[name]
     check_layer(make, 6, **options)
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_models_keep_every_promise(name):
+    make, options = MODELS[name]
+    check_model(make, 6, **options)
+
+
+@pytest.mark.parametrize('name', TRANSFORMS)
+def test_transforms_keep_every_promise(name):
+    make, attr_name, options = TRANSFORMS[name]
+    check_transform(make, attr_name, **options)
+
+
+@pytest.mark.filterwarnings('ignore:This DataLoader will create')
+@pytest.mark.parametrize('name', LOADERS)
+def test_loaders_keep_every_promise(name):
+    check_loader(LOADERS[name])
+
+
+def test_no_exported_class_is_left_out():
+    made = {type(make()).__name__ for make, _ in (*LAYERS.values(), *MODELS.values())}
+    made |= {name.partition('-')[0] for name in (*TRANSFORMS, *LOADERS)}
+    assert {*nn.__all__, *transforms.__all__, *loader.__all__} == made | ELSEWHERE
 
 
 class Broken(torch.nn.Module):
@@ -79,6 +158,9 @@ class Broken(torch.nn.Module):
 
     def forward(self, x, edge_index, batch=None, batch_size=None):
         num_nodes = x.size(0)
+        if self.fault != 'unchecked':
+            check_features(x, self.lin)
+            segments(batch, num_nodes, batch_size)
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
         size = 4 if batch_size is None else batch_size
         one = torch.ones(num_nodes, 1, dtype=x.dtype)
@@ -89,6 +171,10 @@ class Broken(torch.nn.Module):
             return out * torch.arange(num_nodes, dtype=x.dtype)[:, None]
         if self.fault == 'batch':
             return out + x.mean()
+        if self.fault == 'format' and edge_index.dtype == torch.int32:
+            return out + 1
+        if self.fault == 'large':
+            return out + x.sum(1, keepdim=True).exp()
         if self.fault == 'neighbour':
             return out + 1e-3 * x[edge_index[0]].sum()
         if self.fault == 'gradient':
@@ -111,6 +197,9 @@ FAULTS = {
     'order': 'a permutation of the nodes',
     'batch': 'a graph depends on the batch',
     'neighbour': 'a graph depends on',
+    'format': 'edges as int32',
+    'large': 'features times 1000 make outputs or gradients that are not finite',
+    'unchecked': 'another width in',
     'gradient': 'Jacobian mismatch',
     'noise': 'evaluation draws',
     'writes': 'an input was written to',
@@ -134,3 +223,160 @@ def test_each_broken_promise_is_found(fault):
 def test_graph_breaks_are_found():
     with pytest.raises(torch._dynamo.exc.Unsupported):
         check_layer(lambda: Broken('compile'), 6)
+
+
+class BrokenModel(Broken):
+    """A model with these scores and one fault."""
+
+    def __init__(self, fault):
+        super().__init__(None)
+        self.model_fault = fault
+        self.idle = torch.nn.Parameter(torch.ones(1)) if fault == 'idle' else None
+
+    def forward(self, x, edge_index, batch=None, batch_size=None):
+        out = super().forward(x, edge_index, batch, batch_size)
+        if self.model_fault == 'normalised':
+            return out.log_softmax(1)
+        if self.model_fault == 'stuck':
+            return 1e-6 * out
+        if self.model_fault == 'training' and self.training:
+            return out + 1e-3 * next(COUNTER) * x[:, :3]
+        return out
+
+    def inference(self, data):
+        out = self.eval()(data.x, data.edge_index).detach()
+        return out + 1e-6 if self.model_fault == 'inference' else out
+
+    def load_state_dict(self, state_dict, *args):
+        if self.model_fault != 'weights' or state_dict['lin.weight'].shape == self.lin.weight.shape:
+            super().load_state_dict(state_dict, *args)
+
+
+MODEL_FAULTS = {
+    'normalised': 'the scores are normalised',
+    'idle': 'no gradient reaches idle',
+    'stuck': 'the loss does not fall',
+    'training': 'one seed makes two trainings',
+    'inference': "'inference' differs",
+    'weights': 'the weights of a model of other sizes are taken',
+}
+
+
+def test_a_model_that_keeps_every_promise_passes():
+    check_model(lambda: BrokenModel(None), 6, batches=lambda data: data)
+
+
+@pytest.mark.parametrize('fault', MODEL_FAULTS)
+def test_each_broken_promise_of_a_model_is_found(fault):
+    with pytest.raises(AssertionError, match=MODEL_FAULTS[fault]):
+        check_model(lambda: BrokenModel(fault), 6, batches=lambda data: data)
+
+
+class BrokenTransform(NodeDegree):
+    """The degrees of the nodes, with one fault."""
+
+    def __init__(self, fault, cache_dir=None):
+        super().__init__()
+        self.fault, self.cache_dir = fault, cache_dir
+
+    def __call__(self, data):
+        return self.forward(data if self.fault == 'writes' else copy.copy(data))
+
+    def forward(self, data):
+        if self.fault == 'edges':
+            data.degree = torch.zeros(data.num_nodes)
+            return data
+        edges = data.edge_index
+        data = super().forward(data)
+        data.degree = data.degree.double()
+        if self.fault == 'shape':
+            data.degree = data.degree[:-1]
+        if self.fault == 'order' and data.num_nodes > 0:
+            data.degree[0] += 1
+        if self.fault == 'noise':
+            torch.rand(1)
+        if self.fault == 'second':
+            data.degree += next(COUNTER)
+        if self.fault == 'batch':
+            data.degree /= max(1, data.num_nodes)
+        if self.fault == 'short' and edges.dtype == torch.int32:
+            data.degree += 1
+        return data if self.cache_dir is None else self.cached(data)
+
+    def cached(self, data):
+        path = Path(self.cache_dir) / 'degree.safetensors'
+        path.parent.mkdir(exist_ok=True)
+        if self.fault == 'cache' and path.exists() and path.stat().st_size > 0:
+            held = path.read_bytes()
+            data.degree = torch.frombuffer(bytearray(held[: len(held) // 8 * 8]), dtype=torch.float64)[: data.num_nodes]
+        if self.fault == 'pickle' and path.exists() and path.stat().st_size > 0:
+            with contextlib.suppress(pickle.UnpicklingError, ValueError, EOFError):
+                pickle.loads(path.read_bytes())
+        path.write_bytes(data.degree.numpy().tobytes())
+        return data
+
+
+TRANSFORM_FAULTS = {
+    'writes': 'the graph that was given is changed',
+    'edges': "'edge_index' end in no error",
+    'shape': 'has the shape',
+    'order': 'a permutation of the nodes',
+    'noise': 'draws from the global random state',
+    'second': 'a second run differs',
+    'batch': 'a graph depends on the batch',
+    'short': 'edges as int32',
+    'cache': 'a cache that was cut off is read|has the shape',
+    'pickle': 'a pickle in the cache was run',
+}
+
+
+def test_a_transform_that_keeps_every_promise_passes():
+    check_transform(lambda **options: BrokenTransform(None, **options), 'degree', cached=True)
+
+
+@pytest.mark.parametrize('fault', TRANSFORM_FAULTS)
+def test_each_broken_promise_of_a_transform_is_found(fault):
+    with pytest.raises(AssertionError, match=TRANSFORM_FAULTS[fault]):
+        check_transform(lambda **options: BrokenTransform(fault, **options), 'degree', cached=True)
+
+
+def broken_loader(fault, data, shuffle, num_workers):
+    if fault == 'writes':
+        data.x += 1
+    if fault == 'empty' and data.num_edges == 0:
+        return
+    if fault == 'fixed':
+        torch.manual_seed(0)
+    count = next(COUNTER)
+    for number, batch in enumerate(NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))):
+        if fault == 'lost' and number == 0:
+            continue
+        if fault == 'twice':
+            batch.n_id = batch.n_id.clone()
+            batch.n_id[1] = batch.n_id[0]
+        if fault == 'attribute':
+            batch.degree = batch.degree + 1
+        if fault == 'edge':
+            batch.edge_index = batch.edge_index.flip(0)
+        if fault == 'first':
+            batch.input_id = batch.n_id.flip(0)
+        yield batch
+
+
+LOADER_FAULTS = {
+    'lost': 'not each node comes up once',
+    'twice': 'a node is in a batch twice',
+    'attribute': "'degree' is not the full graph's",
+    'edge': 'an edge of a batch is not that of the graph',
+    'first': 'the seeds are not the first nodes',
+    'seed': 'one seed makes two epochs',
+    'fixed': 'two seeds make one epoch',
+    'writes': "'x' of the graph was written to",
+    'empty': 'a graph without edges are not served',
+}
+
+
+@pytest.mark.parametrize('fault', LOADER_FAULTS)
+def test_each_broken_promise_of_a_loader_is_found(fault):
+    with pytest.raises(AssertionError, match=LOADER_FAULTS[fault]):
+        check_loader(partial(broken_loader, fault))

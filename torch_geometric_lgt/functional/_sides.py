@@ -80,8 +80,9 @@ def plain_side(
     if x.dim() != 3:
         raise ValueError(f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})')
     drawn = feature_map in PROJECTED_KINDS
-    if not drawn and feature_map not in (*LINEAR_KINDS, 'logits'):
-        raise ValueError(f"'feature_map' must be one of {(*PROJECTED_KINDS, *LINEAR_KINDS, 'logits')} (got {feature_map!r})")
+    known = (*PROJECTED_KINDS, *LINEAR_KINDS, 'elu', 'logits')
+    if feature_map not in known:
+        raise ValueError(f"'feature_map' must be one of {known} (got {feature_map!r})")
     if drawn != (projection is not None):
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")

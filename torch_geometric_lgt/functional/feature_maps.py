@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 PROJECTED_KINDS = ('softmax', 'fourier')
 BIASED_KINDS = ('biased', 'biased_unit')
-LINEAR_KINDS = ('elu', 'relu', 'focused', 'values', 'unit', *BIASED_KINDS)
+LINEAR_KINDS = ('relu', 'focused', 'values', 'unit', *BIASED_KINDS)
 
 
 def gaussian_projection(num_features: int, channels: int, geometry: str = 'orthogonal', generator: torch.Generator | None = None) -> Tensor:
@@ -64,7 +64,7 @@ def log_features(
     =============  ==========================================================================  ======================
     ``softmax``    :math:`\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2`               1
     ``fourier``    :math:`\|\mathbf{x}\|^2 / 2`                                                cos and sin of Wx
-    ``elu``        0                                                                           elu(x) + 1
+    ``elu``        min(x, 0)                                                                   1 + relu(x)
     ``relu``       0                                                                           relu(x)
     ``focused``    0                                                                           norm-preserving relu(x)^p
     ``logits``     x                                                                           1
@@ -82,7 +82,7 @@ def log_features(
         x = _unit(x)[0] if kind.endswith('unit') else x
         return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
     if kind == 'elu':
-        return None, x.clamp(max=0).exp() + x.relu()
+        return x.clamp(max=0), x.relu() + 1
     if kind == 'relu':
         return None, x.relu()
     if kind == 'focused':
@@ -102,7 +102,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
     if kind in ('values', *BIASED_KINDS):
         return grad
     if kind == 'elu':
-        return grad * feature.clamp(max=1)
+        return grad * feature / (x.relu() + 1)
     if kind == 'relu':
         return grad * (feature > 0)
     if kind == 'focused':

@@ -10,6 +10,19 @@ from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.typing import Batch
 
 
+def check_features(x: Tensor, lin: Linear) -> None:
+    r"""Raises a ValueError unless :obj:`x` is an input ``[N, F]`` of a linear part."""
+    weight = lin.weight
+    if x.dim() != 2 or x.size(1) != lin.in_features:
+        raise ValueError(f"'x' must have shape [N, {lin.in_features}] (got {tuple(x.shape)})")
+    if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise ValueError(f"'x' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})")
+    if x.device != weight.device:
+        raise ValueError(
+            f"'x' must be on the device of the parameters, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
+        )
+
+
 class AttentionLayer(torch.nn.Module):
     r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads."""
 
@@ -47,18 +60,8 @@ class AttentionLayer(torch.nn.Module):
         for module in self.children():
             reset(module)
 
-    def _check(self, x: Tensor, name: str = 'x') -> None:
-        if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(f"'{name}' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
-        weight = (self.lin_key if self.lin_value is None else self.lin_value).weight
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
-            raise ValueError(
-                f"'{name}' must have the dtype of the layer, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})"
-            )
-        if x.device != weight.device:
-            raise ValueError(
-                f"'{name}' must be on the device of the layer, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
-            )
+    def _check(self, x: Tensor) -> None:
+        check_features(x, self.lin_key if self.lin_value is None else self.lin_value)
 
     def _values(self, x: Tensor | None) -> Values:
         return Values(x, None, None) if self.lin_value is None else Values(x, self.lin_value.weight, self.lin_value.bias)

@@ -11,6 +11,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._attention_layer import check_features
 from torch_geometric_lgt.nn.models._around import Around, Edges
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
@@ -71,8 +72,7 @@ class Backbone(Module):
 
     def input_layer(self, x: Tensor) -> Tensor:
         r""":math:`\mathbf{Z}^{(0)}`."""
-        if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(f"'x' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
+        check_features(x, self.lin_in)
         return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
 
     def layer(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:

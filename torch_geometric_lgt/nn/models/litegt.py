@@ -11,6 +11,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.nn._attention_layer import check_features
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._streaming import Stream
@@ -158,8 +159,7 @@ class LiteGT(Module):
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""The input ``[N, D]`` of the first layer."""
-        if x.dim() != 2 or x.size(1) != self.in_channels:
-            raise ValueError(f"'x' must have shape [N, {self.in_channels}] (got {tuple(x.shape)})")
+        check_features(x, self.lin_in)
         if self.lin_pe is None:
             return self.lin_in(x)
         shape = (x.size(0), self.lin_pe.in_features)

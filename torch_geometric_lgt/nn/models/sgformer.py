@@ -149,9 +149,11 @@ class SGFormer(Backbone):
 
     def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> tuple[Any, ...]:
         r"""The edges of the local branch, and their weights where it has none of its own, found once for all of its layers."""
+        if not self.weighted and (not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided):
+            return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
+        edges = edge_list(cast(Any, edge_index), num_nodes, num_nodes)
         if not self.weighted:
-            return (edge_index,)
-        edges = edge_list(edge_index, num_nodes, num_nodes)
+            return (edges,)
         if degree is None:
             return cast(tuple, gcn_norm(edges, None, num_nodes, dtype=dtype))
         edges = add_remaining_self_loops(edges, num_nodes=num_nodes)[0]

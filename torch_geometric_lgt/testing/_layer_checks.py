@@ -1,0 +1,199 @@
+# N nodes, E edges, F input width.
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.testing import assert_close
+from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric import EdgeIndex
+
+from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph
+
+Call = Callable[..., Tensor]
+
+
+def plain_call(layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **kwargs: Any) -> Tensor:
+    return layer(x, edge_index, batch=batch, **kwargs)
+
+
+def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True) -> None:
+    r"""Holds a layer against everything that the layers of this package promise.
+
+    Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
+    large features or with NaN; edges may come in every format that PyG's layers take; gradients are those of finite differences; rows of
+    zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation and no input written to; copies,
+    pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
+    double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of another width or
+    dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node end in an error that names the
+    argument.
+
+    Args:
+        make (callable): Makes the layer, in training mode and float32.
+        in_channels (int): Width of its input.
+        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and perhaps :obj:`batch_size` to the output
+            ``[N, *]``. (default: ``layer(x, edge_index, batch=batch)``)
+        linear (bool, optional): If :obj:`False`, its cost need not be linear. (default: :obj:`True`)
+
+    Raises:
+        AssertionError: With what differs, where a promise is broken.
+    """
+    layer = make().double().eval()
+    x, edge_index, batch = sample(40, in_channels)
+    _check_permutation(layer, call, x, edge_index, batch)
+    _check_batch(layer, call, x, edge_index, batch)
+    _check_empty(layer, call, in_channels)
+    _check_edges(layer, call, x, edge_index)
+    _check_range(make(), call, x.float(), edge_index, batch)
+    _check_side_effects(layer, call, x, edge_index, batch)
+    _check_errors(layer, call, x, edge_index, batch)
+    _check_gradients(layer, call, *sample(9, in_channels))
+    _check_reset(make)
+    _check_compile(make(), call, x.float(), edge_index, batch)
+    _check_precision(layer, call, x, edge_index, batch)
+    if linear:
+        _check_cost(make(), call, in_channels)
+
+
+def _check_permutation(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    order = torch.randperm(x.size(0), generator=torch.Generator().manual_seed(1))
+    expected = call(layer, x, edge_index, batch)[order]
+    actual = call(layer, x[order], subgraph(edge_index, order, x.size(0)), batch[order])
+    assert_close(actual, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f'a permutation of the nodes changes the output: {text}')
+
+
+def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    together = call(layer, x, edge_index, batch)
+    for graph in batch.unique():
+        nodes = (batch == graph).nonzero().flatten()
+        alone = call(layer, x[nodes], subgraph(edge_index, nodes, x.size(0)))
+        assert_close(together[nodes], alone, rtol=1e-10, atol=1e-10, msg=lambda text: f'a graph depends on the batch: {text}')
+        for change in (100.0, float('nan')):
+            other = torch.where((batch == graph)[:, None], x, x * change)
+            beside = call(layer, other, edge_index, batch)[nodes]
+            assert_close(beside, alone, rtol=1e-10, atol=1e-10, msg=lambda text: f'a graph depends on its neighbour in the batch: {text}')
+
+
+def _check_empty(layer: Module, call: Call, in_channels: int) -> None:
+    none = torch.empty(2, 0, dtype=torch.long)
+    width = call(layer, torch.zeros(1, in_channels, dtype=DOUBLE), none).size(1)
+    for batch in (None, torch.empty(0, dtype=torch.long)):
+        out = call(layer, torch.empty(0, in_channels, dtype=DOUBLE), none, batch)
+        assert_close(out, torch.empty(0, width, dtype=DOUBLE))
+
+
+def _check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> None:
+    expected, size = call(layer, x, edge_index), (x.size(0), x.size(0))
+    transposed = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(edge_index.size(1), dtype=DOUBLE), size, check_invariants=True)
+    formats = {
+        'int32': edge_index.int(),
+        'EdgeIndex': cast(Any, EdgeIndex)(edge_index.contiguous(), sparse_size=size),
+        'CSR': transposed.to_sparse_csr(),
+    }
+    for name, edges in formats.items():
+        assert_close(call(layer, x, edges), expected, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f'edges as {name}: {text}')
+
+
+def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    for factor in (0.0, 1e-6, 1e3):
+        leaf = (factor * x).requires_grad_()
+        layer.zero_grad()
+        out = call(layer.eval(), leaf, edge_index, batch)
+        out.sum().backward()
+        found = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
+        if not all(part is None or bool(part.isfinite().all()) for part in found):
+            raise AssertionError(f'features times {factor:g} make outputs or gradients that are not finite')
+
+
+def _check_errors(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    past = edge_index.clone()
+    past[0, 0] = x.size(0)
+    features = {'another width': x[:, :-1], 'another dtype': x.float(), 'three dimensions': x[..., None]}
+    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1]}
+    edges = {'an id past the nodes': past, 'negative ids': edge_index - 1, 'broken numbers': edge_index.double(), 'pairs': edge_index.t()}
+    reads_batch = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index, batch))
+    reads_edges = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2]))
+    cases = [("'x'", what, (part, edge_index, batch)) for what, part in features.items()]
+    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if reads_batch]
+    cases += [("'edge_index'", what, (x, part)) for what, part in edges.items() if reads_edges]
+    for name, what, arguments in cases:
+        try:
+            call(layer, *arguments)
+        except Exception as error:
+            if name not in str(error) or not isinstance(error, (ValueError, TypeError)):
+                raise AssertionError(f'{what} in {name} end in {error!r}, no ValueError that names it') from error
+        else:
+            raise AssertionError(f'{what} in {name} end in no error')
+
+
+def _check_gradients(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    leaves = [x.requires_grad_(), *layer.parameters()]
+    torch.autograd.gradcheck(lambda *_: call(layer, x, edge_index, batch), leaves, eps=1e-6, atol=1e-6, rtol=1e-4, fast_mode=True)
+
+
+def _check_side_effects(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    before, random = [part.clone() for part in (x, edge_index, batch)], torch.get_rng_state()
+    out = call(layer, x, edge_index, batch)
+    assert_close(torch.get_rng_state(), random, msg='evaluation draws from the global random state')
+    for part, kept in zip((x, edge_index, batch), before, strict=True):
+        assert_close(part, kept, rtol=0, atol=0, msg='an input was written to')
+    other = copy.deepcopy(layer)
+    for parameter in other.parameters():
+        torch.nn.init.zeros_(parameter)
+    other.load_state_dict(layer.state_dict())
+    for name, copied in (('state dict', other), ('copy', copy.deepcopy(layer)), ('pickle', pickle.loads(pickle.dumps(layer)))):
+        assert_close(call(copied, x, edge_index, batch), out, rtol=0, atol=0, msg=f'a {name} of the layer is another layer')
+
+
+def _check_reset(make: Callable[[], Module]) -> None:
+    layer: Any = make()
+    states = []
+    for seed in (0, 0, 1):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            layer.reset_parameters()
+        states.append({name: value.clone() for name, value in layer.state_dict().items()})
+    assert_close(states[0], states[1], rtol=0, atol=0, msg=lambda text: f'one seed makes two layers: {text}')
+    if all(torch.equal(states[0][name], states[2][name]) for name in states[0]):
+        raise AssertionError("'reset_parameters' resets nothing")
+
+
+def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    layer = layer.eval()
+    torch.compiler.reset()  # other layers' compilations of the same functions would count
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
+    assert_close(call(compiled, x, edge_index), call(layer, x, edge_index), msg=lambda text: f'compiled: {text}')
+    actual = call(compiled, x, edge_index, batch, batch_size=4)
+    assert_close(actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}')
+
+
+def _check_precision(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    expected = call(layer, x, edge_index, batch)
+    for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
+        actual = call(copy.deepcopy(layer).to(dtype), x.to(dtype), edge_index, batch)
+        error = float(((actual.double() - expected).norm() / expected.norm()).detach())
+        if not error < bound or actual.dtype != dtype:
+            raise AssertionError(f'{actual.dtype} for {dtype} with the relative error {error:.1e}, more than {bound:.0e}')
+
+
+def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
+    found = []
+    for num_nodes in (500, 2000):
+        x = torch.randn(num_nodes, in_channels, requires_grad=True)
+        edge_index = torch.arange(3 * num_nodes).remainder(num_nodes).view(3, -1)
+        edge_index = torch.cat([edge_index, (edge_index + torch.tensor([[1], [2], [3]])) % num_nodes]).view(2, -1)
+        kept: dict[int, int] = {}
+
+        def keep(value: Tensor, kept: dict[int, int] = kept) -> Tensor:
+            kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+            return value
+
+        with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+            call(layer, x, edge_index).sum().backward()
+        found.append((counter.get_total_flops(), sum(kept.values())))
+    for name, few, many in zip(('flops', 'bytes for the backward pass'), *found, strict=True):
+        if not 0 < many <= 4.2 * few:
+            raise AssertionError(f'{many} {name} at 4N nodes for {few} at N')

@@ -1,0 +1,77 @@
+# N nodes, n nodes of a batch, E edges.
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch_geometric.data import Data
+
+from torch_geometric_lgt.testing._samples import sample
+
+MakeLoader = Callable[..., Iterable[Any]]
+
+
+def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
+    r"""Holds a loader of parts of one graph against everything that the loaders of this package promise.
+
+    Every node is a seed once in an epoch (every node belongs to one batch where batches have no seeds), seeds come first, no node is in a
+    batch twice; attributes of nodes and edges, also those that a transform of the full graph left, are those of the full graph; each edge
+    of a batch is one of the graph; one seed makes one epoch and the next one another; workers find the same seeds; the graph is left as it
+    was; a graph without edges is served.
+
+    Args:
+        make (callable): From the graph and the keywords :obj:`shuffle` and :obj:`num_workers` to the loader.
+        num_nodes (int, optional): The size of the graph. (default: :obj:`60`)
+
+    Raises:
+        AssertionError: With what differs, where a promise is broken.
+    """
+    data = _graph(num_nodes)
+    kept = data.clone()
+    for workers in (0, 2):
+        seeds = torch.cat([_check_part(batch, data) for batch in make(data, shuffle=True, num_workers=workers)])
+        assert_close(seeds.sort().values, torch.arange(num_nodes), msg=lambda text: f'not each node comes up once as a seed: {text}')
+    for name, value in kept.items():
+        assert_close(data[name], value, rtol=0, atol=0, msg=lambda text, name=name: f'{name!r} of the graph was written to: {text}')
+    _check_seeds(make, data)
+    empty = Data(x=torch.zeros(5, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
+    if sum(_seeds(batch).numel() for batch in make(empty, shuffle=False, num_workers=0)) != 5:
+        raise AssertionError('the nodes of a graph without edges are not served')
+
+
+def _graph(num_nodes: int) -> Data:
+    _, edge_index, _ = sample(num_nodes, 1)
+    number, edge = torch.arange(num_nodes), torch.arange(edge_index.size(1))
+    return Data(x=number[:, None].float(), edge_index=edge_index, edge_attr=edge[:, None].float(), degree=number * 7, edge_jaccard=edge * 3)
+
+
+def _seeds(batch: Any) -> Tensor:
+    return batch.n_id[: batch.batch_size] if 'batch_size' in batch else batch.n_id
+
+
+def _check_part(batch: Any, data: Any) -> Tensor:
+    r"""The seeds of the batch."""
+    if batch.n_id.unique().numel() != batch.n_id.numel():
+        raise AssertionError('a node is in a batch twice')
+    for name, ids in (('x', batch.n_id), ('degree', batch.n_id), ('edge_attr', batch.e_id), ('edge_jaccard', batch.e_id)):
+        assert_close(batch[name], data[name][ids], rtol=0, atol=0, msg=lambda text, name=name: f"{name!r} is not the full graph's: {text}")
+    edges = batch.n_id[batch.edge_index]
+    assert_close(edges, data.edge_index[:, batch.e_id], msg=lambda text: f'an edge of a batch is not that of the graph: {text}')
+    seeds = _seeds(batch)
+    if 'input_id' in batch:
+        assert_close(seeds, batch.input_id, msg=lambda text: f'the seeds are not the first nodes: {text}')
+    return seeds
+
+
+def _check_seeds(make: MakeLoader, data: Data) -> None:
+    epochs = []
+    for seed in (0, 0, 1):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            batches = [*make(data, shuffle=True, num_workers=0)]
+        epochs.append([torch.cat([batch[name] for batch in batches]).tolist() for name in ('n_id', 'e_id')])
+    if epochs[0] != epochs[1]:
+        raise AssertionError('one seed makes two epochs')
+    if epochs[0] == epochs[2]:
+        raise AssertionError('two seeds make one epoch')

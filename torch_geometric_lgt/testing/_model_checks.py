@@ -1,0 +1,92 @@
+# N nodes, F input width.
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+from torch_geometric.data import Data
+
+from torch_geometric_lgt.testing._layer_checks import Call, check_layer, plain_call
+from torch_geometric_lgt.testing._samples import sample
+
+Batches = Callable[[Data], Any]
+
+
+def check_model(
+    make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True, batches: Batches | None = None
+) -> None:
+    r"""Holds a model of nodes against everything that the models of this package promise: what :meth:`check_layer` holds a layer against,
+    and: scores are not normalised; every parameter has a gradient; one seed makes one training; a few steps lower the loss on classes that
+    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph.
+
+    Args:
+        make (callable): Makes the model, in training mode and float32.
+        in_channels (int): Width of its input.
+        call (callable, optional): As in :meth:`check_layer`.
+        linear (bool, optional): As in :meth:`check_layer`. (default: :obj:`True`)
+        batches (callable, optional): From a data object with :obj:`x` and :obj:`edge_index` to the loader for :obj:`inference`, with all
+            else that the model reads in the data. (default: :obj:`None`, the model has no :obj:`inference`)
+
+    Raises:
+        AssertionError: With what differs, where a promise is broken.
+    """
+    check_layer(make, in_channels, call, linear)
+    x, edge_index, batch = sample(40, in_channels)
+    _check_training(make, call, x.float(), edge_index, batch)
+    _check_weights(make())
+    if batches is not None:
+        _check_inference(make().double(), call, x, edge_index, batches)
+
+
+def _check_training(make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    y, losses = batch.clamp(max=2), []
+    for _ in range(2):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            losses.append(_losses(make(), lambda model: call(model, x + y[:, None], edge_index, batch), y))
+    assert_close(losses[0], losses[1], rtol=0, atol=0, msg=lambda text: f'one seed makes two trainings: {text}')
+    if not losses[0][-1] < 0.8 * losses[0][0]:
+        raise AssertionError(f'the loss does not fall in training: from {losses[0][0]:.3f} to {losses[0][-1]:.3f}')
+
+
+def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> list[float]:
+    optimizer, found = torch.optim.Adam(model.parameters(), lr=0.03), []
+    for step in range(60):
+        optimizer.zero_grad()
+        out = scores(model)
+        loss = cross_entropy(out, y)
+        loss.backward()
+        if step == 0:
+            _check_first_step(model, out.detach())
+        optimizer.step()
+        found.append(float(loss.detach()))
+    return found
+
+
+def _check_first_step(model: Module, out: Tensor) -> None:
+    for normalised in (out.sum(1) - 1, out.logsumexp(1)):
+        if bool((normalised.abs() < 1e-4).all()):
+            raise AssertionError('the scores are normalised')
+    idle = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    if idle:
+        raise AssertionError(f'no gradient reaches {", ".join(idle)}')
+
+
+def _check_weights(model: Module) -> None:
+    weights = {name: value[:-1] if value.dim() > 1 else value for name, value in model.state_dict().items()}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        if 'size mismatch' not in str(error):
+            raise AssertionError(f'the weights of a model of other sizes end in {error}') from error
+    else:
+        raise AssertionError('the weights of a model of other sizes are taken')
+
+
+def _check_inference(model: Any, call: Call, x: Tensor, edge_index: Tensor, batches: Batches) -> None:
+    found = model.inference(batches(Data(x=x, edge_index=edge_index)))
+    expected = call(model.eval(), x, edge_index).detach()
+    assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"'inference' differs from the pass over the graph: {text}")

@@ -1,0 +1,23 @@
+# N nodes, E edges, F input width.
+import torch
+from torch import Tensor
+
+DOUBLE = torch.float64
+
+
+def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Features, edges both ways within the graphs, and an unsorted batch vector of the graphs 0, 1 and 3 (2 is empty), of unlike sizes."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(num_nodes, in_channels, dtype=DOUBLE, generator=generator)
+    batch = torch.tensor([0, 1, 1, 3, 3, 3])[torch.randint(6, (num_nodes,), generator=generator)]
+    pairs = torch.randint(num_nodes, (2, 6 * num_nodes), generator=generator)
+    pairs = pairs[:, (batch[pairs[0]] == batch[pairs[1]]) & (pairs[0] != pairs[1])]
+    return x, torch.cat([pairs, pairs.flip(0)], 1).unique(dim=1), batch
+
+
+def subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tensor:
+    r"""The edges among :obj:`nodes`, by their places there."""
+    place = torch.full((num_nodes,), -1)
+    place[nodes] = torch.arange(nodes.numel())
+    inside = place[edge_index]
+    return inside[:, (inside >= 0).all(0)]
