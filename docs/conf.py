@@ -1,9 +1,13 @@
 import importlib
 import inspect
 import re
+import sys
 from pathlib import Path
 
 from torch_geometric_lgt import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
+import faults
 
 project = 'torch_geometric_lgt'
 author = 'torch_geometric_lgt contributors'
@@ -37,7 +41,7 @@ API_PAGES = {
     'data': 'Graphs in files',
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
-    'testing.checks': 'Checks of layers',
+    'testing.checks': 'Checks of layers, models, transforms and loaders',
 }
 
 
@@ -58,8 +62,11 @@ def write_api_page(name: str, title: str, folder: Path) -> None:
         directive = 'autoclass' if inspect.isclass(value) else 'autofunction' if callable(value) else 'autodata'
         entries += ['', f'.. {directive}:: {path}']
     lines = [heading, '=' * len(heading), '', *table, *entries]
-    text = '\n'.join(lines) + '\n'
-    page = folder / f'{name}.rst'
+    write_page(folder / f'{name}.rst', '\n'.join(lines) + '\n')
+
+
+def write_page(page: Path, text: str) -> None:
+    """Leaves a page that says so already as it is, with its time."""
     if not page.exists() or page.read_text(encoding='utf-8') != text:
         page.write_text(text, encoding='utf-8')
 
@@ -68,3 +75,4 @@ generated = Path(__file__).parent / 'generated'
 generated.mkdir(exist_ok=True)
 for module_name, page_title in API_PAGES.items():
     write_api_page(module_name, page_title, generated)
+write_page(generated / 'faults.rst', faults.page(Path(__file__).parents[1] / 'test'))

@@ -26,6 +26,7 @@ def same(folder, kind, world, module, out):
             torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
 
 
+@pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
 @pytest.mark.parametrize('world', worker.SIZES)
 def test_processes_equal_one_process(world, tmp_path):
     done = run(world, tmp_path)

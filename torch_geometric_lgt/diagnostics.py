@@ -2,6 +2,8 @@ r"""What the attention of a trained model does, measured layer by layer."""
 
 # N nodes, S sampled rows, H heads, C channels per head.
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.nn.models._around import Around
 
-__all__ = ['AttentionReport', 'attention_report']
+__all__ = ['AttentionReport', 'attention_report', 'check_finite']
 INERT_ENTROPY = 0.999
 
 
@@ -83,6 +85,41 @@ def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = No
     r"""The weights ``[S, N, H]`` that some rows put on all nodes."""
     pairs = torch.cartesian_prod(rows, torch.arange(z.size(0), device=z.device)).flip(1).t()
     return conv.attention_scores(z, pairs, batch).view(rows.numel(), z.size(0), conv.heads)
+
+
+@contextlib.contextmanager
+def check_finite(model: torch.nn.Module) -> Iterator[None]:
+    r"""Looks, as long as it lasts, for NaN and infinite numbers in the inputs and outputs of each part of a model, which costs a pass over
+    them: to find where they come from::
+
+        with check_finite(model):
+            model(x, edge_index)
+
+    Args:
+        model (torch.nn.Module): Any model.
+
+    Raises:
+        ValueError: With the first part that has such an input, or makes such an output of inputs without.
+    """
+
+    handles = []
+    for name, module in model.named_modules():
+        where = f'{name or "the model"} ({type(module).__name__})'
+        handles.append(module.register_forward_pre_hook(lambda _, values, where=where: _require_finite(f'input of {where}', *values)))
+        handles.append(module.register_forward_hook(lambda _, values, out, where=where: _require_finite(f'output of {where}', out)))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _require_finite(what: str, *values: Any) -> None:
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            _require_finite(what, *value)
+        elif isinstance(value, Tensor) and not bool(value.isfinite().all()):
+            raise ValueError(f'the {what} is not finite, first in row {int((~value.isfinite()).nonzero()[0, 0])}')
 
 
 def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:

@@ -26,7 +26,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
-        ValueError: If :obj:`time_attr` or :obj:`weight_attr` is given and only a compiled sampler that is not installed can use it.
+        ValueError: If :obj:`time_attr` or :obj:`weight_attr` is given and only a compiled sampler that is not installed can use it, or
+            :obj:`transform` moves or drops the seed nodes of a batch.
     """
 
     def __init__(self, data: Any, num_neighbors: list[int] | dict, **kwargs) -> None:
@@ -44,6 +45,18 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             workers = kwargs.get('num_workers', 0) > 0
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
         super().__init__(data, num_neighbors, **kwargs)
+
+    def filter_fn(self, out: Any) -> Any:
+        batch = super().filter_fn(out)
+        if self.transform is not None:
+            name = self.input_data.input_type
+            store, seeds = (batch, out.node) if name is None else (batch[name], out.node[name])
+            size = store.get('batch_size')
+            if size is None or not torch.equal(store.n_id[:size], seeds[: out.metadata[0].numel()]):
+                raise ValueError(
+                    "'transform' must leave the seed nodes of a batch first, with 'n_id' and 'batch_size' (it moves or drops them)"
+                )
+        return batch
 
 
 def _has_short_ids(data: Any) -> bool:

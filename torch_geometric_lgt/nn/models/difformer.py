@@ -6,6 +6,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.typing import PairTensor
 
 
@@ -73,6 +74,7 @@ class DIFFormer(Backbone):
         self.shares, self.use_source = (tau, 1 - tau), use_source
         self.reads_edges = self.reads_pairs = use_graph
 
+    @with_advice
     def forward(
         self,
         x: Tensor,

@@ -14,6 +14,7 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn._attention_layer import check_features
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Stream
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -102,6 +103,7 @@ class LiteGT(Module):
         for module in self.children():
             reset(module)
 
+    @with_advice
     def forward(
         self,
         x: Tensor,

@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.typing import PairTensor
 
 
@@ -98,6 +99,7 @@ class NodeFormer(Backbone):
         self.shares = (1.0, 1.0 if residual else 0.0)
         self.reads_edges, self.reads_pairs = relational_order > 0, relational_input == 'value'
 
+    @with_advice
     def forward(
         self,
         x: Tensor,

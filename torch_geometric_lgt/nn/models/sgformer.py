@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
 
@@ -98,6 +99,7 @@ class SGFormer(Backbone):
         self.gnn: Any = local
         self.weighted = isinstance(local, GCN) and not any(conv.normalize for conv in local.convs)
 
+    @with_advice
     def forward(
         self,
         x: Tensor,

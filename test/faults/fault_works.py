@@ -1,0 +1,119 @@
+"""What the tests of faults do in processes of their own, which are limited or killed."""
+
+import os
+import resource
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from benchmarks.common.training import Training
+from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.datasets import SBMDataset
+from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv
+from torch_geometric_lgt.nn.models import _streaming
+from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
+
+HERE = Path(__file__).parent
+
+
+def environment():
+    """What a process needs to find this module and the benchmarks."""
+    return {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+
+
+def graph(num_nodes=40, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(num_nodes, (2, 5 * num_nodes), generator=generator)
+    return Data(x=torch.randn(num_nodes, 4, generator=generator), edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=num_nodes)
+
+
+class Slow(LaplacianPE):
+    """Leaves a mark for each time that it computes, and takes its time."""
+
+    def __init__(self, folder):
+        super().__init__(3, cache_dir=folder / 'cache')
+        self.folder = folder
+
+    def _encode(self, *arguments):
+        (self.folder / f'made-{os.getpid()}').touch()
+        time.sleep(0.3)
+        return super()._encode(*arguments)
+
+
+def slow(folder):
+    Slow(folder)(graph())
+
+
+def preprocess(folder):
+    return SVDEncoding(5, cache_dir=folder)(graph(100)).svd_pe
+
+
+def checkpoints(folder):
+    """Saves after each epoch."""
+    torch.manual_seed(0)
+    model, x = torch.nn.Linear(200, 200), torch.randn(5, 200)
+    optimizer = torch.optim.Adam(model.parameters())
+    path = folder / 'training.safetensors'
+    training = Training(model, optimizer, lambda model, _: model(x).square().sum(), lambda: [x], lambda model: -float(model(x).sum()), path)
+    while training.epoch < 40:
+        training.run_epoch()
+        training._save()
+    return torch.cat([value.flatten() for value in model.state_dict().values()])
+
+
+def inference(folder):
+    _streaming.SAVE_SECONDS = 0.0
+    torch.manual_seed(0)
+    return DIFFormer(4, 8, 3).inference(NeighborLoader(graph(), [-1], batch_size=9), folder)
+
+
+def convert(folder):
+    data = graph(3000)
+    if not (folder / 'graph').exists():
+        write_graph(folder / 'graph', data.edge_index, data.num_nodes, {'x': data.x})
+    MappedGraph(folder / 'graph').verify()
+    return MappedGraph(folder / 'graph').get_tensor(group_name=None, attr_name='x', index=None)
+
+
+def cache(folder):
+    SVDEncoding(64, cache_dir=folder / 'cache')(graph(2000))
+
+
+def state(folder):
+    KernelAttentionConv(64, 64).attention_state(torch.randn(5, 64)).detach().save(folder / 'state.safetensors')
+
+
+def dataset(folder):
+    SBMDataset(folder, 'CLUSTER', num_graphs=20)
+
+
+def full_disk(work, folder):
+    """No file may have more than 10,000 bytes."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    with pytest.raises(OSError, match='File too large'):
+        work(folder)
+
+
+def read_only(work, folder):
+    """As a user who may not write there."""
+    if os.getuid() == 0:
+        os.setuid(65534)
+    with pytest.raises(PermissionError):
+        work(folder)
+
+
+def out_of_memory():
+    """A pass over more nodes than a quarter of a gigabyte of further addresses can hold."""
+    model, x = DIFFormer(4, 64, 3, use_graph=False), torch.randn(1_000_000, 4)
+    pages = int(Path('/proc/self/statm').read_text().split()[0])
+    limit = pages * resource.getpagesize() + (1 << 28)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    message = "DIFFormer has no memory for 1000000 nodes at once .* NodePartitionLoader, and score with the method 'inference'"
+    with pytest.raises(torch.OutOfMemoryError, match=message):
+        model(x, torch.empty(2, 0, dtype=torch.long))

@@ -1,0 +1,166 @@
+"""Files that are damaged, planted, late or impossible to write."""
+
+import io
+import json
+import os
+import pickle
+import time
+
+import fault_works as works
+import pytest
+import torch
+from fault_works import graph
+
+from torch_geometric_lgt import _io
+from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn import JaccardSubtractorConv, KernelAttentionConv
+from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
+
+KILLS = 25  # of each of the four that write files
+WRITERS = [works.cache, works.state, works.dataset, works.convert]
+
+
+@pytest.mark.fault(21, 'Caches are named by a checksum of the graph: another graph has another file. Scores of another length are refused.')
+def test_graph_that_changed(tmp_path):
+    data, transform = graph(), SVDEncoding(3, cache_dir=tmp_path)
+    before = transform(data).svd_pe
+    data.edge_index = data.edge_index[:, 1:-1]
+    after = transform(data).svd_pe
+    torch.testing.assert_close(after, SVDEncoding(3)(data).svd_pe)
+    assert not torch.allclose(before, after)
+    assert len([*tmp_path.glob('*.safetensors')]) == 2
+    conv = JaccardSubtractorConv(4, 4, heads=2)
+    with pytest.raises(ValueError, match="'edge_jaccard' must"):
+        conv(data.x, data.edge_index, torch.ones(data.num_edges + 2))
+
+
+@pytest.mark.fault(30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.')
+@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference, works.convert], ids=lambda work: work.__name__)
+def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
+    folders = [tmp_path / str(number) for number in range(KILLS)]
+    for folder in (tmp_path / 'whole', *folders):
+        folder.mkdir()
+    started = time.perf_counter()
+    assert exit_code(start(work, tmp_path / 'whole')) == 0
+    longest, whole = time.perf_counter() - started, work(tmp_path / 'whole')
+    early = 0
+    for number, folder in enumerate(folders):
+        early += killed(work, folder, longest, number)
+        torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
+    assert early >= KILLS // 5
+
+
+@pytest.mark.fault(31, 'One builds it, the other waits and reads.')
+def test_two_processes_and_one_cache(tmp_path, start, exit_code):
+    workers = [start(works.slow, tmp_path) for _ in range(2)]
+    assert [exit_code(worker) for worker in workers] == [0, 0]
+    assert len([*tmp_path.glob('made-*')]) == 1
+    torch.testing.assert_close(works.Slow(tmp_path)(graph()).laplacian_pe, LaplacianPE(3)(graph()).laplacian_pe)
+
+
+@pytest.mark.fault(
+    32, 'Caches are built again, with a warning; states, checkpoints and graphs are refused by name, every byte being summed up.'
+)
+def test_damaged_and_old_files(tmp_path, monkeypatch):
+    transform, path = SVDEncoding(3, cache_dir=tmp_path), tmp_path / 'state.safetensors'
+    expected = transform(graph()).svd_pe
+    (cache,) = tmp_path.glob('svd*.safetensors')
+    whole = cache.read_bytes()
+    KernelAttentionConv(4, 4).attention_state(torch.randn(5, 4)).detach().save(path)
+    state = path.read_bytes()
+    for change in (lambda held: held[:-5], lambda held: held[:-1] + bytes([held[-1] ^ 1]), lambda held: b''):
+        cache.write_bytes(change(whole))
+        with pytest.warns(UserWarning, match='is built again'):
+            torch.testing.assert_close(transform(graph()).svd_pe, expected, rtol=0, atol=0)
+        path.write_bytes(change(state))
+        with pytest.raises(ValueError, match='write it again'):
+            AttentionState.load(path)
+    path.write_bytes(state)
+    monkeypatch.setattr(_io, 'FORMAT_VERSION', 2)
+    with pytest.raises(ValueError, match="of version '2'"):
+        AttentionState.load(path)
+    with pytest.warns(UserWarning, match='is built again'):
+        transform(graph())
+
+
+@pytest.mark.fault(33, 'An OSError; what was there before is left, and no part of a file.')
+@pytest.mark.parametrize('work', WRITERS, ids=lambda work: work.__name__)
+def test_full_disk(work, tmp_path, start, exit_code):
+    assert exit_code(start(works.full_disk, work, tmp_path)) == 0
+    assert [path for path in tmp_path.rglob('*') if path.is_file() and path.suffix != '.lock'] == []
+
+
+@pytest.mark.fault(33, 'A PermissionError where nothing may be written.')
+@pytest.mark.parametrize('work', [*WRITERS, works.inference], ids=lambda work: work.__name__)
+def test_read_only_folder(work, tmp_path, start, exit_code):
+    folder = tmp_path / 'fixed'
+    folder.mkdir()
+    for parent in (folder, *folder.parents[:3]):
+        parent.chmod(0o755)
+    folder.chmod(0o555)
+    assert exit_code(start(works.read_only, work, folder)) == 0
+    assert [*folder.iterdir()] == []
+
+
+def torch_bytes(planted):
+    buffer = io.BytesIO()
+    torch.save(planted, buffer)
+    return buffer.getvalue()
+
+
+class Planted:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.fault(34, 'Nothing is unpickled: the file is refused or built again, and what was planted does not run.')
+@pytest.mark.parametrize('pack', [pickle.dumps, torch_bytes], ids=['pickle', 'torch.save'])
+def test_planted_objects(pack, tmp_path):
+    mark = tmp_path / 'ran'
+    planted = pack(Planted(mark))
+    SBMDataset(tmp_path, 'CLUSTER', num_graphs=5)
+    SVDEncoding(3, cache_dir=tmp_path / 'cache')(graph())
+    for path in (*tmp_path.glob('CLUSTER/*.safetensors'), *tmp_path.glob('cache/*.safetensors')):
+        path.write_bytes(planted)
+    with pytest.warns(UserWarning, match='is built again'):
+        SBMDataset(tmp_path, 'CLUSTER', num_graphs=5)
+    with pytest.warns(UserWarning, match='is built again'):
+        SVDEncoding(3, cache_dir=tmp_path / 'cache')(graph())
+    state = tmp_path / 'state'
+    state.write_bytes(planted)
+    with pytest.raises(ValueError, match='intact safetensors'):
+        AttentionState.load(state)
+    with pytest.raises(ValueError, match='intact safetensors'):
+        _io.read_tensors(state, 'training')
+    for name in ('data.pt', 'pre_transform.pt', 'pre_filter.pt'):  # PyG's own names
+        (tmp_path / 'CLUSTER' / 'processed').mkdir(exist_ok=True)
+        (tmp_path / 'CLUSTER' / 'processed' / name).write_bytes(planted)
+    SBMDataset(tmp_path, 'CLUSTER', num_graphs=5)
+    write_graph(tmp_path / 'graph', graph().edge_index, 40, {'x': graph().x})
+    (tmp_path / 'graph' / 'x').write_bytes(planted)
+    with pytest.raises(ValueError, match="'x' must have"):
+        MappedGraph(tmp_path / 'graph')
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine' / 'raw.parquet').write_bytes(planted)
+    with pytest.raises(ValueError, match='holds a damaged file'):
+        InteractionDataset(tmp_path, 'mine')
+    works.inference(tmp_path / 'inference')
+    (tmp_path / 'inference' / 'progress.json').write_bytes(planted)
+    with pytest.raises((ValueError, json.JSONDecodeError)):
+        works.inference(tmp_path / 'inference')
+    assert not mark.exists()
+
+
+@pytest.mark.fault(35, 'A RuntimeError that names the address and where to put the file; nothing is left of it, and nobody is asked.')
+def test_offline(tmp_path, monkeypatch):
+    monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
+    source = _sources.Source('http://127.0.0.1:9/train.txt', 'git:0')  # where no server listens
+    monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source})
+    with pytest.raises(RuntimeError, match=r'127.0.0.1:9/train.txt cannot be downloaded.*put it at .*gowalla/raw/train.txt'):
+        InteractionDataset(tmp_path, 'gowalla')
+    assert [path.name for path in tmp_path.rglob('*') if path.is_file()] == ['train.txt.lock']

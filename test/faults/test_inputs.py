@@ -1,0 +1,273 @@
+"""Odd and bad inputs, provoked: what is promised for each is in its mark, of which the documentation makes its table."""
+
+import pytest
+import torch
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GCN
+from torch_geometric.utils import to_undirected
+
+from torch_geometric_lgt.datasets import InteractionDataset
+from torch_geometric_lgt.diagnostics import check_finite
+from torch_geometric_lgt.functional import alignment_uniformity, jaccard, kernel_attention
+from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    LiteGT,
+    NodeFormer,
+    SGFormer,
+    SGFormerConv,
+)
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+MODELS = {
+    'nodeformer': lambda: NodeFormer(4, 8, 3, num_features=8),
+    'difformer': lambda: DIFFormer(4, 8, 3),
+    'sgformer': lambda: SGFormer(4, 8, 3),
+}
+TRANSFORMS = [NodeDegree(), JaccardScores(), AttentionNodeSampling(), LaplacianPE(3), SVDEncoding(3)]
+
+
+@pytest.mark.fault(1, 'Outputs of zero rows; transforms add attributes of zero rows.')
+@pytest.mark.parametrize('num_nodes', [0, 3])
+@pytest.mark.parametrize('name', MODELS)
+def test_nothing_there(name, num_nodes):
+    model = MODELS[name]().eval()
+    out = model(torch.randn(num_nodes, 4), NO_EDGES)
+    assert out.shape == (num_nodes, 3)
+    assert out.isfinite().all()
+    data = Data(edge_index=NO_EDGES, num_nodes=num_nodes)
+    for transform in TRANSFORMS:
+        value = transform(data)[transform.attr_name]
+        assert value.size(0) == (0 if isinstance(transform, JaccardScores) else num_nodes)
+
+
+@pytest.mark.fault(2, 'Degree 0; a Jaccard index of 0; last in the order of sampling; a zero row of the encodings; finite outputs.')
+def test_isolated_node():
+    data = Data(edge_index=EDGES, num_nodes=6)
+    for transform in TRANSFORMS:
+        data = transform(data)
+    assert data.degree.tolist() == [1, 2, 1, 1, 1, 0]
+    assert jaccard(EDGES, 6, torch.tensor([[5], [0]])).tolist() == [0]
+    assert not data.attention_mask[5] or data.attention_mask.all()
+    assert data.laplacian_pe[5].abs().max() == 0
+    assert data.svd_pe[5].abs().max() == 0
+    x = torch.randn(6, 8, requires_grad=True)
+    for layer in (DIFFormerConv(8, 8), JaccardSubtractorConv(8, 8, heads=2)):
+        out = layer(x, EDGES, *((data.edge_jaccard,) if isinstance(layer, JaccardSubtractorConv) else ()))
+        (grad,) = torch.autograd.grad(out.sum(), x)
+        assert out.isfinite().all()
+        assert grad.isfinite().all()
+
+
+@pytest.mark.fault(3, 'The other graphs are as without it.')
+@pytest.mark.fault(4, 'As if sorted.')
+@pytest.mark.parametrize('name', MODELS)
+def test_empty_graphs_and_unsorted_ids(name):
+    model, x = MODELS[name]().eval(), torch.randn(5, 4)
+    batch = torch.tensor([7, 7, 7, 2, 2])
+    together = model(x, EDGES, batch)
+    torch.testing.assert_close(together[:3], model(x[:3], EDGES[:, :4]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(together[3:], model(x[3:], EDGES[:, 4:] - 3), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.fault(5, 'A ValueError that names batch and what it must hold.')
+@pytest.mark.parametrize(
+    ('batch', 'message'),
+    [
+        (torch.tensor([0, 0, -1, 0, 0]), "'batch' must hold graph ids of at least 0"),
+        (torch.zeros(5), "'batch' must hold int64 graph ids"),
+        (torch.zeros(4, dtype=torch.long), "'batch' must hold one graph id per node"),
+        (torch.zeros(5, dtype=torch.long, device='meta'), "'batch' must be on the device of 'x'"),
+    ],
+)
+@pytest.mark.parametrize('name', MODELS)
+def test_bad_batch_vector(name, batch, message):
+    with pytest.raises(ValueError, match=message):
+        MODELS[name]()(torch.randn(5, 4), EDGES, batch)
+
+
+@pytest.mark.fault(6, 'A ValueError with the ids that are there and those that may be; one-based ids are guessed.')
+@pytest.mark.parametrize('edges', [EDGES + 1, EDGES - 1])
+def test_ids_of_no_node(edges):
+    hint = r'\(got 1 to 5\); are the ids one-based' if edges.max() == 5 else r'\(got -1 to 3\)'
+    for transform in TRANSFORMS:
+        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+            transform(Data(edge_index=edges, num_nodes=5))
+    for make in MODELS.values():
+        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+            make()(torch.randn(5, 4), edges)
+
+
+@pytest.mark.fault(7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.')
+def test_ids_of_files_with_gaps(tmp_path):
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine' / 'raw.csv').write_text('user_id,item_id\n900,b\n17,a\n900,a\n17,c\n')
+    dataset = InteractionDataset(tmp_path, 'mine')
+    assert dataset.user_ids.tolist() == [17, 900]
+    assert dataset.item_ids.tolist() == ['a', 'b', 'c']
+    with pytest.raises(ValueError, match="'relabel'"):
+        InteractionDataset(tmp_path, 'mine', relabel=False)
+
+
+@pytest.mark.fault(8, 'int32 is taken; others end in an error with the conversion or the transposition that helps.')
+def test_kinds_of_edge_index():
+    model, x = MODELS['difformer']().eval(), torch.randn(5, 4)
+    torch.testing.assert_close(model(x, EDGES.int()), model(x, EDGES))
+    for edges, message in ((EDGES.byte(), 'edge_index.long()'), (EDGES.float(), 'edge_index.long()'), (EDGES.t(), 'transpose it')):
+        with pytest.raises(ValueError, match=message.replace('(', r'\(').replace(')', r'\)')):
+            model(x, edges)
+
+
+@pytest.mark.fault(9, 'Counted once in degrees, Jaccard indices and encodings; added as often as they occur in sums over edges.')
+@pytest.mark.fault(10, 'Left out of degrees and neighbourhoods; kept in sums over edges, where SGFormer adds the missing ones as GCN does.')
+def test_repeated_edges_and_self_loops():
+    more = torch.cat([EDGES, EDGES[:, :2], torch.tensor([[2], [2]])], 1)
+    for transform in TRANSFORMS[:4]:
+        value, other = (transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name] for edges in (EDGES, more))
+        torch.testing.assert_close(value.float(), other[: value.size(0)].float())
+    weight = DIFFormerConv(2, 2, use_graph=True)
+    x = torch.randn(5, 2)
+    assert not torch.equal(weight(x, EDGES), weight(x, more))
+    model, plain = SGFormer(4, 8, 3).eval(), GCN(8, 8, 2, 8, norm='batch_norm').eval()
+    plain.load_state_dict(model.gnn.state_dict())
+    torch.testing.assert_close(model.gnn(*(z := torch.randn(5, 8),), *model._local_edges(more, 5, None, z.dtype)), plain(z, more))
+
+
+@pytest.mark.fault(11, 'Transforms take both directions of an edge, as each says; layers take edges as they are, so that a user decides.')
+def test_directed_graph():
+    directed = EDGES[:, [0, 2, 4]]
+    for transform in TRANSFORMS[:1] + TRANSFORMS[2:4]:
+        one, both = (transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name] for edges in (directed, to_undirected(directed)))
+        torch.testing.assert_close(one, both)
+    assert torch.equal(degrees(directed, 5), degrees(EDGES, 5))
+    conv, x = DIFFormerConv(2, 2), torch.randn(5, 2)
+    assert not torch.equal(conv(x, directed), conv(x, EDGES))
+
+
+@pytest.mark.fault(12, 'One trivial vector for each component is left out; the eigenvalue -1 of a bipartite graph is no special case.')
+def test_components_of_a_laplacian():
+    ring = torch.stack([torch.arange(40), (torch.arange(40) + 1) % 40])
+    edges = to_undirected(torch.cat([ring + 40 * number for number in range(5)], 1))
+    pe = LaplacianPE(10)(Data(edge_index=edges, num_nodes=200)).laplacian_pe.double()
+    matrix = torch.eye(200, dtype=torch.float64)
+    matrix[edges[0], edges[1]] -= 0.5
+    eigenvalues = (pe * (matrix @ pe)).sum(0)
+    smallest = 1 - torch.cos(2 * torch.pi * torch.tensor(1 / 40, dtype=torch.float64))
+    torch.testing.assert_close(eigenvalues, smallest.expand(10), atol=1e-6, rtol=0)  # two in each of five rings
+    pair = LaplacianPE(2)(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
+    torch.testing.assert_close(pair.laplacian_pe.abs(), torch.tensor([[0.5**0.5, 0], [0.5**0.5, 0]]))
+
+
+@pytest.mark.fault(13, 'Columns of zeros, and a mask that says which.')
+def test_more_columns_than_nodes():
+    data = SVDEncoding(7)(LaplacianPE(7)(Data(edge_index=EDGES[:, :4], num_nodes=3)))
+    assert data.laplacian_pe_mask.tolist() == [[True, True, False, False, False, False, False]]
+    assert data.laplacian_pe[:, 2:].abs().max() == 0
+    assert data.svd_pe[:, 3:].abs().max() == 0
+
+
+@pytest.mark.fault(15, 'They stay in the graph that has them; check_finite names the part of a model and the row where they come up.')
+def test_nan_is_found_where_it_comes_from():
+    model, x = MODELS['difformer'](), torch.randn(5, 4)
+    with check_finite(model):
+        model(x, EDGES)
+    x[3, 1] = float('nan')
+    with pytest.raises(ValueError, match=r'the input of the model \(DIFFormer\) is not finite, first in row 3'), check_finite(model):
+        model(x, EDGES)
+    with torch.no_grad():
+        model.convs[0].lin_value.weight[0, 0] = float('inf')
+    with pytest.raises(ValueError, match=r'the output of convs.0.lin_value \(Linear\) is not finite, first in row 0'), check_finite(model):
+        model(torch.randn(5, 4), EDGES)
+    assert not model._forward_hooks
+    assert not model.convs[0]._forward_pre_hooks
+
+
+@pytest.mark.fault(16, 'Defined and finite, outputs and gradients.')
+@pytest.mark.parametrize('make', [KernelAttentionConv, SGFormerConv, DIFFormerConv])
+def test_rows_of_zeros(make):
+    layer = make(4, 4, bias=False)
+    x = torch.zeros(5, 4, requires_grad=True)
+    out = layer(x, EDGES)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all()
+    assert grad.isfinite().all()
+
+
+@pytest.mark.fault(17, 'A row whose weights are all zero gives 0 and passes no gradient.')
+def test_normaliser_of_zero():
+    q = -torch.rand(3, 1, 4)
+    v = torch.randn(3, 1, 4)
+    for part in (q, v):
+        part.requires_grad_()
+    out = kernel_attention(q, q, v, 'relu')
+    assert out.abs().max() == 0
+    assert all(grad.abs().max() == 0 for grad in torch.autograd.grad(out.sum(), (q, v)))
+
+
+@pytest.mark.fault(18, 'Exponentials keep their maximum, sums are in float32: finite at any length and number of nodes.')
+def test_large_numbers_and_many_nodes_in_half_precision():
+    conv = KernelAttentionConv(4, 4)
+    assert conv(1e4 * torch.randn(50, 4)).isfinite().all()
+    x = torch.ones(70_000, 4, dtype=torch.float16)
+    half = conv.half()
+    state = half.attention_state(x)
+    assert state.count.tolist() == [70_000]
+    torch.testing.assert_close(half(x, state=state), half.lin_value(x))  # nodes alike: their mean
+
+
+@pytest.mark.fault(19, 'Counts as the largest degree of the table, with one warning that says how many do.')
+def test_degree_above_the_table():
+    layer, x = DegreeMaskedAttention(4, max_degree=3), torch.randn(5, 4)
+    with pytest.warns(UserWarning, match="2 nodes have a degree above 'max_degree' = 3 and count as that"):
+        out = layer(x, torch.tensor([1, 9, 3, 4, 0]))
+    torch.testing.assert_close(out, layer(x, torch.tensor([1, 3, 3, 3, 0])))
+
+
+@pytest.mark.fault(20, 'A ValueError when the layer is made; the weights of another size are refused by name.')
+def test_sizes_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"'heads' must divide 'out_channels' \(got 3 and 8\)"):
+        KernelAttentionConv(4, 8, heads=3)
+    with pytest.raises(RuntimeError, match=r'size mismatch for lin_out\.weight'):
+        DIFFormer(4, 8, 3).load_state_dict(DIFFormer(4, 8, 5).state_dict())
+    model = LiteGT(4, 16, 3, pe_channels=2)
+    with pytest.raises(ValueError, match=r"'laplacian_pe' must have shape \(5, 2\).*add it to the data with LaplacianPE\(2\)"):
+        model(torch.randn(5, 4), EDGES, laplacian_pe=torch.randn(5, 3), edge_jaccard=torch.ones(6))
+
+
+@pytest.mark.fault(24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.')
+def test_one_row_and_identical_rows():
+    one = torch.randn(1, 4, requires_grad=True)
+    loss = alignment_uniformity(one, torch.randn(1, 4), 1.0)
+    assert loss.isfinite()
+    same = torch.ones(5, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(alignment_uniformity(same, same.detach(), 1.0), same)
+    torch.testing.assert_close(grad, torch.zeros(5, 4))
+
+
+@pytest.mark.fault(37, 'An error that names the argument, both devices or dtypes, and the conversion; autocast is taken.')
+def test_mixed_devices_and_dtypes():
+    for make in MODELS.values():
+        model = make()
+        with pytest.raises(ValueError, match=r"'x' must have the dtype of the parameters, torch.float32 \(got torch.float64\)"):
+            model(torch.randn(5, 4, dtype=torch.float64), EDGES)
+        with pytest.raises(ValueError, match="'x' must be on the device of the parameters, cpu"):
+            model(torch.randn(5, 4, device='meta'), EDGES)
+        with torch.autocast('cpu', torch.bfloat16):
+            assert model(torch.randn(5, 4), EDGES).isfinite().all()
+
+
+@pytest.mark.fault(40, 'Evaluation draws nothing and writes to no argument.')
+@pytest.mark.parametrize('name', MODELS)
+def test_random_state(name):
+    model, data = MODELS[name]().eval(), Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2)
+    state, kept = torch.get_rng_state(), data.clone()
+    model(data.x, data.edge_index, data.batch)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(data.x, kept.x)
+    assert torch.equal(data.edge_index, kept.edge_index)
