@@ -1,9 +1,15 @@
+import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
+from hypothesis import settings
+
+settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
+settings.register_profile('explore', deadline=None, max_examples=100)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
 
 
 @pytest.fixture(autouse=True)
