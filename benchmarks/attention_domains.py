@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument('--model', choices=MODELS, default='nodeformer')
     parser.add_argument('--domains', nargs='+', choices=DOMAINS, default=[*DOMAINS])
     parser.add_argument('--batch-size', type=int, default=256)
+    parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
     parser.add_argument('--epochs', type=int, default=60)
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--table', action='store_true', help='write the table from the results that are there, run nothing')
@@ -59,10 +60,11 @@ def main() -> None:
         parts, num_classes = split(data, args.protocol, 0), int(data.y.max()) + 1
         data.y = data.y[:, None]
         task = NodeTask(data, parts, num_classes, False, 'accuracy', accuracy)
-        config = {**BASE, 'model': args.model, 'domain': domain, 'hidden_channels': 64, 'lr': 5e-3, 'options': OPTIONS[args.model]}
+        config = {**BASE, 'model': args.model, 'domain': domain, 'hidden_channels': 64, 'lr': 1e-3, 'options': OPTIONS[args.model]}
         # a step for each batch; on the whole graph as many steps as there are batches
         steps = -(-task.split['train'].numel() // args.batch_size) if domain == 'graph' else 1
         config |= {'batch_size': args.batch_size, 'fan_out': [10, 10], 'epochs': args.epochs * steps, 'every': 2 * steps, 'patience': 10}
+        config |= {'refresh': args.refresh if domain == 'memory' else 0}
         args.variant = domain
         run(args.dataset, task, config, args, 'domains')
     print(write_table(RESULTS / 'domains' / 'domains', rows()))

@@ -29,7 +29,7 @@ DOMAINS = {
     'graph': 'the graph',
     'partition': 'a random part of the nodes',
     'batch': 'a sampled batch',
-    'memory': 'all nodes, those outside the batch as an epoch ago',
+    'memory': 'all nodes, those outside the batch as some steps ago',
 }
 
 
@@ -61,7 +61,7 @@ class Batches:
     r"""The batches of an epoch, by what a node attends to."""
 
     def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
-        data, self.model, self.domain = task.data, model, config['domain']
+        data, self.model, self.domain, self.refresh = task.data, model, config['domain'], config['refresh']
         if isinstance(data, MappedGraph):
             if self.domain in ('graph', 'partition'):
                 raise SystemExit(f'a graph in files is trained with --domain batch or memory (got {self.domain!r})')
@@ -79,8 +79,10 @@ class Batches:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
-        memory = self.model.attention_memory(self.whole) if self.domain == 'memory' else None
-        for data in self.loader:
+        memory = None
+        for step, data in enumerate(self.loader):
+            if self.domain == 'memory' and step % (self.refresh or len(self)) == 0:
+                memory = self.model.attention_memory(self.whole)
             sampled = self.domain in ('batch', 'memory')
             train = torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
             yield Batch(data, train, None if memory is None else memory.without(data.n_id[train]))
@@ -197,6 +199,7 @@ BASE: dict[str, Any] = {
     'domain': 'graph',
     'batch_size': 10_000,
     'fan_out': [15, 10, 5],
+    'refresh': 0,  # steps after which the states of all nodes are found anew; 0: once an epoch
     'inference_batch_size': 8192,
     'weight_decay': 0.0,
     'edge_loss': 0.0,

@@ -4,6 +4,7 @@ not an array."""
 import contextlib
 import shutil
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -43,7 +44,8 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
         RuntimeError: If the download fails; nothing of it is left.
     """
     root, nodeproppred = Path(root), _package()
-    with torch.serialization.safe_globals(SAFE):
+    with torch.serialization.safe_globals(SAFE), warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')  # ogb, of tables it reads and does not write to
         own = root / 'meta_dict.pt'
         meta = torch.load(own, weights_only=True) if own.exists() else None
         if meta is None:
