@@ -36,13 +36,9 @@ class Classifier(torch.nn.Module):
 
 
 def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num_nodes: int, options: dict[str, Any]) -> Classifier:
-    r"""The model :obj:`name` with options of its own; ``gnn_layers`` and ``gnn_dropout`` are those of SGFormer's GCN."""
+    r"""The model :obj:`name` with options of its own;"""
     options = dict(options)
     hidden = options.pop('hidden_channels')
-    if name == 'sgformer':
-        width = in_channels if options.get('gnn_input') == 'input' else hidden
-        layers, dropout = options.pop('gnn_layers'), options.pop('gnn_dropout')
-        options['gnn'] = pyg.GCN(width, hidden, layers, hidden, dropout, norm='batch_norm', normalize=False)
     if name in OURS:
         model = OURS[name](in_channels, hidden, out_channels, **options)
     elif name == 'mlp':

@@ -35,7 +35,10 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
         options['num_layers'] = trial.suggest_int('num_layers', 1, 4 if model != 'difformer' else 8)
     if model == 'sgformer':
         options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'beta', 'gnn_dropout')}
-        options |= {'gnn_layers': trial.suggest_int('gnn_layers', 1, 8), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}
+        options |= {
+            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
+            'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+        }
         changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
     if model == 'difformer':
         options |= {'tau': trial.suggest_float('tau', 0.1, 1.0), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}

@@ -17,7 +17,7 @@ COMMON: dict[str, Any] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'hidden_channels': 32, 'num_layers': 2, 'heads': 1, 'relational_order': 2},
     'difformer': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.2},
-    'sgformer': {'hidden_channels': 64, 'alpha': 0.5, 'dropout': 0.5, 'gnn_input': 'input', 'gnn_layers': 2, 'gnn_dropout': 0.5},
+    'sgformer': {'hidden_channels': 64, 'alpha': 0.5, 'dropout': 0.5, 'gnn_input': 'input', 'gnn_num_layers': 2, 'gnn_dropout': 0.5},
     'gcn': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5},
     'gat': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5, 'heads': 8},
     'sage': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5},

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Data
-from torch_geometric.nn import GCN
 
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import RESULTS, machine, write_result
@@ -41,12 +40,8 @@ def random_split(num_nodes: int, shares: tuple[float, float], generator: torch.G
 
 
 def network(task: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
-    r"""The model; SGFormer has a GCN of a given number of layers beside it."""
-    options, width = dict(config['options']), config['hidden_channels']
-    if 'gnn_layers' in config:
-        dropout = options.get('dropout', 0.0)
-        options['gnn'] = GCN(width, width, config['gnn_layers'], width, dropout, norm='batch_norm', normalize=False)
-    return MODELS[config['model']](task.data['x'].size(1), width, task.num_outputs, **options)
+    r"""The model of a configuration."""
+    return MODELS[config['model']](task.data['x'].size(1), config['hidden_channels'], task.num_outputs, **config['options'])
 
 
 class Batch(NamedTuple):

@@ -16,7 +16,7 @@ def main() -> None:
     # SGFormer's are the published settings; the others have them as far as they apply.
     shared = {'hidden_channels': 256, 'lr': 1e-3}
     defaults = {
-        'sgformer': {**shared, 'gnn_layers': 3, 'options': {'dropout': 0.5}},
+        'sgformer': {**shared, 'options': {'gnn_num_layers': 3, 'dropout': 0.5}},
         'nodeformer': {**shared, 'hidden_channels': 64, 'options': {'num_layers': 2, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'options': {'num_layers': 3, 'dropout': 0.5}},
     }

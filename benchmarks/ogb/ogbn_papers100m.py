@@ -23,7 +23,7 @@ def main() -> None:
     task = task._replace(data=MappedGraph(args.mapped))
     shared = {'lr': 1e-2, 'domain': 'batch', 'batch_size': 400_000, 'fan_out': [15, 10, 5], 'inference_batch_size': 100_000, 'epochs': 50}
     defaults = {
-        'sgformer': {**shared, 'hidden_channels': 256, 'gnn_layers': 3, 'options': {}},
+        'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3}},
         'nodeformer': {**shared, 'hidden_channels': 64, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }

@@ -18,7 +18,7 @@ def main() -> None:
     shared = {'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
     nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
     defaults = {
-        'sgformer': {**shared, 'hidden_channels': 256, 'gnn_layers': 3, 'options': {}},
+        'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3}},
         'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.1, 'options': nodeformer},
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }

@@ -18,7 +18,7 @@ def main() -> None:
     shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 10_000, 'inference_batch_size': 4096}
     nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
     defaults = {
-        'sgformer': {**shared, 'gnn_layers': 2, 'options': {}},
+        'sgformer': {**shared, 'options': {}},
         'nodeformer': {**shared, 'edge_loss': 0.1, 'options': nodeformer},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }

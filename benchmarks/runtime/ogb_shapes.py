@@ -39,7 +39,7 @@ SHAPES = {
     'proteins': Shape(132_534, 39_561_252, 8, 112, True, 0.65, {'domain': 'partition', 'hidden_channels': 64}),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
-    'sgformer': {'gnn_layers': 3, 'options': {'dropout': 0.5}},
+    'sgformer': {'options': {'gnn_num_layers': 3, 'dropout': 0.5}},
     'nodeformer': {'hidden_channels': 64, 'options': {'num_layers': 2, 'num_gumbel_samples': 5}},
     'difformer': {'options': {'num_layers': 3}},
 }

@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch_geometric
+from torch_geometric.nn import GCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.nn import SGFormer
@@ -19,6 +20,26 @@ def test_branches_by_hand(aggregate, gnn_input):
     local = model.gnn(first if gnn_input == 'hidden' else x, *gcn_norm(EDGES, None, 8, dtype=torch.float64))
     z = torch.cat([z, local], 1) if aggregate == 'cat' else 0.3 * z + 0.7 * local
     torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
+
+
+def test_default_network_is_the_gcn_of_pyg_without_its_messages():
+    """Outputs, gradients and names of parameters; nothing of the size of edges times channels is kept."""
+    edges, saved = torch.randint(40, (2, 900)), []
+    model = SGFormer(5, 8, 3, gnn_num_layers=3, gnn_dropout=0.0, dropout=0.5).double().eval()
+    plain = GCN(8, 8, 3, 8, norm='batch_norm').double().eval()
+    plain.load_state_dict(model.gnn.state_dict())
+    x = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor):
+        out = model.gnn(x, *model._local_edges(edges, 40, None, x.dtype))
+    expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
+    pairs = zip(torch.autograd.grad(out, leaves[0], grad), torch.autograd.grad(expected, leaves[1], grad), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    assert max(saved) < 940 * 8
+    assert model.gnn.dropout.p == 0
+    assert SGFormer(5, 8, 3, dropout=0.5).gnn.dropout.p == 0.5
 
 
 def test_any_network_over_the_edges():

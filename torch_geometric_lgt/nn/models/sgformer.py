@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._local_gcn import LocalGCN
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
@@ -44,8 +45,11 @@ class SGFormer(Backbone):
         aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by side without :math:`\alpha`. (default:
             :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N, hidden_channels]``. (default: :obj:`None`, a
-            :class:`torch_geometric.nn.GCN` with two layers, batch normalisation and :obj:`dropout`; one made with ``normalize=False``, as
-            that is, gets the weights of the edges, from the degrees in the whole graph for a batch that has them)
+            :class:`torch_geometric.nn.GCN` with batch normalisation, whose sums over neighbours are products with a sparse matrix; a GCN
+            made with ``normalize=False``, as that is, gets the weights of the edges, from the degrees in the whole graph for a batch that
+            has them)
+        gnn_num_layers (int, optional): Number of layers of the default local branch. (default: :obj:`2`)
+        gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
             itself, as in the authors' code. (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
@@ -73,6 +77,8 @@ class SGFormer(Backbone):
         beta: float = 0.5,
         aggregate: str = 'add',
         gnn: torch.nn.Module | None = None,
+        gnn_num_layers: int = 2,
+        gnn_dropout: float | None = None,
         gnn_input: str = 'hidden',
         layer_norm: bool = True,
         activate_layers: bool = False,
@@ -95,9 +101,11 @@ class SGFormer(Backbone):
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
         self.alpha, self.aggregate, self.gnn_input, self.shares = alpha, aggregate, gnn_input, (beta, 1 - beta)
         width = in_channels if gnn_input == 'input' else hidden_channels
-        local = GCN(width, hidden_channels, 2, hidden_channels, dropout, norm='batch_norm', normalize=False) if gnn is None else gnn
-        self.gnn: Any = local
-        self.weighted = isinstance(local, GCN) and not any(conv.normalize for conv in local.convs)
+        if gnn is None:
+            rate = dropout if gnn_dropout is None else gnn_dropout
+            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm')
+        self.gnn: Any = gnn
+        self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
     @with_advice
     def forward(
