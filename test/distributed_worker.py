@@ -1,5 +1,5 @@
 """Run by torchrun: a slice of the nodes on each process, the outputs and gradients of layers and models into a folder; or the second
-process leaves before the first reduction."""
+process leaves before the first reduction; or each process on a GPU of its own."""
 
 import os
 import sys
@@ -60,9 +60,17 @@ def part(own, edges):
     return nodes, place[edges]
 
 
-def main(folder, lost=False):
+def save(path, out, module):
+    torch.save((out.detach().cpu(), {name: parameter.grad.cpu() for name, parameter in module.named_parameters()}), path)
+
+
+def main(folder, mode):
     torch.set_num_threads(1)
-    dist.init_process_group('gloo', timeout=timedelta(seconds=20 if lost else 60))
+    lost = mode == 'lost'
+    device = torch.device('cuda', int(os.environ['LOCAL_RANK'])) if mode == 'nccl' else torch.device('cpu')
+    if mode == 'nccl':
+        torch.cuda.set_device(device)
+    dist.init_process_group('nccl' if mode == 'nccl' else 'gloo', timeout=timedelta(seconds=20 if lost else 60))
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
     own = slice(start, start + SIZES[world][rank])
@@ -70,22 +78,23 @@ def main(folder, lost=False):
         os._exit(0)
     for kind in KINDS:
         layer, x, batch, degree = make(kind)
+        layer, x, batch, degree = layer.to(device), x.to(device), batch.to(device), tuple(d.to(device) for d in degree)
         model = DistributedDataParallel(AllNodes(layer))
         out = model(x[own], batch[own], *(d[own] for d in degree))
-        (squared_error(out, own) * world).backward()
-        torch.save((out.detach(), {name: p.grad for name, p in layer.named_parameters()}), f'{folder}/{kind}-{rank}.pt')
+        (squared_error(out.cpu(), own) * world).backward()
+        save(f'{folder}/{kind}-{rank}.pt', out, layer)
     for name in [] if lost else MODELS:
         model, x, edges = make_model(name)
         nodes, near = part(own, edges)
-        extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes]}
-        parallel = DistributedDataParallel(model)
+        extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes].to(device)}
+        parallel = DistributedDataParallel(model.to(device))
         size = SIZES[world][rank]
-        out = parallel(x[nodes], near, process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
-        (squared_error(out, own) * world).backward()
-        torch.save((out.detach(), {name: p.grad for name, p in model.named_parameters()}), f'{folder}/{name}-{rank}.pt')
+        out = parallel(x[nodes].to(device), near.to(device), process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
+        (squared_error(out.cpu(), own) * world).backward()
+        save(f'{folder}/{name}-{rank}.pt', out, model)
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == '__main__':
-    main(sys.argv[1], 'lost' in sys.argv[2:])
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else '')

@@ -26,17 +26,26 @@ def same(folder, kind, world, module, out):
             torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
 
 
-@pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
-@pytest.mark.parametrize('world', worker.SIZES)
-def test_processes_equal_one_process(world, tmp_path):
-    done = run(world, tmp_path)
+def assert_equal_to_one_process(world, folder, *options):
+    done = run(world, folder, *options)
     assert done.returncode == 0, done.stderr
     for kind in worker.KINDS:
         layer, x, batch, degree = worker.make(kind)
-        same(tmp_path, kind, world, layer, layer(x, *degree, batch=batch))
+        same(folder, kind, world, layer, layer(x, *degree, batch=batch))
     for name in worker.MODELS:
         model, x, edges = worker.make_model(name)
-        same(tmp_path, name, world, model, model(x, edges))
+        same(folder, name, world, model, model(x, edges))
+
+
+@pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
+@pytest.mark.parametrize('world', worker.SIZES)
+def test_processes_equal_one_process(world, tmp_path):
+    assert_equal_to_one_process(world, tmp_path)
+
+
+@pytest.mark.nccl
+def test_processes_on_gpus_equal_one_process(tmp_path):
+    assert_equal_to_one_process(2, tmp_path, 'nccl')
 
 
 def test_a_lost_process_ends_in_an_error(tmp_path):
