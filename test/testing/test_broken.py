@@ -1,0 +1,257 @@
+"""Classes with one fault each, which the checks must find."""
+
+import contextlib
+import copy
+import itertools
+import pickle
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.loader import NodePartitionLoader
+from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.testing.checks import check_layer, check_loader, check_model, check_transform
+from torch_geometric_lgt.transforms import NodeDegree
+
+
+class Broken(torch.nn.Module):
+    """A linear layer over each graph's mean that keeps every promise but one."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.fault, self.lin = fault, torch.nn.Linear(6, 3)
+        self.weight = torch.nn.Parameter(torch.ones(1)) if fault == 'reset' else None
+
+    def reset_parameters(self):
+        if self.fault != 'reset':
+            self.lin.reset_parameters()
+        if self.fault == 'seed':
+            self.lin.weight.data += next(COUNTER)
+
+    def forward(self, x, edge_index, batch=None, batch_size=None):
+        num_nodes = x.size(0)
+        if self.fault != 'unchecked':
+            check_features(x, self.lin)
+            segments(batch, num_nodes, batch_size)
+        batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
+        size = 4 if batch_size is None else batch_size
+        one = torch.ones(num_nodes, 1, dtype=x.dtype)
+        total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
+        mean = total / count.clamp(min=1)
+        out = self.lin(x + mean[batch])
+        if self.fault == 'order':
+            return out * torch.arange(num_nodes, dtype=x.dtype)[:, None]
+        if self.fault == 'batch':
+            return out + x.mean()
+        if self.fault == 'format' and edge_index.dtype == torch.int32:
+            return out + 1
+        if self.fault == 'large':
+            return out + x.sum(1, keepdim=True).exp()
+        if self.fault == 'neighbour':
+            return out + 1e-3 * x[edge_index[0]].sum()
+        if self.fault == 'gradient':
+            return out.detach() * 2 + out
+        if self.fault == 'noise':
+            return out + 1e-12 * torch.rand(1)
+        if self.fault == 'writes':
+            x.data[:1] += 1e-12
+        if self.fault == 'compile':
+            torch._dynamo.graph_break()
+        if self.fault == 'precision' and x.dtype == torch.bfloat16:
+            return out * 1.1
+        if self.fault == 'cost':
+            return out + (one @ one.t()).mean(1, keepdim=True)
+        return out
+
+
+COUNTER = itertools.count()
+FAULTS = {
+    'order': 'a permutation of the nodes',
+    'batch': 'a graph depends on the batch',
+    'neighbour': 'a graph depends on',
+    'format': 'edges as int32',
+    'large': 'features times 1000 make outputs or gradients that are not finite',
+    'unchecked': 'another width in',
+    'gradient': 'Jacobian mismatch',
+    'noise': 'evaluation draws',
+    'writes': 'an input was written to',
+    'reset': "'reset_parameters' resets nothing",
+    'seed': 'one seed makes two layers',
+    'precision': 'with the relative error',
+    'cost': 'at 4N nodes',
+}
+
+
+def test_a_layer_that_keeps_every_promise_passes():
+    check_layer(lambda: Broken(None), 6)
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_each_broken_promise_is_found(fault):
+    with pytest.raises((AssertionError, RuntimeError), match=FAULTS[fault]):
+        check_layer(lambda: Broken(fault), 6)
+
+
+def test_graph_breaks_are_found():
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        check_layer(lambda: Broken('compile'), 6)
+
+
+class BrokenModel(Broken):
+    """A model with these scores and one fault."""
+
+    def __init__(self, fault):
+        super().__init__(None)
+        self.model_fault = fault
+        self.idle = torch.nn.Parameter(torch.ones(1)) if fault == 'idle' else None
+
+    def forward(self, x, edge_index, batch=None, batch_size=None):
+        out = super().forward(x, edge_index, batch, batch_size)
+        if self.model_fault == 'normalised':
+            return out.log_softmax(1)
+        if self.model_fault == 'stuck':
+            return 1e-6 * out
+        if self.model_fault == 'training' and self.training:
+            return out + 1e-3 * next(COUNTER) * x[:, :3]
+        return out
+
+    def inference(self, data):
+        out = self.eval()(data.x, data.edge_index).detach()
+        return out + 1e-6 if self.model_fault == 'inference' else out
+
+    def load_state_dict(self, state_dict, *args):
+        if self.model_fault != 'weights' or state_dict['lin.weight'].shape == self.lin.weight.shape:
+            super().load_state_dict(state_dict, *args)
+
+
+MODEL_FAULTS = {
+    'normalised': 'the scores are normalised',
+    'idle': 'no gradient reaches idle',
+    'stuck': 'the loss does not fall',
+    'training': 'one seed makes two trainings',
+    'inference': "'inference' differs",
+    'weights': 'the weights of a model of other sizes are taken',
+}
+
+
+def test_a_model_that_keeps_every_promise_passes():
+    check_model(lambda: BrokenModel(None), 6, batches=lambda data: data)
+
+
+@pytest.mark.parametrize('fault', MODEL_FAULTS)
+def test_each_broken_promise_of_a_model_is_found(fault):
+    with pytest.raises(AssertionError, match=MODEL_FAULTS[fault]):
+        check_model(lambda: BrokenModel(fault), 6, batches=lambda data: data)
+
+
+class BrokenTransform(NodeDegree):
+    """The degrees of the nodes, with one fault."""
+
+    def __init__(self, fault, cache_dir=None):
+        super().__init__()
+        self.fault, self.cache_dir = fault, cache_dir
+
+    def __call__(self, data):
+        return self.forward(data if self.fault == 'writes' else copy.copy(data))
+
+    def forward(self, data):
+        if self.fault == 'edges':
+            data.degree = torch.zeros(data.num_nodes)
+            return data
+        edges = data.edge_index
+        data = super().forward(data)
+        data.degree = data.degree.double()
+        if self.fault == 'shape':
+            data.degree = data.degree[:-1]
+        if self.fault == 'order' and data.num_nodes > 0:
+            data.degree[0] += 1
+        if self.fault == 'noise':
+            torch.rand(1)
+        if self.fault == 'second':
+            data.degree += next(COUNTER)
+        if self.fault == 'batch':
+            data.degree /= max(1, data.num_nodes)
+        if self.fault == 'short' and edges.dtype == torch.int32:
+            data.degree += 1
+        return data if self.cache_dir is None else self.cached(data)
+
+    def cached(self, data):
+        path = Path(self.cache_dir) / 'degree.safetensors'
+        path.parent.mkdir(exist_ok=True)
+        if self.fault == 'cache' and path.exists() and path.stat().st_size > 0:
+            held = path.read_bytes()
+            data.degree = torch.frombuffer(bytearray(held[: len(held) // 8 * 8]), dtype=torch.float64)[: data.num_nodes]
+        if self.fault == 'pickle' and path.exists() and path.stat().st_size > 0:
+            with contextlib.suppress(pickle.UnpicklingError, ValueError, EOFError):
+                pickle.loads(path.read_bytes())
+        path.write_bytes(data.degree.numpy().tobytes())
+        return data
+
+
+TRANSFORM_FAULTS = {
+    'writes': 'the graph that was given is changed',
+    'edges': "'edge_index' end in no error",
+    'shape': 'has the shape',
+    'order': 'a permutation of the nodes',
+    'noise': 'draws from the global random state',
+    'second': 'a second run differs',
+    'batch': 'a graph depends on the batch',
+    'short': 'edges as int32',
+    'cache': 'a cache that was cut off is read|has the shape',
+    'pickle': 'a pickle in the cache was run',
+}
+
+
+def test_a_transform_that_keeps_every_promise_passes():
+    check_transform(lambda **options: BrokenTransform(None, **options), 'degree', cached=True)
+
+
+@pytest.mark.parametrize('fault', TRANSFORM_FAULTS)
+def test_each_broken_promise_of_a_transform_is_found(fault):
+    with pytest.raises(AssertionError, match=TRANSFORM_FAULTS[fault]):
+        check_transform(lambda **options: BrokenTransform(fault, **options), 'degree', cached=True)
+
+
+def broken_loader(fault, data, shuffle, num_workers):
+    if fault == 'writes':
+        data.x += 1
+    if fault == 'empty' and data.num_edges == 0:
+        return
+    if fault == 'fixed':
+        torch.manual_seed(0)
+    count = next(COUNTER)
+    for number, batch in enumerate(NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))):
+        if fault == 'lost' and number == 0:
+            continue
+        if fault == 'twice':
+            batch.n_id = batch.n_id.clone()
+            batch.n_id[1] = batch.n_id[0]
+        if fault == 'attribute':
+            batch.degree = batch.degree + 1
+        if fault == 'edge':
+            batch.edge_index = batch.edge_index.flip(0)
+        if fault == 'first':
+            batch.input_id = batch.n_id.flip(0)
+        yield batch
+
+
+LOADER_FAULTS = {
+    'lost': 'not each node comes up once',
+    'twice': 'a node is in a batch twice',
+    'attribute': "'degree' is not the full graph's",
+    'edge': 'an edge of a batch is not that of the graph',
+    'first': 'the seeds are not the first nodes',
+    'seed': 'one seed makes two epochs',
+    'fixed': 'two seeds make one epoch',
+    'writes': "'x' of the graph was written to",
+    'empty': 'a graph without edges are not served',
+}
+
+
+@pytest.mark.parametrize('fault', LOADER_FAULTS)
+def test_each_broken_promise_of_a_loader_is_found(fault):
+    with pytest.raises(AssertionError, match=LOADER_FAULTS[fault]):
+        check_loader(partial(broken_loader, fault))
