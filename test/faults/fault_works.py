@@ -14,11 +14,17 @@ from benchmarks.common.training import Training
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv
+from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 HERE = Path(__file__).parent
+EDGES = torch.tensor([[0, 1, 1, 2, 3, 4], [1, 0, 2, 1, 4, 3]])
+MODELS = {
+    'nodeformer': lambda: NodeFormer(4, 8, 3, num_features=8),
+    'difformer': lambda: DIFFormer(4, 8, 3),
+    'sgformer': lambda: SGFormer(4, 8, 3),
+}
 
 
 def environment():

@@ -1,0 +1,106 @@
+"""Odd and bad numbers and sizes."""
+
+import pytest
+import torch
+from fault_works import EDGES, MODELS
+
+from torch_geometric_lgt.diagnostics import check_finite
+from torch_geometric_lgt.functional import alignment_uniformity, kernel_attention
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    DIFFormerConv,
+    KernelAttentionConv,
+    LiteGT,
+    SGFormerConv,
+)
+
+
+@pytest.mark.fault(15, 'They stay in the graph that has them; check_finite names the part of a model and the row where they come up.')
+def test_nan_is_found_where_it_comes_from():
+    model, x = MODELS['difformer'](), torch.randn(5, 4)
+    with check_finite(model):
+        model(x, EDGES)
+    x[3, 1] = float('nan')
+    with pytest.raises(ValueError, match=r'the input of the model \(DIFFormer\) is not finite, first in row 3'), check_finite(model):
+        model(x, EDGES)
+    with torch.no_grad():
+        model.convs[0].lin_value.weight[0, 0] = float('inf')
+    with pytest.raises(ValueError, match=r'the output of convs.0.lin_value \(Linear\) is not finite, first in row 0'), check_finite(model):
+        model(torch.randn(5, 4), EDGES)
+    assert not model._forward_hooks
+    assert not model.convs[0]._forward_pre_hooks
+
+
+@pytest.mark.fault(16, 'Defined and finite, outputs and gradients.')
+@pytest.mark.parametrize('make', [KernelAttentionConv, SGFormerConv, DIFFormerConv])
+def test_rows_of_zeros(make):
+    layer = make(4, 4, bias=False)
+    x = torch.zeros(5, 4, requires_grad=True)
+    out = layer(x, EDGES)
+    (grad,) = torch.autograd.grad(out.sum(), x)
+    assert out.isfinite().all()
+    assert grad.isfinite().all()
+
+
+@pytest.mark.fault(17, 'A row whose weights are all zero gives 0 and passes no gradient.')
+def test_normaliser_of_zero():
+    q = -torch.rand(3, 1, 4)
+    v = torch.randn(3, 1, 4)
+    for part in (q, v):
+        part.requires_grad_()
+    out = kernel_attention(q, q, v, 'relu')
+    assert out.abs().max() == 0
+    assert all(grad.abs().max() == 0 for grad in torch.autograd.grad(out.sum(), (q, v)))
+
+
+@pytest.mark.fault(18, 'Exponentials keep their maximum, sums are in float32: finite at any length and number of nodes.')
+def test_large_numbers_and_many_nodes_in_half_precision():
+    conv = KernelAttentionConv(4, 4)
+    assert conv(1e4 * torch.randn(50, 4)).isfinite().all()
+    x = torch.ones(70_000, 4, dtype=torch.float16)
+    half = conv.half()
+    state = half.attention_state(x)
+    assert state.count.tolist() == [70_000]
+    torch.testing.assert_close(half(x, state=state), half.lin_value(x))  # nodes alike: their mean
+
+
+@pytest.mark.fault(19, 'Counts as the largest degree of the table, with one warning that says how many do.')
+def test_degree_above_the_table():
+    layer, x = DegreeMaskedAttention(4, max_degree=3), torch.randn(5, 4)
+    with pytest.warns(UserWarning, match="2 nodes have a degree above 'max_degree' = 3 and count as that"):
+        out = layer(x, torch.tensor([1, 9, 3, 4, 0]))
+    torch.testing.assert_close(out, layer(x, torch.tensor([1, 3, 3, 3, 0])))
+
+
+@pytest.mark.fault(20, 'A ValueError when the layer is made; the weights of another size are refused by name.')
+def test_sizes_that_do_not_fit():
+    with pytest.raises(ValueError, match=r"'heads' must divide 'out_channels' \(got 3 and 8\)"):
+        KernelAttentionConv(4, 8, heads=3)
+    with pytest.raises(RuntimeError, match=r'size mismatch for lin_out\.weight'):
+        DIFFormer(4, 8, 3).load_state_dict(DIFFormer(4, 8, 5).state_dict())
+    model = LiteGT(4, 16, 3, pe_channels=2)
+    with pytest.raises(ValueError, match=r"'laplacian_pe' must have shape \(5, 2\).*add it to the data with LaplacianPE\(2\)"):
+        model(torch.randn(5, 4), EDGES, laplacian_pe=torch.randn(5, 3), edge_jaccard=torch.ones(6))
+
+
+@pytest.mark.fault(24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.')
+def test_one_row_and_identical_rows():
+    one = torch.randn(1, 4, requires_grad=True)
+    loss = alignment_uniformity(one, torch.randn(1, 4), 1.0)
+    assert loss.isfinite()
+    same = torch.ones(5, 4, requires_grad=True)
+    (grad,) = torch.autograd.grad(alignment_uniformity(same, same.detach(), 1.0), same)
+    torch.testing.assert_close(grad, torch.zeros(5, 4))
+
+
+@pytest.mark.fault(37, 'An error that names the argument, both devices or dtypes, and the conversion; autocast is taken.')
+def test_mixed_devices_and_dtypes():
+    for make in MODELS.values():
+        model = make()
+        with pytest.raises(ValueError, match=r"'x' must have the dtype of the parameters, torch.float32 \(got torch.float64\)"):
+            model(torch.randn(5, 4, dtype=torch.float64), EDGES)
+        with pytest.raises(ValueError, match="'x' must be on the device of the parameters, cpu"):
+            model(torch.randn(5, 4, device='meta'), EDGES)
+        with torch.autocast('cpu', torch.bfloat16):
+            assert model(torch.randn(5, 4), EDGES).isfinite().all()
