@@ -32,6 +32,7 @@ def rows() -> list[dict[str, str]]:
             'protocol': record['protocol'],
             'model': record['model'],
             'attention in training over': record['config']['attention_over'],
+            'batch': '' if record['config']['domain'] == 'graph' else str(record['config']['batch_size']),
             'test accuracy': spread(record, 'accuracy', 100, 2),
             'validation accuracy': spread(record, 'valid_accuracy', 100, 2),
             's / epoch': f'{record["epoch_seconds"]:.2f}',
