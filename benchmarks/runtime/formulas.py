@@ -14,7 +14,7 @@ def positive_features(x: Tensor, projection: Tensor, is_key: bool) -> Tensor:
 
 def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
     r"""Eq. 6 of MGFormer with the positive features of Eq. 7."""
-    scale, projection = layer.key_channels**-0.25, layer.feature_map.projection
+    scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
     numerator = phi_q @ (phi_k.t() @ layer.lin_value(x))
@@ -24,7 +24,7 @@ def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
 
 def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Tensor) -> Tensor:
     r"""Eq. 12 of MGFormer: the sine of a sum as two products of masked features."""
-    scale, projection = layer.key_channels**-0.25, layer.feature_map.projection
+    scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
     value = layer.lin_value(x)

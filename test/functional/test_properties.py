@@ -133,7 +133,7 @@ def test_the_definition(name, problem):
     x, _, batch, heads, rows, _ = problem
     layer = made(name, problem)
     phi = layer.feature_map
-    scale = layer.key_channels**-0.25 if phi.projection is not None else 1.0
+    scale = layer.head_key_channels**-0.25 if phi.projection is not None else 1.0
     q, k, v = (lin(x).unflatten(-1, (heads, -1)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
     features = [dense.feature_map(phi.kind, scale * part, phi.projection) for part in (q, k)]
     expected = dense.kernel_attention(*features, v, None, batch, batch).flatten(1)

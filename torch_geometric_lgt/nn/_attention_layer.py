@@ -50,7 +50,7 @@ class AttentionLayer(torch.nn.Module):
         key_width = width if key_channels is None else key_channels
         if key_width < 1 or key_width % heads != 0:
             raise ValueError(f"'heads' must divide 'key_channels' (got {heads} and {key_channels})")
-        self.key_channels = key_width // heads
+        self.head_key_channels = key_width // heads
         self.lin_query = Linear(in_channels, key_width, bias=bias)
         self.lin_key = Linear(in_channels, key_width, bias=bias)
         self.lin_value = Linear(in_channels, width, bias=bias) if value_projection else None

@@ -41,7 +41,7 @@ class KernelLayer(AttentionLayer):
         if not temperature > 0:
             raise ValueError(f"'temperature' must be positive (got {temperature})")
         self.temperature = temperature
-        self.feature_map = FeatureMap(feature_map, self.key_channels, num_features) if isinstance(feature_map, str) else feature_map
+        self.feature_map = FeatureMap(feature_map, self.head_key_channels, num_features) if isinstance(feature_map, str) else feature_map
         if not isinstance(feature_map, str) and num_features is not None:
             raise ValueError(f"'num_features' must be None with a module as 'feature_map' (got {num_features})")
 
@@ -53,7 +53,7 @@ class KernelLayer(AttentionLayer):
         if getattr(self.feature_map, 'kind', None) not in PROJECTED_KINDS:
             return 1.0
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
-        return (self.key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
+        return (self.head_key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
 
     def _side(self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool) -> Side:
         if not isinstance(self.feature_map, FeatureMap):
@@ -65,7 +65,7 @@ class KernelLayer(AttentionLayer):
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
         num_features = side.num_features // side.samples
-        if side.kind != 'softmax' or num_features * self.in_channels > self.key_channels * (self.in_channels + num_features):
+        if side.kind != 'softmax' or num_features * self.in_channels > self.head_key_channels * (self.in_channels + num_features):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):

@@ -14,7 +14,7 @@ PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 def test_matches_dense_with_gradients(feature_map, heads, key_channels, batch):
     layer = DegreeMaskedAttention(8, heads=heads, feature_map=feature_map, max_degree=6, key_channels=key_channels).double()
     x = torch.randn(12, 8, dtype=torch.float64, requires_grad=True)
-    scale = layer.key_channels**-0.25 if feature_map == 'simplex' else 1.0
+    scale = layer.head_key_channels**-0.25 if feature_map == 'simplex' else 1.0
     q, k, v = (t.unflatten(-1, (heads, -1)) for t in (layer.lin_query(x), layer.lin_key(x), x))
     phi = [dense.feature_map(layer.feature_map.kind, scale * t, layer.feature_map.projection) for t in (q, k)]
     z = layer.lin_degree(layer.degree_embedding(DEGREE)).sigmoid().squeeze(1)

@@ -15,7 +15,7 @@ PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 
 def oracle(conv, x, batch=None):
     phi = conv.feature_map
-    scale = (conv.key_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
+    scale = (conv.head_key_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
     q, k, v = (lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
     return dense.attention_matrix(*(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)), None, batch, batch), v
 

@@ -22,7 +22,7 @@ def definition(model):
     x = model.embedding.weight
     if model.structural_encoding is not None:
         x = torch.cat([x, model.structural_encoding.double()], 1)
-    scale = layer.key_channels**-0.25
+    scale = layer.head_key_channels**-0.25
     phi_q, phi_k = (
         dense.feature_map('softmax', scale * lin(x)[:, None], layer.feature_map.projection) for lin in (layer.lin_query, layer.lin_key)
     )

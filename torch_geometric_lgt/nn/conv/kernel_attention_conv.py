@@ -159,7 +159,7 @@ class KernelAttentionConv(KernelLayer):
             raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
         self._check(x)
         nodes = segments(batch, x.size(0), None, x.device)
-        scale = self.key_channels**-0.25
+        scale = self.head_key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
         state = build_state(keys, Values(None, x.new_empty((0, x.size(1))), None), nodes)
         return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
