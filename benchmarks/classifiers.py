@@ -36,7 +36,7 @@ class Classifier(torch.nn.Module):
 
 
 def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num_nodes: int, options: dict[str, Any]) -> Classifier:
-    r"""The model :obj:`name` with options of its own;"""
+    r"""The model :obj:`name` with options of its own."""
     options = dict(options)
     hidden = options.pop('hidden_channels')
     if name in OURS:

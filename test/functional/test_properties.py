@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional import _sides, jaccard
 from torch_geometric_lgt.functional.edges import degrees
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.testing import dense
+from torch_geometric_lgt.testing._samples import subgraph
 
 MAPS = ('simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused')
 LAYERS = {
@@ -67,13 +68,6 @@ def close(actual, expected, bound=1e-7):
     assert float((actual - expected).detach().norm()) <= bound * float(expected.detach().norm()) + 1e-300
 
 
-def renumbered(edges, nodes, num_nodes):
-    place = torch.full((num_nodes,), -1)
-    place[nodes] = torch.arange(nodes.numel())
-    inside = place[edges]
-    return inside[:, (inside >= 0).all(0)]
-
-
 @pytest.mark.parametrize('name', LAYERS)
 @given(problem=problems())
 def test_finite_in_single_precision(name, problem):
@@ -95,10 +89,10 @@ def test_permuted_split_and_chunked(name, problem, order):
     nodes = list(range(x.size(0)))
     order.shuffle(nodes)
     nodes = torch.tensor(nodes)
-    close(run(layer, x[nodes], renumbered(edges, nodes, x.size(0)), batch[nodes], rows), out[nodes])
+    close(run(layer, x[nodes], subgraph(edges, nodes, x.size(0)), batch[nodes], rows), out[nodes])
     for graph in batch.unique():
         own = (batch == graph).nonzero().flatten()
-        close(run(layer, x[own], renumbered(edges, own, x.size(0)), None, rows), out[own])
+        close(run(layer, x[own], subgraph(edges, own, x.size(0)), None, rows), out[own])
 
 
 @pytest.mark.parametrize('name', LAYERS)
