@@ -42,6 +42,11 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
             os.close(folder)
 
 
+def is_unfinished(other: Path, path: Path) -> bool:
+    r"""Whether :obj:`other` is what a process that was killed while it wrote :obj:`path` has left."""
+    return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'
+
+
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
     r"""Writes tensors as safetensors with a format version and a checksum, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}

@@ -1,5 +1,6 @@
 """What the tests of faults do in processes of their own, which are limited or killed."""
 
+import itertools
 import os
 import resource
 import signal
@@ -96,6 +97,19 @@ def state(folder):
 
 def dataset(folder):
     SBMDataset(folder, 'CLUSTER', num_graphs=20)
+
+
+def killed_in_write(work, folder, number):
+    """Is killed when the file written as that number has its content and not yet its name."""
+    replace, calls = os.replace, itertools.count()
+
+    def kill_or_replace(*paths):
+        if next(calls) == number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        replace(*paths)
+
+    os.replace = kill_or_replace
+    work(folder)
 
 
 def full_disk(work, folder):

@@ -1,9 +1,11 @@
 """Files that are damaged, planted, late or impossible to write."""
 
 import io
+import itertools
 import json
 import os
 import pickle
+import signal
 import time
 
 import fault_works as works
@@ -39,18 +41,39 @@ def test_graph_that_changed(tmp_path):
 @pytest.mark.fault(30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.')
 @pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference, works.convert], ids=lambda work: work.__name__)
 def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
-    folders = [tmp_path / str(number) for number in range(KILLS)]
-    for folder in (tmp_path / 'whole', *folders):
-        folder.mkdir()
+    (tmp_path / 'whole').mkdir()
     started = time.perf_counter()
     assert exit_code(start(work, tmp_path / 'whole')) == 0
     longest, whole = time.perf_counter() - started, work(tmp_path / 'whole')
-    early = 0
-    for number, folder in enumerate(folders):
-        early += killed(work, folder, longest, number)
+    kills = 0
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        if killed(work, folder, longest, number):
+            kills += 1
+        else:
+            longest *= 0.9
         assert exit_code(start(work, folder)) == 0  # with as many threads: sums in the same order
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
-    assert early >= KILLS // 5
+        if kills == KILLS:
+            break
+
+
+@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference], ids=lambda work: work.__name__)
+def test_killed_in_each_write(work, tmp_path, start, exit_code):
+    (tmp_path / 'whole').mkdir()
+    assert exit_code(start(work, tmp_path / 'whole')) == 0
+    whole = work(tmp_path / 'whole')
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        code = exit_code(start(works.killed_in_write, work, folder, number))
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        assert exit_code(start(work, folder)) == 0
+        torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
+    assert number > 0
 
 
 @pytest.mark.fault(31, 'One builds it, the other waits and reads.')

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import checksum, read_tensors, write_atomically, write_tensors
+from torch_geometric_lgt._io import checksum, is_unfinished, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
 
 VERSION, KIND, RESULT, SAVE_SECONDS = 1, 'streamed_state', 'scores', 20.0
@@ -78,7 +78,8 @@ class Stream:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / 'progress.json'
         held = json.loads(path.read_text()) if path.exists() else {}
-        if (not held and any(folder.iterdir())) or (resume and held and held.get('key') != self.key):
+        foreign = [other for other in folder.iterdir() if not is_unfinished(other, path)]
+        if (foreign and not held) or (resume and held and held.get('key') != self.key):
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
         self.done = held.get('done', {}) if resume else {}
         self._note()
