@@ -1,0 +1,110 @@
+r"""Attention layers one after the other and the one layer that does the same to its input, on a real graph: what SGFormer rests on.
+
+python -m benchmarks.one_layer --root DATA --dataset cora --layers 8 --tau 0.5
+"""
+
+# N nodes, D channels, K layers.
+import argparse
+import json
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+
+from benchmarks.common.figures import save_figure
+from benchmarks.common.results import RESULTS
+from benchmarks.graphs import load
+from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
+
+
+class Comparison(NamedTuple):
+    r"""The spread of the nodes after each layer and after the one, both relative to that of the input, the largest difference of the two
+    outputs relative to the largest output, and the singular values of the weights of the one layer."""
+
+    stacked: list[float]
+    single: float
+    difference: float
+    singular_values: Tensor
+
+
+def layer_weights(x: Tensor, num_layers: int, tau: float) -> list[Tensor]:
+    r"""The weights ``[N, N]``, targets as rows, of attention layers of DIFFormer's simple kernel, each over the output of the one before:
+    :math:`\mathbf{Z}^{(k)} = ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)}) \mathbf{Z}^{(k-1)}`."""
+    nodes, found = torch.arange(x.size(0)), []
+    target, source = torch.cartesian_prod(nodes, nodes).t()
+    for _ in range(num_layers):
+        conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False).to(x.dtype)
+        with torch.no_grad():
+            found.append(conv.attention_scores(x, torch.stack([source, target])).view(x.size(0), -1))
+        x = step(x, found[-1], tau)
+    return found
+
+
+def step(x: Tensor, weight: Tensor, tau: float) -> Tensor:
+    return (1 - tau) * x + tau * weight @ x
+
+
+def single(weights: list[Tensor], tau: float) -> tuple[Tensor, float]:
+    r"""The weights and the share :math:`\tau'` of the one layer,
+
+    .. math::
+        \tau' = 1 - (1 - \tau)^K, \qquad
+        \mathbf{C} = \frac{1}{\tau'} \left( \prod_k ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)}) - (1 - \tau') \mathbf{I} \right),
+
+    which are not negative and sum to 1 in each row where those of all layers are and do."""
+    identity = torch.eye(weights[0].size(0), dtype=weights[0].dtype)
+    product, share = identity, 1 - (1 - tau) ** len(weights)
+    for weight in weights:
+        product = step(product, weight, tau)
+    return (product - (1 - share) * identity) / share, share
+
+
+def spread(x: Tensor) -> float:
+    r"""The mean squared distance of two nodes, by which smoothing is measured."""
+    return float(2 * (x - x.mean(0)).square().sum(1).mean())
+
+
+def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
+    z, stacked = x, []
+    for weight in weights:
+        z = step(z, weight, tau)
+        stacked.append(spread(z) / spread(x))
+    one, share = single(weights, tau)
+    out = step(x, one, share)
+    difference = float((out - z).abs().max() / z.abs().max())
+    return Comparison(stacked, spread(out) / spread(x), difference, torch.linalg.svdvals(one))
+
+
+def figure(found: Comparison) -> plt.Figure:
+    out, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout='constrained')
+    left.plot(range(len(found.stacked) + 1), [1.0, *found.stacked], marker='o', label='layers one after the other')
+    left.axhline(found.single, color='C1', linestyle='--', label='the one layer')
+    left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
+    left.legend()
+    values = found.singular_values / found.singular_values[0]
+    right.semilogy(range(1, values.numel() + 1), values.clamp(min=1e-17))
+    right.set(xlabel='number', ylabel='singular value / the largest', title='weights of the one layer', xscale='log')
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--dataset', default='cora')
+    parser.add_argument('--layers', type=int, default=8)
+    parser.add_argument('--tau', type=float, default=0.5)
+    parser.add_argument('--channels', type=int, default=64)
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    data = load(args.root, args.dataset)
+    with torch.no_grad():
+        x = DIFFormer(data.num_features, args.channels, 1).double().input_layer(data.x.double())
+    found = compare(x, layer_weights(x, args.layers, args.tau), args.tau)
+    save_figure(figure(found), RESULTS / 'node_classification' / f'one-layer-{args.dataset}.png')
+    rank = int((found.singular_values > 1e-10 * found.singular_values[0]).sum())
+    print(json.dumps({'stacked': found.stacked, 'single': found.single, 'difference': found.difference, 'rank': rank}))
+
+
+if __name__ == '__main__':
+    main()
