@@ -1,5 +1,5 @@
 r"""The configurations of the recommendation benchmark. Those of MGFormer and DirectAU were chosen on the validation part of
-Amazon-Beauty."""
+Amazon-Beauty. LightGCN and SGL have the larger steps of ``GRAPH``, with which their validation figures rise several times faster."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ TRAINED = {
 }
 DIRECTAU = {**TRAINED, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0, 'loss': 'directau'}
 BPR = {**TRAINED, 'epochs': 500, 'patience': 10, 'every': 5, 'dim': 64, 'regularization': 1e-4}
-CONTRAST = {**BPR, 'temperature': 0.2}
+GRAPH = {**BPR, 'lr': 5e-3, 'batch_size': 4096}
 ATTENTION = {
     'layers': 1,
     'heads': 1,
@@ -31,9 +31,9 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'mgformer': {**DIRECTAU, **ATTENTION, **ENCODING},
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
     'directau-mf': {**DIRECTAU, 'layers': 0},
-    'simgcl': {**CONTRAST, 'layers': 2, 'weight': 0.5, 'length': 0.1},
-    'sgl': {**CONTRAST, 'layers': 3, 'weight': 0.1, 'share': 0.1},
-    'lightgcn': {**BPR, 'layers': 3},
+    'simgcl': {**BPR, 'temperature': 0.2, 'layers': 2, 'weight': 0.5, 'length': 0.1},
+    'sgl': {**GRAPH, 'temperature': 0.2, 'layers': 3, 'weight': 0.1, 'share': 0.1},
+    'lightgcn': {**GRAPH, 'layers': 3},
     'bprmf': {**BPR, 'layers': 0},
     'ease': {'regularization': 200.0},
     'itemknn': {'power': -0.3},

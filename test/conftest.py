@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
+    os.environ['TRITON_INTERPRET'] = '1'
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
 settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))

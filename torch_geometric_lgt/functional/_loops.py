@@ -152,13 +152,16 @@ class Keys:
         self.affine = Affine(side.x, keys, given) if self.joint else Affine(side.x, keys)
         self.value_affine = self.affine if self.joint else Affine(side.x if values.x is None else values.x, given)
 
-    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        r"""The input of the keys ``[G * n, F]``, the keys ``[G, H, n, C]``, the input of the values, the values ``[G, H, n, D]``."""
+    def flat(self, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        r"""The input of the keys ``[G * n, F]``, the keys ``[G * n, H * C]``, the input of the values, the values ``[G * n, H * D]``."""
         x, k = self.affine(nodes)
         if self.joint:
-            x_value, (k, v) = x, k.split(self.widths, 1)
-        else:
-            x_value, v = self.value_affine(nodes)
+            return x, k[:, : self.widths[0]], x, k[:, self.widths[0] :]
+        return x, k, *self.value_affine(nodes)
+
+    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        r"""The same with the keys ``[G, H, n, C]`` and the values ``[G, H, n, D]``."""
+        x, k, x_value, v = self.flat(nodes)
         return x, split(k, graphs, self.side.heads), x_value, split(v, graphs, self.side.heads)
 
     def weighed(self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor) -> Tensor:
@@ -223,12 +226,15 @@ class KeyGrads(Keys):
             grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, grad_feature)
             if grad_squares is not None:
                 grad_k.addcmul_(k, grad_squares[..., None, None], value=2)
-            grad_v = join(fold(columns, mask, side.rank))
-            if self.joint:
-                self.grad.add(nodes, x, torch.cat([join(grad_k), grad_v], 1))
-            else:
-                self.grad.add(nodes, x, join(grad_k))
-                self.value_grad.add(nodes, x_value, grad_v)
+            self.collect(nodes, x, join(grad_k), x_value, join(fold(columns, mask, side.rank)))
+
+    def collect(self, nodes: Nodes, x: Tensor, grad_k: Tensor, x_value: Tensor, grad_v: Tensor) -> None:
+        r"""Adds the gradients of the keys ``[G * n, H * C]`` and of the values ``[G * n, H * D]`` to those of what makes them."""
+        if self.joint:
+            self.grad.add(nodes, x, torch.cat([grad_k, grad_v], 1))
+        else:
+            self.grad.add(nodes, x, grad_k)
+            self.value_grad.add(nodes, x_value, grad_v)
 
     def result(self) -> list[Tensor | None]:
         r"""Those of the input, the weight, the bias and the mask of the keys, then of the input, the weight and the bias of the values."""

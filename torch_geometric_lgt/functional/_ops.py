@@ -10,8 +10,8 @@ from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._flops import build_flops, read_flops
 from torch_geometric_lgt.functional._loops import Keys
-from torch_geometric_lgt.functional._sampled_loops import key_grads_of, keys_of, queries_of, query_grads_of
-from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, rows
+from torch_geometric_lgt.functional._paths import chunk_rows, key_grads_of, keys_of, queries_of, query_grads_of
+from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
@@ -51,7 +51,8 @@ def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
 
 
 def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
-    return groups(rows(side), max(1, STATE_ELEMENTS // (side.heads * side.num_features * width)), *axes)
+    most = max(1, STATE_ELEMENTS // (side.heads * side.num_features * width))
+    return groups(chunk_rows(side, width // side.rank - 1), most, *axes)
 
 
 def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
@@ -115,7 +116,8 @@ def build_state_backward(grad_sums, grad_squares, maximum, *args):
 @operator('read_state', f'{QUERIES}, {STATE}', '(Tensor, Tensor)')
 def read_state(*args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    queries, (out, normaliser) = queries_of(side), empty_read(side, sums.size(3) // side.rank - 1)
+    width = sums.size(3) // side.rank - 1
+    queries, (out, normaliser) = queries_of(side, width), empty_read(side, width)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, normaliser)
     return out, normaliser
@@ -124,7 +126,7 @@ def read_state(*args):
 @operator('read_state_backward', f'Tensor grad, Tensor out, Tensor normaliser, {QUERIES}, {STATE}', 'Tensor[]')
 def read_state_backward(grad, out, normaliser, *args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    queries, grad_sums = query_grads_of(side), torch.zeros_like(sums)
+    queries, grad_sums = query_grads_of(side, sums.size(3) // side.rank - 1), torch.zeros_like(sums)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, out, normaliser, grad)
     return given([*queries.result(), grad_sums], grad)
@@ -135,8 +137,9 @@ def attend(*args):
     r"""Builds and reads the states of a few graphs at a time, their features multiplied by the :obj:`factor` ``[B, H, M]`` in between;
     :obj:`keep` returns all of them, without it, for the way back."""
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
-    queries, keys = queries_of(side), keys_of(key_side, values)
-    out, normaliser = empty_read(side, values.channels(key_side))
+    width = values.channels(key_side)
+    queries, keys = queries_of(side, width), keys_of(key_side, values)
+    out, normaliser = empty_read(side, width)
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
         own_sums, own_maximum, _ = keys.build(graphs.numel(), of)
@@ -149,7 +152,7 @@ def attend(*args):
 @operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
-    queries = query_grads_of(side)
+    queries = query_grads_of(side, values.channels(key_side))
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):

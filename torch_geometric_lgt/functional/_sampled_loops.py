@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, Side, Values, join, neutral, noise_of, split, take
+from torch_geometric_lgt.functional._sides import Nodes, join, neutral, noise_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 
 MAX_GAP = 40.0  # sums may be this far, as a logarithm, below what they are divided by
@@ -128,19 +128,3 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
             grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, grad_log.new_ones(()), grad_log)
             self.grad.add(nodes, x, join(grad_q))
         return torch.cat([grad_values.transpose(2, 3), grad_weights.flatten(-2)[..., None]], -1)
-
-
-def keys_of(side: Side, values: Values) -> Keys:
-    return Keys(side, values) if side.samples == 1 else SampledKeys(side, values)
-
-
-def key_grads_of(side: Side, values: Values, shared: Tensor | None = None) -> KeyGrads:
-    return KeyGrads(side, values, shared) if side.samples == 1 else SampledKeyGrads(side, values, shared)
-
-
-def queries_of(side: Side) -> Queries:
-    return Queries(side) if side.samples == 1 else SampledQueries(side)
-
-
-def query_grads_of(side: Side) -> QueryGrads:
-    return QueryGrads(side) if side.samples == 1 else SampledQueryGrads(side)

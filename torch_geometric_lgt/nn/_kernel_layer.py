@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._paths import is_fused
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
 from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
@@ -65,7 +66,8 @@ class KernelLayer(AttentionLayer):
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
         num_features = side.num_features // side.samples
-        if side.kind != 'softmax' or num_features * self.in_channels > self.head_key_channels * (self.in_channels + num_features):
+        folded = num_features * self.in_channels <= self.head_key_channels * (self.in_channels + num_features)
+        if side.kind != 'softmax' or not folded or is_fused(side, 0):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):

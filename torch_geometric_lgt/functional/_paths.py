@@ -1,0 +1,54 @@
+# The one place that chooses how a call is computed.
+import importlib.util
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import _loops, _sampled_loops
+from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads
+from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, rows
+
+FUSED_DEVICES: tuple[str, ...] = ('cuda',) if importlib.util.find_spec('triton') else ()
+FUSED_CHANNELS = 256
+FUSED_ROWS = 1 << 16
+
+
+def is_fused(side: Side, channels: int) -> bool:
+    r"""Whether kernels of Triton serve the side with values of so many :obj:`channels`: softmax features in float32 on a GPU."""
+    plain = side.kind == 'softmax' and side.samples == 1 and side.own is None and max(side.channels, channels) <= FUSED_CHANNELS
+    if not plain or compute_dtype(side.x.dtype) != torch.float32 or side.x.numel() == 0:
+        return False
+    return side.x.device.type in FUSED_DEVICES
+
+
+def _loops_of(side: Side, channels: int) -> tuple[ModuleType, str]:
+    if is_fused(side, channels):
+        from torch_geometric_lgt.functional import _fused_loops
+
+        return _fused_loops, 'Fused'
+    return (_loops, '') if side.samples == 1 else (_sampled_loops, 'Sampled')
+
+
+def chunk_rows(side: Side, channels: int) -> int:
+    return FUSED_ROWS if is_fused(side, channels) else rows(side)
+
+
+def keys_of(side: Side, values: Values) -> Keys:
+    module, name = _loops_of(side, values.channels(side))
+    return getattr(module, f'{name}Keys')(side, values)
+
+
+def key_grads_of(side: Side, values: Values, shared: Tensor | None = None) -> KeyGrads:
+    module, name = _loops_of(side, values.channels(side))
+    return getattr(module, f'{name}KeyGrads')(side, values, shared)
+
+
+def queries_of(side: Side, channels: int) -> Queries:
+    module, name = _loops_of(side, channels)
+    return getattr(module, f'{name}Queries')(side)
+
+
+def query_grads_of(side: Side, channels: int) -> QueryGrads:
+    module, name = _loops_of(side, channels)
+    return getattr(module, f'{name}QueryGrads')(side)

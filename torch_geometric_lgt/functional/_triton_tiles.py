@@ -1,0 +1,46 @@
+# G graphs of n nodes each, H heads, C channels of a key, D of a value, M features, R rank, W = R * (D + 1). A program serves one head of
+# one graph; all sums are in float32; CP, DP, RP are sizes padded to a power of 2, BN and BM nodes and features of a block.
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_tile(x, rows, stride, columns, there, width):
+    return tl.load(x + rows[:, None] * stride + columns[None, :], mask=there[:, None] & (columns < width)[None, :], other=0.0).to(
+        tl.float32
+    )
+
+
+@triton.jit
+def mask_weight(mask, rows, there, r, R: tl.constexpr, MASKED: tl.constexpr):
+    return tl.load(mask + rows * R + r, mask=there, other=0.0).to(tl.float32) if MASKED else there.to(tl.float32)
+
+
+@triton.jit
+def logits_of(x, w, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr):
+    m = first + tl.arange(0, BM)
+    tile = load_tile(w, m.to(tl.int64), C, columns, m < M, C)
+    return tl.dot(x, tl.trans(tile), input_precision=PRECISION), tile, m
+
+
+@triton.jit
+def exponentials(logits, maximum, m, M, LOG_TINY: tl.constexpr):
+    return tl.where((m < M)[None, :], tl.exp(tl.minimum(tl.maximum(logits - maximum, LOG_TINY), 0.0)), 0.0)  # above 0: rows of no node
+
+
+@triton.jit
+def bounded(x, w, maximum, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr):
+    logits, tile, m = logits_of(x, w, columns, first, M, C, BM, PRECISION)
+    return logits + tl.load(maximum + m, mask=m < M, other=0.0)[None, :], tile, m
+
+
+@triton.jit
+def largest(
+    x, w, maximum, columns, M, C: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr, PRECISION: tl.constexpr
+):  # fmt: skip
+    r"""The largest logarithm of each row."""
+    peak = tl.full((BN,), LEAST, tl.float32)
+    for first in range(0, M, BM):
+        logits, _, m = bounded(x, w, maximum, columns, first, M, C, BM, PRECISION)
+        peak = tl.maximum(peak, tl.max(tl.where((m < M)[None, :], logits, LEAST), 1))
+    return peak
