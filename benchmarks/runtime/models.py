@@ -1,0 +1,191 @@
+r"""A training step of each model over random graphs of growing size, beside a transformer with exact softmax attention: seconds and peak
+memory, each measured in fresh processes, the models in turn.
+
+python -m benchmarks.runtime.models                 # measure, write results/runtime/models-*.json, the table and the picture
+python -m benchmarks.runtime.models --table         # the table and the picture alone, from the results that are there
+"""
+
+# N nodes, 10 N edges.
+import argparse
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from torch import Tensor
+from torch.nn import Linear, Module, ModuleList
+from torch.nn.functional import scaled_dot_product_attention
+from torch_geometric.data import Data
+from torch_geometric.nn.models import SGFormer as PyGSGFormer
+from tqdm import tqdm
+
+from benchmarks.common.figures import save_figure
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
+
+CHANNELS, CLASSES, DEGREE = 64, 16, 10
+SIZES = CHANNELS, CHANNELS, CLASSES
+NODES = [1000, 4000, 16_000, 64_000, 256_000, 1_000_000]
+LIMIT_SECONDS = 120.0
+Step = Callable[[], Tensor]
+
+
+class Quadratic(Module):
+    r"""Two layers of exact softmax attention over all nodes, with residuals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin_in, self.lin_out = Linear(CHANNELS, CHANNELS), Linear(CHANNELS, CLASSES)
+        self.layers = ModuleList(Linear(CHANNELS, 3 * CHANNELS) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.lin_in(x).relu()
+        for layer in self.layers:
+            q, k, v = layer(x)[None, None].chunk(3, -1)
+            x = x + scaled_dot_product_attention(q, k, v)[0, 0]
+        return self.lin_out(x)
+
+
+def mgformer(data: Data) -> Step:
+    half, degree = (data.num_nodes or 0) // 2, NodeDegree()(data).degree
+    model = MGFormer(half, half, CHANNELS, degree=degree, max_degree=int(degree.max()))
+    return model.get_embedding
+
+
+def litegt(data: Data) -> Step:
+    data = AttentionNodeSampling()(JaccardScores()(data))
+    model = LiteGT(*SIZES, num_layers=2)
+    return lambda: model(data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+
+
+def pyg_sgformer(data: Data) -> Step:
+    model, batch = PyGSGFormer(*SIZES), torch.zeros(data.num_nodes or 0, dtype=torch.long)
+    return lambda: model(data.x, data.edge_index, batch)
+
+
+def quadratic(data: Data) -> Step:
+    model = Quadratic()
+    return lambda: model(data.x)
+
+
+def over_edges(make: Callable[[], Module]) -> Callable[[Data], Step]:
+    def prepared(data: Data) -> Step:
+        model = make()
+        return lambda: model(data.x, data.edge_index)
+
+    return prepared
+
+
+MODELS: dict[str, Callable[[Data], Step]] = {
+    'nodeformer': over_edges(lambda: NodeFormer(*SIZES, num_layers=2, num_gumbel_samples=5)),
+    'difformer': over_edges(lambda: DIFFormer(*SIZES, num_layers=2)),
+    'sgformer': over_edges(lambda: SGFormer(*SIZES)),
+    'mgformer': mgformer,
+    'litegt': litegt,
+    'pyg-sgformer': pyg_sgformer,
+    'quadratic': quadratic,
+}
+
+
+def graph(num_nodes: int) -> Data:
+    pairs = torch.randint(num_nodes, (2, DEGREE * num_nodes // 2))
+    return Data(x=torch.randn(num_nodes, CHANNELS), edge_index=torch.cat([pairs, pairs.flip(0)], 1), num_nodes=num_nodes)
+
+
+def work(model: str, num_nodes: int) -> dict[str, list[float]]:
+    r"""Seconds and memory of one training step in this process, after one over a small graph and one that measures the memory."""
+    torch.manual_seed(0)
+    MODELS[model](graph(200))().square().mean().backward()  # libraries are loaded and their buffers are there
+    forward = MODELS[model](graph(num_nodes))
+
+    def step() -> None:
+        forward().square().mean().backward()
+
+    memory = peak_memory_mib(step)
+    return {'seconds': seconds(step, 1), 'peak_memory_mib': [memory]}
+
+
+def measure(models: list[str], nodes: list[int], rounds: int) -> None:
+    r"""One result for each model: the figures of each size by its number of nodes, up to the first that takes too long."""
+    found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
+    late: set[str] = set()
+    with tqdm(total=len(models) * len(nodes) * rounds) as bar:
+        for size in nodes:
+            for _ in range(rounds):
+                for model in models:
+                    bar.set_postfix_str(f'{model}, {size} nodes')
+                    bar.update()
+                    values = {} if model in late else fresh('benchmarks.runtime.models', {'model': model, 'num_nodes': size}, LIMIT_SECONDS)
+                    late |= set() if values else {model}
+                    for name, value in values.items():
+                        found[model].setdefault(f'{name}-{size}', []).extend(value)
+    for model, metrics in found.items():
+        config = {'channels': CHANNELS, 'degree': DEGREE, 'nodes': nodes, 'rounds': rounds, 'limit_seconds': LIMIT_SECONDS}
+        named = {'variant': model, 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
+        write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
+
+
+def records() -> dict[str, dict[str, Any]]:
+    found = (json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('models-random-*.json'))
+    by_name = {record['variant']: record for record in found}
+    return {model: by_name[model] for model in MODELS if model in by_name}
+
+
+def curve(record: dict[str, Any], name: str) -> dict[int, float]:
+    r"""The medians of a figure by number of nodes."""
+    return {n: record['metrics'][f'{name}-{n}']['median'] for n in record['config']['nodes'] if f'{name}-{n}' in record['metrics']}
+
+
+def slope(line: dict[int, float]) -> float:
+    r"""The exponent of the growth between the two largest sizes."""
+    (n, low), (m, high) = sorted(line.items())[-2:]
+    return math.log(high / low) / math.log(m / n)
+
+
+def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    r"""Seconds and MiB of each model at each size, and the slopes."""
+    rows = []
+    for model, record in found.items():
+        times, memory = curve(record, 'seconds'), curve(record, 'peak_memory_mib')
+        cells = {f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in record['config']['nodes']}
+        rows.append({'model': model} | cells | {'slope of time': f'{slope(times):.2f}', 'slope of memory': f'{slope(memory):.2f}'})
+    return rows
+
+
+def figure(found: dict[str, dict[str, Any]]) -> plt.Figure:
+    out, axes = plt.subplots(1, 2, figsize=(10, 4), layout='constrained')
+    for axis, (name, label) in zip(axes, {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}.items(), strict=True):
+        for model, record in found.items():
+            line = curve(record, name)
+            style = {'linestyle': '--', 'color': 'grey'} if model == 'quadratic' else {'linestyle': ':' if 'pyg' in model else '-'}
+            axis.loglog(list(line), list(line.values()), marker='o', markersize=3, label=f'{model} (slope {slope(line):.2f})', **style)
+        axis.set(xlabel='nodes', ylabel=f'{label} of a training step')
+        axis.legend(fontsize=7)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS])
+    parser.add_argument('--nodes', nargs='+', type=int, default=NODES)
+    parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each model and size')
+    parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        print(json.dumps(work(**json.loads(args.worker))))
+        return
+    if not args.table:
+        measure(args.models, args.nodes, args.rounds)
+    found = records()
+    save_figure(figure(found), RESULTS / 'runtime' / 'models.png')
+    print(write_table(RESULTS / 'runtime' / 'models', table(found)))
+
+
+if __name__ == '__main__':
+    main()
