@@ -6,20 +6,27 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.attention import SGFormerAttention
+from torch.nn import Linear
+from torch_geometric.data import Data
+from torch_geometric.nn import TransformerConv
+from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
+from torch_geometric.utils import sort_edge_index
 
 from benchmarks.runtime import formulas
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 MAX_DEGREE = 512
 Forward = Callable[[], Tensor]
 
 
 class Case(NamedTuple):
-    r"""From the input and the configuration to the forward passes of the layer and of the peer, and by how much they may differ."""
+    r"""From the input and the configuration to the forward passes of the layer and of the peer, and by how much they may differ; where the
+    two compute different things, the peer and what it claims to compute, written densely."""
 
     make: Callable[[Tensor, dict[str, Any]], tuple[Forward, Forward]]
     tolerance: float = 1e-4
+    claim: Callable[[Tensor, dict[str, Any]], tuple[Forward, Forward]] | None = None
 
 
 def kernel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
@@ -62,7 +69,52 @@ def difformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
     return lambda: conv(x), lambda: formulas.diffusion_attention(conv, x)
 
 
+def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""As many features and linear maps as in PyG's layer, whose features are no estimate of a softmax."""
+    conv, out = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=266), Linear(x.size(1), x.size(1))
+    peer = PerformerAttention(x.size(1), 1, x.size(1))
+    return lambda: out(conv(x)), lambda: peer(x[None])[0]
+
+
+def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    peer = PerformerAttention(x.size(1), 1, x.size(1))
+    return lambda: peer(x[None])[0], lambda: formulas.performer_attention(peer, x)
+
+
+def ragged(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""Half of the nodes in one graph and the other half in graphs of ten, against one graph of all."""
+    conv, half = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features']), x.size(0) // 2
+    batch = torch.cat([torch.zeros(half, dtype=torch.long), 1 + torch.arange(x.size(0) - half) // 10])
+    return lambda: conv(x, batch=batch), lambda: conv(x)
+
+
+def ragged_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features'])
+    return lambda: conv(x), lambda: formulas.kernel_attention(conv, x)
+
+
+def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""Ten edges for each node; the sampled nodes attend by softmax, the others and half of the heads by mean and Jaccard index."""
+    edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
+    data = AttentionNodeSampling()(JaccardScores()(Data(edge_index=edges, num_nodes=x.size(0))))
+    conv, peer = JaccardSubtractorConv(x.size(1), x.size(1), heads=8), TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False)
+    return lambda: conv(x, edges, data.edge_jaccard, data.attention_mask), lambda: peer(x, edges)
+
+
+def sampled_edges_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""With softmax in all heads and at all nodes the layer is PyG's."""
+    edges = torch.randint(x.size(0), (2, 10 * x.size(0)))
+    conv = JaccardSubtractorConv(x.size(1), x.size(1), heads=8, kernel=('softmax', 'softmax'))
+    peer = TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False)
+    for name in ('query', 'key', 'value'):
+        getattr(peer, f'lin_{name}').load_state_dict(getattr(conv, f'lin_{name}').state_dict())
+    return lambda: peer(x, edges), lambda: conv(x, edges)
+
+
 CASES = {
+    'ragged-batch': Case(ragged, claim=ragged_claim),
+    'performer': Case(performer, claim=performer_claim),
+    'jaccard-subtractor': Case(sampled_edges, claim=sampled_edges_claim),
     'degree-masked-attention': Case(degree_masked),
     'kernel-attention': Case(kernel),
     'nodeformer': Case(gumbel),

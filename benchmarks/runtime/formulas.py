@@ -3,6 +3,7 @@ r"""The attention layers as their formulas read: whole feature matrices, one pro
 # N nodes, F input width, C channels, M features, H heads, K samples.
 import torch
 from torch import Tensor
+from torch_geometric.nn.attention import PerformerAttention
 
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
 
@@ -63,3 +64,10 @@ def diffusion_attention(layer: DIFFormerConv, x: Tensor) -> Tensor:
     length = (lambda y: y.norm(dim=1, keepdim=True)) if layer.norm == 'row' else torch.norm
     q, k = q / length(q), k / length(k)
     return (v.sum(0) + q @ (k.t() @ v)) / (x.size(0) + q @ k.sum(0))[:, None]
+
+
+def performer_attention(layer: PerformerAttention, x: Tensor) -> Tensor:
+    r"""What PyG's layer with one head claims to compute, with all pairs: rectified projections and a small constant as features."""
+    q, k = ((lin(x) @ layer.fast_attn.projection_matrix.t()).relu() + 1e-3 for lin in (layer.q, layer.k))
+    weight = q @ k.t()
+    return layer.attn_out(weight / weight.sum(1, keepdim=True) @ layer.v(x))

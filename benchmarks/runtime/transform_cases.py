@@ -1,6 +1,6 @@
 r"""The cases of benchmarks/runtime/transforms.py: graphs, and the methods that compute one thing on them."""
 
-# N nodes, E edges, K eigenvectors.
+# N nodes, E edges, K eigenvectors, SVD_K singular vectors.
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -8,15 +8,17 @@ from typing import Any
 import networkx
 import numpy as np
 import torch
+from scipy.sparse import csr_array
+from scipy.sparse.linalg import svds
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from torch_geometric.utils import coalesce, get_laplacian, remove_self_loops, to_networkx, to_undirected
 
-from torch_geometric_lgt.datasets import SBMDataset
-from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset
+from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE, SVDEncoding
 
-K = 16
+K, SVD_K = 16, 64
 QUADRANTS = (0.57, 0.19, 0.19, 0.05)
 Method = Callable[[], Any]
 
@@ -48,6 +50,24 @@ def regular(nodes: int, degree: int) -> Data:
 def cluster(num_graphs: int) -> Data:
     with tempfile.TemporaryDirectory() as folder:
         return Batch.from_data_list(list(SBMDataset(folder, 'CLUSTER', num_graphs=num_graphs)))
+
+
+def bipartite(rows: int, columns: int, edges: int) -> HeteroData:
+    r"""Users and items whose numbers of edges are heavy-tailed."""
+    random = np.random.default_rng(0)
+    users, items = ((size * random.random(edges) ** 2.5).astype(np.int64) for size in (rows, columns))
+    return _interactions(torch.from_numpy(np.stack([users, items])), rows, columns)
+
+
+def interactions(root: str, name: str) -> HeteroData:
+    data = InteractionDataset(root, name)[0]
+    return _interactions(data['user', 'rates', 'item'].train_edge_label_index, data['user'].num_nodes, data['item'].num_nodes)
+
+
+def _interactions(pairs: Tensor, num_users: int, num_items: int) -> HeteroData:
+    data = HeteroData(user={'num_nodes': num_users}, item={'num_nodes': num_items})
+    data['user', 'rates', 'item'].edge_index = coalesce(pairs)
+    return data
 
 
 def _undirected(pairs: Tensor, num_nodes: int) -> Data:
@@ -86,6 +106,12 @@ def _once(data: Data) -> np.ndarray:
     return np.ascontiguousarray(data.edge_index[:, data.edge_index[0] < data.edge_index[1]].numpy())
 
 
+def arpack(data: HeteroData) -> Method:
+    row, column = data['user', 'rates', 'item'].edge_index.numpy()
+    matrix = csr_array((np.ones(row.size), (row, column)), shape=(data['user'].num_nodes, data['item'].num_nodes))
+    return lambda: svds(matrix, SVD_K, solver='arpack', random_state=0)
+
+
 def jaccard_quality(data: Data, found: Any) -> float:
     r"""The mean over the edges."""
     return float(np.mean(found.edge_jaccard.numpy() if isinstance(found, Data) else found))
@@ -99,6 +125,11 @@ def laplacian_quality(data: Data, found: Any) -> float:
     return float((vectors * (laplacian @ vectors)).sum())
 
 
+def svd_quality(data: HeteroData, found: Any) -> float:
+    r"""The sum of the singular values; that of others is smaller than that of the largest."""
+    return float(found['user'].svd_pe.double().square().sum() if isinstance(found, HeteroData) else found[1].sum())
+
+
 def pyg_eigenvectors(data: Data) -> Method:
     transform = AddLaplacianEigenvectorPE(K, 'laplacian_pe')
     if isinstance(data, Batch):
@@ -106,7 +137,7 @@ def pyg_eigenvectors(data: Data) -> Method:
     return lambda: transform(data)
 
 
-GRAPHS: dict[str, Callable[[], Data]] = {
+GRAPHS: dict[str, Callable[[], Data | HeteroData]] = {
     'rmat-1M-edges': lambda: rmat(17, 550_000),
     'rmat-10M-edges': lambda: rmat(20, 5_500_000),
     'grid-100k-nodes': lambda: grid(316),
@@ -114,8 +145,18 @@ GRAPHS: dict[str, Callable[[], Data]] = {
     'regular-1M-nodes': lambda: regular(1_000_000, 10),
     'cluster-500-graphs': lambda: cluster(500),
     'small': lambda: regular(1000, 8),
+    'bipartite-1M-edges': lambda: bipartite(100_000, 50_000, 1_050_000),
+    'small-bipartite': lambda: bipartite(300, 200, 2000),
 }
-METHODS: dict[str, dict[str, Callable[[Data], Method]]] = {
+REAL = ('amazon-beauty',)
+
+
+def graph_of(name: str, root: str) -> Data | HeteroData:
+    r"""A graph by name; real ones from the folder of data sets."""
+    return interactions(root, name) if name in REAL else GRAPHS[name]()
+
+
+METHODS: dict[str, dict[str, Callable[[Any], Method]]] = {
     'jaccard': {
         'ours': lambda data: lambda: JaccardScores()(data),
         'networkit': networkit_scores,
@@ -123,9 +164,12 @@ METHODS: dict[str, dict[str, Callable[[Data], Method]]] = {
         'networkx': networkx_scores,
     },
     'laplacian-pe': {'ours': lambda data: lambda: LaplacianPE(K)(data), 'pyg': pyg_eigenvectors},
+    'svd': {'ours': lambda data: lambda: SVDEncoding(SVD_K)(data), 'arpack': arpack},
 }
-QUALITY = {'jaccard': jaccard_quality, 'laplacian-pe': laplacian_quality}
+QUALITY: dict[str, Callable[[Any, Any], float]] = {'jaccard': jaccard_quality, 'laplacian-pe': laplacian_quality, 'svd': svd_quality}
+SMALL = {'jaccard': 'small', 'laplacian-pe': 'small', 'svd': 'small-bipartite'}
 ON = {
     'jaccard': ('rmat-1M-edges', 'rmat-10M-edges'),
     'laplacian-pe': ('cluster-500-graphs', 'grid-100k-nodes', 'regular-100k-nodes', 'regular-1M-nodes', 'rmat-10M-edges'),
+    'svd': ('amazon-beauty', 'bipartite-1M-edges'),
 }

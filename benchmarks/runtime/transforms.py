@@ -15,29 +15,30 @@ from tqdm import tqdm
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
-from benchmarks.runtime.transform_cases import GRAPHS, METHODS, ON, QUALITY
+from benchmarks.runtime.transform_cases import GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
 
-NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE'}
-MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues'}
+NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE', 'svd': 'SVDEncoding'}
+MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues', 'svd': 'sum of singular values'}
 
 
-def work(case: str, method: str, graph: str) -> dict[str, list[float]]:
+def work(case: str, method: str, graph: str, root: str = 'data') -> dict[str, list[float]]:
     r"""The time, the memory and the quality of one call, after one on a small graph: libraries are loaded and loops compiled."""
-    METHODS[case][method](GRAPHS['small']())()
-    data = GRAPHS[graph]()
+    METHODS[case][method](graph_of(SMALL[case], root))()
+    data = graph_of(graph, root)
     run, found, times = METHODS[case][method](data), [], []
     memory = peak_memory_mib(lambda: times.extend(seconds(lambda: found.append(run()), 1)))
     return {'seconds': times, 'peak_memory_mib': [memory], 'quality': [QUALITY[case](data, found[0])]}
 
 
-def measure(case: str, graph: str, rounds: int, limit: float, bar: tqdm) -> None:
+def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm) -> None:
     r"""Writes the figures of all methods. One that exceeds the limit is not run again."""
     found: dict[str, list[float]] = {}
     late: set[str] = set()
     for _ in range(rounds):
         for method in METHODS[case]:
             bar.set_postfix_str(f'{case} on {graph}, {method}')
-            part = {} if method in late else fresh('benchmarks.runtime.transforms', {'case': case, 'method': method, 'graph': graph}, limit)
+            named = {'case': case, 'method': method, 'graph': graph, 'root': root}
+            part = {} if method in late else fresh('benchmarks.runtime.transforms', named, limit)
             for name, values in part.items():
                 found.setdefault(f'{method}_{name}', []).extend(values)
             late |= set() if part else {method}
@@ -75,7 +76,8 @@ def table() -> list[dict[str, str]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS])
-    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, help='(default: those of the case)')
+    parser.add_argument('--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='(default: those of the case)')
+    parser.add_argument('--root', default='data', help='folder of data sets, for amazon-beauty')
     parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
     parser.add_argument('--limit', type=float, default=300.0, help='seconds for a process, its graph included')
     parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
@@ -89,7 +91,7 @@ def main() -> None:
         pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case]]
         with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
             for case, graph in pairs:
-                measure(case, graph, args.rounds, args.limit, bar)
+                measure(case, graph, args.root, args.rounds, args.limit, bar)
     print(write_table(RESULTS / 'runtime' / 'transforms', table()))
 
 

@@ -13,7 +13,7 @@ CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repe
 def test_peers_compute_what_the_layers_compute(case, monkeypatch):
     layers.check(case, CONFIG)
     monkeypatch.setitem(layers.CASES, case, Case(lambda x, config: (lambda: x, lambda: x + 1)))
-    with pytest.raises(RuntimeError, match=f'the peer of {case} differs from the layer by'):
+    with pytest.raises(RuntimeError, match=f'the peer of {case} differs from what it should compute by'):
         layers.check(case, CONFIG)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from benchmarks.common.tables import as_csv
 from benchmarks.runtime import measure, transforms
-from benchmarks.runtime.transform_cases import GRAPHS, METHODS, cluster, grid, regular, rmat
+from benchmarks.runtime.transform_cases import GRAPHS, METHODS, SMALL, bipartite, cluster, grid, regular, rmat
 
 
 def test_graphs():
@@ -23,8 +23,8 @@ def test_graphs():
 @pytest.mark.parametrize('case', METHODS)
 @pytest.mark.parametrize('graph', ['small', 'graphs'])
 def test_peers_compute_what_the_transforms_compute(case, graph, monkeypatch):
-    monkeypatch.setitem(GRAPHS, 'graphs', lambda: cluster(3))
-    found = [transforms.work(case, method, graph) for method in METHODS[case]]
+    monkeypatch.setitem(GRAPHS, 'graphs', lambda: bipartite(150, 180, 3000) if case == 'svd' else cluster(3))
+    found = [transforms.work(case, method, SMALL[case] if graph == 'small' else graph) for method in METHODS[case]]
     assert {name for figures in found for name in figures} == {'seconds', 'peak_memory_mib', 'quality'}
     assert [figures['quality'] for figures in found[1:]] == [pytest.approx(found[0]['quality'], rel=1e-4)] * (len(found) - 1)
 
@@ -41,7 +41,7 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
     monkeypatch.setattr(transforms, 'write_result', lambda *names, **values: written.append((names, values)))
     written = []
     with transforms.tqdm(total=8, disable=True) as bar:
-        transforms.measure('jaccard', 'small', 2, 5.0, bar)
+        transforms.measure('jaccard', 'small', 'data', 2, 5.0, bar)
     assert calls == ['ours', 'networkit', 'igraph', 'networkx', 'ours', 'networkit', 'networkx']
     ((names, values),) = written
     assert names == ('runtime', 'small', 'jaccard')
