@@ -60,6 +60,8 @@ class Broken(torch.nn.Module):
             x.data[:1] += 1e-12
         if self.fault == 'compile':
             torch._dynamo.graph_break()
+        if self.fault == 'size' and x.size(0) % 7 == 5:
+            return out + 0
         if self.fault == 'precision' and x.dtype == torch.bfloat16:
             return out * 1.1
         if self.fault == 'cost':
@@ -98,6 +100,11 @@ def test_each_broken_promise_is_found(fault):
 def test_graph_breaks_are_found():
     with pytest.raises(torch._dynamo.exc.Unsupported):
         check_layer(lambda: Broken('compile'), 6)
+
+
+def test_a_compilation_for_each_size_is_found():
+    with pytest.raises(torch._dynamo.exc.RecompileError):
+        check_layer(lambda: Broken('size'), 6)
 
 
 class BrokenModel(Broken):

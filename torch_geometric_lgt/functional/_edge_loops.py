@@ -57,7 +57,7 @@ def given_rows(rows: tuple[Tensor | None, ...], edge_index: Tensor, num_targets:
     return Rows(pointer, source, order)
 
 
-@operator('sorted_edges', 'Tensor edge_index, int num_targets', '(Tensor, Tensor, Tensor)')
+@operator('sorted_edges', 'Tensor edge_index, SymInt num_targets', '(Tensor, Tensor, Tensor)')
 def _sorted(edge_index, num_targets):
     pointer, source, order = rows_of(edge_index, num_targets)
     return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order

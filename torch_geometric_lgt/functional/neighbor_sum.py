@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional._edge_loops import NO_ROWS, ROWS, SortedEdge
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 from torch_geometric_lgt.typing import PairTensor
 
-EDGES = f'Tensor x, Tensor edge_index, Tensor weight, int num_targets, bool learned, {ROWS}'
+EDGES = f'Tensor x, Tensor edge_index, Tensor weight, SymInt num_targets, bool learned, {ROWS}'
 
 
 def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int) -> Tensor:

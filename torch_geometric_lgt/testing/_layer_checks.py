@@ -163,9 +163,14 @@ def _check_reset(make: Callable[[], Module]) -> None:
 
 def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
     layer = layer.eval()
+    edge_index = edge_index.contiguous()  # another layout would be another compilation
     torch.compiler.reset()  # other layers' compilations of the same functions would count
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
     assert_close(call(compiled, x, edge_index), call(layer, x, edge_index), msg=lambda text: f'compiled: {text}')
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for copies in (2, 3):
+            larger, edges = torch.cat([x] * copies), torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1)
+            assert_close(call(compiled, larger, edges), call(layer, larger, edges), msg=lambda text: f'compiled, of another size: {text}')
     actual = call(compiled, x, edge_index, batch, batch_size=4)
     assert_close(actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}')
 
