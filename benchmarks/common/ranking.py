@@ -9,6 +9,7 @@ from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, Link
 from torch_geometric_lgt.functional.edges import ranges
 
 Scores = Callable[[Tensor], Tensor]
+CHUNK_ELEMENTS = {'cpu': 1 << 20, 'other': 1 << 26}  # scores at once
 
 
 class History(NamedTuple):
@@ -39,14 +40,20 @@ class Scoring(NamedTuple):
         return Scoring(self.scores, {way: factor for way, factor in self.factors.items() if way in ways})
 
 
-def rank(scoring: Scoring, users: Tensor, seen: History, k: int, chunk: int = 1024):
-    r"""Yields users and, by each way to weigh the items, their :obj:`k` items with the highest scores, without those they have seen, chunk
-    by chunk. What :obj:`scores` returns is written to."""
-    for part in users.split(chunk):
+def rank(scoring: Scoring, users: Tensor, seen: History, k: int) -> dict[float, Tensor]:
+    r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for each user, without those the user has
+    seen. Scores are made for as many users at once as a cache holds, and what :obj:`scores` returns is written to."""
+    tops: dict[float, list[Tensor]] = {way: [users.new_empty((0, k))] for way in scoring.factors}
+    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(factor.numel() for factor in scoring.factors.values())
+    weighted = None
+    for part in users.split(max(1, size)):
         score = scoring.scores(part)
         row, item = seen[part]
         score[row, item] = -torch.inf
-        yield part, {way: (score * factor).topk(k).indices for way, factor in scoring.factors.items()}
+        weighted = torch.empty_like(score) if weighted is None else weighted
+        for way, factor in scoring.factors.items():
+            tops[way].append(torch.mul(score, factor, out=weighted[: part.numel()]).topk(k).indices)
+    return {way: torch.cat(parts) for way, parts in tops.items()}
 
 
 def evaluate(
@@ -62,9 +69,9 @@ def evaluate(
         for name in parts
     }
     users = wanted[''].ptr.diff().nonzero().flatten()
-    for part, tops in rank(scoring, users, History.of(seen, num_users), k):
-        for (way, name), metric in metrics.items():
-            metric.update(tops[way], wanted[name][part])
+    tops = rank(scoring, users, History.of(seen, num_users), k)
+    for (way, name), metric in metrics.items():
+        metric.update(tops[way], wanted[name][users])
     found: dict[float, dict[str, float]] = {way: {} for way in scoring.factors}
     for (way, name), metric in metrics.items():
         found[way] |= {f'{key}@{k}{name}': float(value) for key, value in metric.compute().items()}

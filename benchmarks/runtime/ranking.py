@@ -1,0 +1,108 @@
+r"""Recall@20 and NDCG@20 over the full ranking of all items for all users: the evaluation of these benchmarks and that of RecBole 1.2, in
+turn in one process, from the same embeddings; RecBole's with as many users at once as its default has, and with 1024.
+
+pip install --no-deps recbole && pip install colorlog colorama texttable pandas scikit-learn pyyaml
+python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowalla
+"""
+
+# U users, I items.
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.common.ranking import History, Scoring, evaluate
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import seconds
+from torch_geometric_lgt.datasets import InteractionDataset
+
+K = 20
+CELLS, USERS = 4096, 1024  # RecBole's eval_batch_size, in scores; many users
+RECBOLE = {'metrics': ['Recall', 'NDCG'], 'topk': [K], 'metric_decimal_place': 10, 'device': 'cpu', 'eval_args': {'mode': 'full'}}
+Found = dict[str, float]
+
+
+def recbole(score: Callable[[Tensor], Tensor], wanted: History, seen: History, at_once: int) -> Found:
+    r"""The loop of RecBole's trainer over batches of users, with its collector and its evaluator."""
+    from recbole.evaluator import Collector, Evaluator
+
+    collector = Collector(RECBOLE)
+    for part in wanted.ptr.diff().nonzero().flatten().split(at_once):
+        scores = score(part)
+        scores[tuple(seen[part])] = -np.inf
+        collector.eval_batch_collect(scores, None, *wanted[part])
+    return dict(Evaluator(RECBOLE).evaluate(collector.get_data_struct()))
+
+
+def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found]]:
+    r"""Both evaluations of random embeddings on the test part."""
+    torch.manual_seed(0)
+    data = InteractionDataset(root, name)[0]
+    users, items = (torch.randn(data[side].num_nodes, channels) for side in ('user', 'item'))
+    train, test = (data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in ('train', 'test'))
+    wanted, seen = (History.of(pairs, users.size(0)) for pairs in (test, train))
+
+    def score(part: Tensor) -> Tensor:
+        return users[part] @ items.t()
+
+    scoring = Scoring(score, {0.0: torch.ones(items.size(0))})
+    return {
+        'ours': lambda: evaluate(scoring, test, train, users.size(0), K)[0.0],
+        'recbole': lambda: recbole(score, wanted, seen, max(CELLS // items.size(0), 1)),
+        'recbole_many': lambda: recbole(score, wanted, seen, USERS),
+    }
+
+
+def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[float]]:
+    r"""The seconds of each round, after one in which both must find the same figures.
+
+    Raises:
+        RuntimeError: If they do not.
+    """
+    runs, times = methods(root, name, channels), {}
+    ours, *others = (run() for run in runs.values())
+    if any(abs(ours[f'{metric}@{K}'] - other[f'{metric}@{K}']) > 1e-6 for other in others for metric in ('recall', 'ndcg')):
+        raise RuntimeError(f'the evaluations differ: {ours} and {others}')
+    for _ in range(rounds):
+        for method, run in runs.items():
+            times.setdefault(f'{method}_seconds', []).extend(seconds(run, 1))
+    return times
+
+
+def rows() -> list[dict[str, str]]:
+    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('ranking-*.json'))]
+    out = []
+    for record in records:
+        ours, default, many = (record['metrics'][f'{method}_seconds']['median'] for method in ('ours', 'recbole', 'recbole_many'))
+        row = {'data set': record['dataset'], 'ours (s)': f'{ours:.2f}'}
+        for name, other in (("RecBole's default", default), (f'RecBole, {USERS} users at once', many)):
+            row |= {f'{name} (s)': f'{other:.2f}', f'ours over {name}': f'{other / ours:.1f}'}
+        out.append(row)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--root', default='data', help='folder of data sets')
+    parser.add_argument('--datasets', nargs='+', default=['amazon-beauty', 'gowalla'])
+    parser.add_argument('--channels', type=int, default=64)
+    parser.add_argument('--rounds', type=int, default=5)
+    args = parser.parse_args()
+    if not hasattr(np, 'float'):
+        np.float = float  # noqa: NPY001 (RecBole's metrics use the name that NumPy has given up)
+    for name in args.datasets:
+        times = measure(args.root, name, args.channels, args.rounds)
+        config = {'channels': args.channels, 'rounds': args.rounds, 'cells': CELLS, 'users': USERS, 'k': K}
+        write_result('runtime', name, 'ranking', variant='', protocol='in-turn', seeds=[0], metrics=times, config=config)
+        print(name, {method: statistics.median(values) for method, values in times.items()})
+    print(write_table(RESULTS / 'runtime' / 'ranking', rows()))
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,48 @@
+import sys
+
+import pytest
+import torch
+
+from benchmarks.runtime import ranking
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Twelve users with five of 30 items each, in the layout of LightGCN."""
+    folder = tmp_path / 'data' / 'own'
+    folder.mkdir(parents=True)
+    items = [torch.randperm(30, generator=torch.Generator().manual_seed(user)).tolist() for user in range(12)]
+    for part, those in (('train', slice(0, 3)), ('test', slice(3, 5))):
+        (folder / f'{part}.txt').write_text(''.join(f'{user} {" ".join(map(str, held[those]))}\n' for user, held in enumerate(items)))
+    return str(tmp_path / 'data')
+
+
+def same(score, wanted, seen, at_once):
+    scores = score(torch.arange(12))
+    scores[tuple(seen[torch.arange(12)])] = -torch.inf
+    top = scores.topk(20).indices
+    hit = torch.zeros(12, 30)
+    hit[tuple(wanted[torch.arange(12)])] = 1
+    hit, gain = torch.gather(hit, 1, top), 1 / torch.arange(2, 22).log2()
+    return {'recall@20': float(hit.sum(1).mean() / 2), 'ndcg@20': float(((hit * gain).sum(1) / gain[:2].sum()).mean())}
+
+
+def test_from_a_data_set_to_the_table(root, monkeypatch, tmp_path):
+    write, sizes = ranking.write_result, []
+    (tmp_path / 'results').mkdir()
+    monkeypatch.setattr(ranking, 'recbole', lambda *arguments: sizes.append(arguments[3]) or same(*arguments))
+    monkeypatch.setattr(ranking, 'RESULTS', tmp_path / 'results')
+    monkeypatch.setattr(ranking, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path / 'results'))
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', root, '--datasets', 'own', '--rounds', '2'])
+    ranking.main()
+    assert set(sizes) == {4096 // 28, 1024}  # 28 of the items occur
+    head, line = (tmp_path / 'results' / 'runtime' / 'ranking.csv').read_text().splitlines()
+    assert line.startswith('own,')
+    assert all(float(value) > 0 for value in line.split(',')[1:2])
+    assert head.count('RecBole') == 4
+
+
+def test_other_figures_are_refused(root, monkeypatch):
+    monkeypatch.setattr(ranking, 'recbole', lambda *_: {'recall@20': 0.5, 'ndcg@20': 0.5})
+    with pytest.raises(RuntimeError, match='the evaluations differ'):
+        ranking.measure(root, 'own', 8, 1)
