@@ -13,6 +13,7 @@ COMMON: dict[str, Any] = {
     'attention_weight_decay': None,
     'edge_loss_weight': 0.0,
     'normalize_features': False,
+    'precision': 'float32',
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'hidden_channels': 32, 'num_layers': 2, 'heads': 1, 'relational_order': 2},
@@ -59,6 +60,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
 }
 FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
     'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
+    'precision': {'bfloat16': {'precision': 'bfloat16'}},
     'labels': {f'labels-{number}': {'protocol': f'random-{number}-per-class'} for number in (5, 10, 40)},
 }
 

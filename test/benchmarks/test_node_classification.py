@@ -43,6 +43,17 @@ def test_every_model_learns(model, monkeypatch, tmp_path, capsys):
     assert f'| toy | random-60-20-20 | {model} (short) |' in capsys.readouterr().out
 
 
+@pytest.mark.parametrize('model', OURS)
+def test_half_precision_learns_as_well(model, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    for precision in ('float32', 'bfloat16'):
+        changes = ['epochs=40', f'precision={precision}']
+        run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '--variant', precision, '--set', *changes)
+        record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-{precision}.json').read_text())
+        assert record['metrics']['accuracy']['mean'] > 0.8
+        assert 0 <= record['metrics']['loss_spike']['mean'] < 0.5
+
+
 @pytest.mark.parametrize('model', SPARSE_INPUT)
 def test_sparse_features_give_what_dense_ones_give(model):
     torch.manual_seed(0)
