@@ -17,6 +17,19 @@ def test_by_hand():
     assert float(alignment_uniformity(x, y, 0.5, 'paper')) == pytest.approx(1 + 0.5 * (-2 + 0))
 
 
+@pytest.mark.parametrize(('variant', 'temperature', 'share'), [('directau', 2.0, 0.5), ('paper', 1.0, 1.0)])
+def test_variants_are_what_they_are_made_of(variant, temperature, share):
+    x, y = (torch.randn(7, 3, dtype=torch.float64) for _ in range(2))
+    distances = [(one / one.norm() - other / other.norm()).square().sum() for one, other in zip(x, y, strict=True)]
+    aligned = torch.stack(distances).mean()
+    torch.testing.assert_close(alignment(x, y), aligned)
+    torch.testing.assert_close(alignment(x[:1], y[:1]), distances[0])
+    spread = dense.uniformity(x, temperature) + dense.uniformity(y, temperature)
+    torch.testing.assert_close(alignment_uniformity(x, y, 0.7, variant), aligned + 0.7 * share * spread)
+    torch.testing.assert_close(alignment_uniformity(x, y, variant=variant), aligned + share * spread)
+    torch.testing.assert_close(alignment_uniformity(x, y), alignment_uniformity(x, y, 1.0, 'directau'))
+
+
 @pytest.mark.parametrize('temperature', [1.0, 2.0, 50.0])
 @pytest.mark.parametrize('rows', [2, 7, 64])
 def test_uniformity_matches_dense_with_gradients(rows, temperature, monkeypatch):
@@ -60,6 +73,17 @@ def test_nothing_of_all_pairs_is_kept():
     assert pairs[8192] < 0.51 * 8192**2
 
 
+@pytest.mark.parametrize(('rows', 'products'), [(1000, 3), (1100, 4)])
+def test_pairs_of_many_rows_are_computed_again(rows, products):
+    x = torch.randn(rows, 8, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        loss = uniformity(x)
+    forward = counter.get_total_flops()
+    with FlopCounterMode(display=False) as counter:
+        loss.backward()
+    assert forward + counter.get_total_flops() == products * forward
+
+
 def test_raises():
     x = torch.randn(3, 2)
     with pytest.raises(ValueError, match=r"'x' and 'y' must both have shape"):
@@ -82,7 +106,7 @@ def test_edge_regularization_is_the_divergence_from_the_uniform_distribution():
     entropy = -torch.where(adjacency, prior * prior.log(), 0.0).sum()
     log = probability[target, source].log()
     edges = torch.stack([source, target])
-    torch.testing.assert_close(edge_regularization(log, edges, 5), (divergence + entropy) / 5)
+    torch.testing.assert_close(edge_regularization(log, edges, 5), (divergence + entropy) / 5, rtol=1e-12, atol=0)
     heads = torch.stack([log + 1, log - 3], 1)
     torch.testing.assert_close(edge_regularization(heads, edges, 5), (divergence + entropy) / 5 + 1)
 
@@ -90,5 +114,6 @@ def test_edge_regularization_is_the_divergence_from_the_uniform_distribution():
 def test_edge_regularization_without_edges_and_with_too_few_rows():
     none = torch.empty(2, 0, dtype=torch.long)
     assert edge_regularization(torch.empty(0, 2), none, 5) == 0
-    with pytest.raises(ValueError, match="'log_probability' must hold one row for each of 0 edges"):
+    assert edge_regularization(torch.tensor([-1.5]), torch.zeros(2, 1, dtype=torch.long), 1) == 1.5
+    with pytest.raises(ValueError, match=r"'log_probability' must hold one row for each of 0 edges \(got 3\)"):
         edge_regularization(torch.empty(3), none, 5)
