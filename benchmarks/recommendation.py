@@ -24,7 +24,7 @@ from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.training import CHECKPOINTS, Training, checkpoint, curves
 from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY
+from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY, defaults
 from benchmarks.recommenders import (
     COSINE,
     INNER,
@@ -168,15 +168,15 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--table', action='store_true', help='write tables and pictures from the results that are there, run nothing')
     options: dict[str, Any] = {}
-    for defaults in DEFAULTS.values():
-        options |= {name: value for name, value in defaults.items() if options.get(name) is None}
+    for config in DEFAULTS.values():
+        options |= {name: value for name, value in config.items() if options.get(name) is None}
     for name, value in options.items():
         flag, kind = f'--{name.replace("_", "-")}', int if value is None else type(value)
         how: dict[str, Any] = {'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}
         parser.add_argument(flag, default=None, **how)
     args = parser.parse_args(argv)
     given = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
-    default = DEFAULTS[args.model]
+    default = defaults(args.model, args.dataset)
     unknown = sorted(set(given) - set(default))
     if unknown:
         parser.error(f'{args.model} has no option {", ".join(unknown)}')

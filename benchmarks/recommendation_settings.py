@@ -32,12 +32,15 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'directau-lightgcn': {**DIRECTAU, 'layers': 2},
     'directau-mf': {**DIRECTAU, 'layers': 0},
     'simgcl': {**BPR, 'temperature': 0.2, 'layers': 2, 'weight': 0.5, 'length': 0.1},
-    'sgl': {**GRAPH, 'temperature': 0.2, 'layers': 3, 'weight': 0.1, 'share': 0.1},
+    'sgl': {**GRAPH, 'epochs': 160, 'temperature': 0.2, 'layers': 3, 'weight': 0.1, 'share': 0.1},
     'lightgcn': {**GRAPH, 'layers': 3},
     'bprmf': {**BPR, 'layers': 0},
     'ease': {'regularization': 200.0},
     'itemknn': {'power': -0.3},
 }
+
+# Where an epoch at full width takes too long for one machine.
+NARROW = {'yelp-s3rec': {'dim': 64, 'encoding': 64}}
 
 # MGFormer's default in small, with as many channels for the encoding as for what is learned, which all studies have in common, and what
 # each changes of it, by the name of the variant.
@@ -61,6 +64,12 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},
     'batch': {f'batch-{size}': {'batch_size': size} for size in (512, 2048)},
 }
+
+
+def defaults(model: str, dataset: str) -> dict[str, Any]:
+    r"""The configuration of a model on a data set."""
+    return DEFAULTS[model] | {name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]}
+
 
 PUBLISHED = {  # Table 2 of "Masked Graph Transformer for Large-Scale Recommendation": Recall@20 and NDCG@20
     'amazon-beauty': {

@@ -4,7 +4,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 from torch_sparse import SparseTensor
 
-from torch_geometric_lgt.functional.edges import degrees, edge_list, hops, ranges
+from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, hops, ranges
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -60,16 +60,52 @@ def test_bipartite_bounds_are_checked_by_side():
 @pytest.mark.parametrize(
     ('edge_index', 'error', 'message'),
     [
-        ([[0], [1]], TypeError, "'edge_index' must be a tensor"),
+        ([[0], [1]], TypeError, r"'edge_index' must be a tensor \[2, E\] or a sparse matrix \(got list\)$"),
         (EDGES.float(), ValueError, 'int64 node ids'),
-        (EDGES.t(), ValueError, 'transpose it'),
-        (EDGES + 1, ValueError, 'one-based'),
-        (EDGES - 1, ValueError, 'source ids from 0 to 4'),
+        (EDGES.t(), ValueError, r'must have shape \[2, E\] \(got \(5, 2\)\); transpose it$'),
+        (torch.zeros(3, 4, dtype=torch.long), ValueError, r'\(got \(3, 4\)\)$'),
+        (torch.zeros(2, 2, 2, dtype=torch.long), ValueError, r'\(got \(2, 2, 2\)\)$'),
+        (EDGES[:, 0], ValueError, r'\(got \(2,\)\)$'),
+        (EDGES + 1, ValueError, r'source ids from 0 to 4 \(got 1 to 5\); are the ids one-based\?$'),
+        (EDGES - 1, ValueError, r'source ids from 0 to 4 \(got -1 to 3\)$'),
+        (EDGES + 2, ValueError, r'source ids from 0 to 4 \(got 2 to 6\)$'),
+        (torch.tensor([[0, 5], [1, 1]]), ValueError, r'source ids from 0 to 4 \(got 0 to 5\)$'),
+        (torch.tensor([[1], [6]]), ValueError, r'target ids from 0 to 4 \(got 6 to 6\)$'),
     ],
 )
 def test_raises(edge_index, error, message):
     with pytest.raises(error, match=message):
         edge_list(edge_index, 5, 5)
+
+
+def test_no_edges_and_no_nodes():
+    none = torch.empty(2, 0, dtype=torch.long)
+    assert edge_list(none, 0, 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize('is_sorted', [False, True])
+def test_edges_into_some_nodes(is_sorted):
+    edges = torch.randint(20, (2, 60))
+    edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
+    nodes = torch.tensor([7, 3, 7, 19, 0])
+    found = edges_into(nodes, edges)
+    expected = [(int(u), place) for place, node in enumerate(nodes.tolist()) for u, v in edges.t() if v == node]
+    assert pairs(found) == sorted(expected)
+    assert found[1].tolist() == sorted(found[1].tolist())
+    if is_sorted:
+        assert [(int(u), int(p)) for u, p in found.t()] == expected
+
+
+def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
+    def refused(self, *_, **__):
+        raise AssertionError('sorted again')
+
+    monkeypatch.setattr(torch.Tensor, 'argsort', refused)
+    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]])).tolist() == [[5, 6], [0, 0]]
+    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long)).shape == (2, 0)
+    for target in ([1, 0, 2], [0, 2, 1]):
+        with pytest.raises(AssertionError, match='sorted again'):
+            edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
 
 
 def test_adj_t_is_read_by_the_transform():
@@ -90,6 +126,8 @@ def test_hops_are_walks_of_each_length():
     assert within[0].t().tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 3], [3, 3], [4, 4]]
     assert within[1].size(1) == 5 + 3 + 2
     assert hops(edges, 5, 0) == []
+    loop = hops(torch.tensor([[0, 0], [0, 1]]), 2, 1)
+    assert loop[0].t().tolist() == [[0, 0], [0, 1], [1, 1]]
 
 
 def test_ranges():

@@ -46,6 +46,63 @@ def test_node_to_graph_inverts():
     assert segments(batch.sort()[0], 5).order is None
 
 
+def test_one_graph_without_a_batch_vector():
+    for size in (None, 1):
+        sizes, order = segments(None, 5, size)
+        torch.testing.assert_close(sizes, torch.tensor([5]))
+        assert order is None
+    assert segments(None, 5, device=torch.device('meta')).sizes.device.type == 'meta'
+
+
+@pytest.mark.parametrize(
+    ('batch', 'size', 'sizes', 'order'),
+    [
+        ([], None, [], None),
+        ([], 3, [0, 0, 0], None),
+        ([2], None, [0, 0, 1], None),
+        ([0, 0], None, [2], None),
+        ([1, 0], None, [1, 1], [1, 0]),
+        ([1, 0, 1, 0], 2, [2, 2], [1, 3, 0, 2]),
+    ],
+)
+def test_few_nodes(batch, size, sizes, order):
+    found = segments(torch.tensor(batch, dtype=torch.long), len(batch), size)
+    assert found.sizes.tolist() == sizes
+    assert found.sizes.dtype == torch.long
+    assert (None if found.order is None else found.order.tolist()) == order
+
+
+def test_equal_ids_keep_the_order_of_the_nodes():
+    batch = torch.randint(3, (1000,))
+    order = segments(batch, 1000).order
+    assert torch.equal(order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
+    walked = groups(100, 1000, segments(torch.arange(1000).flip(0), 1000))  # graphs of one node each
+    assert torch.equal(torch.cat([group.graphs for group in walked]), torch.arange(1000))
+
+
+def test_under_compilation(monkeypatch):
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    sizes, order = segments(torch.tensor([2, 0, 2, 0, 5]), 5, 7)
+    torch.testing.assert_close(sizes, torch.tensor([2, 0, 2, 0, 0, 1, 0]))
+    assert order.tolist() == [1, 3, 0, 2, 4]
+    batch = torch.randint(3, (1000,))
+    assert torch.equal(segments(batch, 1000, 3).order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
+    with pytest.raises(ValueError, match=r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs$"):
+        segments(torch.tensor([0]), 1)
+
+
+def test_a_negative_id_alone():
+    with pytest.raises(ValueError, match=r'at least 0 \(got -1\)'):
+        segments(torch.tensor([-1]), 1)
+
+
+def test_a_batch_vector_on_another_device():
+    batch = torch.zeros(2, dtype=torch.long)
+    assert segments(batch, 2, device=torch.device('cpu')).sizes.tolist() == [2]
+    with pytest.raises(ValueError, match=r"'batch' must be on the device of 'x' \(got cpu and meta\)"):
+        segments(batch, 2, device=torch.device('meta'))
+
+
 @pytest.mark.parametrize(
     ('batch', 'size', 'message'),
     [
@@ -53,7 +110,7 @@ def test_node_to_graph_inverts():
         (torch.tensor([0, 1, 1]), None, 'one graph id per node'),
         (torch.tensor([[0], [1]]), None, 'one graph id per node'),
         (torch.tensor([0, -1]), None, 'at least 0'),
-        (torch.tensor([0, 3]), 2, "raise 'batch_size' to at least 4"),
+        (torch.tensor([0, 3]), 2, "'batch' holds the graph id 3 but 'batch_size' is 2; raise 'batch_size' to at least 4"),
         (None, 2, "'batch_size' must be 1"),
     ],
 )
