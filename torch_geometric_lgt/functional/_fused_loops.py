@@ -37,7 +37,6 @@ class Sizes:
 
     def __init__(self, side: Side, graphs: int, nodes: int, channels: int) -> None:
         self.graphs, self.heads, self.nodes, self.rank, self.features = graphs, side.heads, nodes, side.rank, side.num_features
-        self.width = self.rank * (channels + 1)
         self.counts = nodes, side.heads, side.num_features
         self.constants: dict[str, Any] = {
             'C': side.channels,
