@@ -91,17 +91,18 @@ def ablation_figure(studied: dict[str, Record]) -> plt.Figure:
 
 
 def sweeps_figure(studied: dict[str, Record]) -> plt.Figure:
-    r"""Validation and test NDCG over one setting each, the others alike."""
-    figure, panels = plt.subplots(1, len(SWEEPS), figsize=(2.6 * len(SWEEPS), 2.8), sharey=True, layout='constrained')
-    for axes, (setting, label) in zip(panels, SWEEPS.items(), strict=True):
-        line = [record for name, record in studied.items() if name in ('study', *STUDIES[setting])]
-        line = sorted(line, key=lambda record: record['config'][setting])
+    r"""Validation and test NDCG over one setting each, the others alike; settings of which there are several values."""
+    lines = {setting: [record for name, record in studied.items() if name in ('study', *STUDIES[setting])] for setting in SWEEPS}
+    varied = [setting for setting, line in lines.items() if len(line) > 1] or [*SWEEPS]
+    figure, panels = plt.subplots(1, len(varied), figsize=(2.6 * len(varied), 2.8), sharey=True, squeeze=False, layout='constrained')
+    for axes, setting in zip(panels[0], varied, strict=True):
+        label, line = SWEEPS[setting], sorted(lines[setting], key=lambda record, setting=setting: record['config'][setting])
         for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
             values, spread = ([record['metrics'][metric][key] for record in line] for key in ('mean', 'std'))
             axes.errorbar([str(record['config'][setting]) for record in line], values, spread, marker='o', capsize=3, label=name)
         axes.set_xlabel(label)
-    panels[0].set_ylabel('NDCG@20')
-    panels[0].legend(fontsize='small')
+    panels[0][0].set_ylabel('NDCG@20')
+    panels[0][0].legend(fontsize='small')
     return figure
 
 
