@@ -2,6 +2,7 @@ r"""Times a function: seconds of each call and the peak of memory above what sto
 own."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -35,11 +36,14 @@ def seconds(function: Callable[[], object], repeats: int) -> list[float]:
 
 
 def fresh(module: str, work: Mapping[str, Any], limit: float | None = None) -> dict[str, list[float]]:
-    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none if it takes longer than the limit."""
+    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none if it takes longer than the limit
+    or is killed, as a process that needs more memory than there is."""
     command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
     except subprocess.TimeoutExpired:
+        return {}
+    if done.returncode == -signal.SIGKILL:
         return {}
     if done.returncode != 0:
         raise RuntimeError(f'{module} failed with {dict(work)}:\n{done.stderr}')

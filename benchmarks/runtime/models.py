@@ -1,5 +1,5 @@
-r"""A training step of each model over random graphs of growing size, beside a transformer with exact softmax attention: seconds and peak
-memory, each measured in fresh processes, the models in turn.
+r"""A forward and backward pass of each model over random graphs of growing size, beside a transformer with exact softmax attention: seconds
+and peak memory, each measured in fresh processes, the models in turn.
 
 python -m benchmarks.runtime.models                 # measure, write results/runtime/models-*.json, the table and the picture
 python -m benchmarks.runtime.models --table         # the table and the picture alone, from the results that are there
@@ -64,7 +64,8 @@ def litegt(data: Data) -> Step:
 
 
 def pyg_sgformer(data: Data) -> Step:
-    model, batch = PyGSGFormer(*SIZES), torch.zeros(data.num_nodes or 0, dtype=torch.long)
+    shallow = {'trans_num_layers': 1, 'trans_dropout': 0.0, 'gnn_num_layers': 2, 'gnn_dropout': 0.0}  # as ours
+    model, batch = PyGSGFormer(*SIZES, **shallow), torch.zeros(data.num_nodes or 0, dtype=torch.long)
     return lambda: model(data.x, data.edge_index, batch)
 
 
@@ -98,7 +99,7 @@ def graph(num_nodes: int) -> Data:
 
 
 def work(model: str, num_nodes: int) -> dict[str, list[float]]:
-    r"""Seconds and memory of one training step in this process, after one over a small graph and one that measures the memory."""
+    r"""Seconds and memory of one pass in this process, after one over a small graph and one that measures the memory."""
     torch.manual_seed(0)
     MODELS[model](graph(200))().square().mean().backward()  # libraries are loaded and their buffers are there
     forward = MODELS[model](graph(num_nodes))
@@ -111,7 +112,8 @@ def work(model: str, num_nodes: int) -> dict[str, list[float]]:
 
 
 def measure(models: list[str], nodes: list[int], rounds: int) -> None:
-    r"""One result for each model: the figures of each size by its number of nodes, up to the first that takes too long."""
+    r"""One result for each model: the figures of each size by its number of nodes, up to the first that does not fit into memory or whose
+    process, with all that it prepares, takes too long."""
     found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
     late: set[str] = set()
     with tqdm(total=len(models) * len(nodes) * rounds) as bar:
@@ -124,10 +126,10 @@ def measure(models: list[str], nodes: list[int], rounds: int) -> None:
                     late |= set() if values else {model}
                     for name, value in values.items():
                         found[model].setdefault(f'{name}-{size}', []).extend(value)
-    for model, metrics in found.items():
-        config = {'channels': CHANNELS, 'degree': DEGREE, 'nodes': nodes, 'rounds': rounds, 'limit_seconds': LIMIT_SECONDS}
-        named = {'variant': model, 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
-        write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
+            for model, metrics in found.items():
+                config = {'channels': CHANNELS, 'degree': DEGREE, 'nodes': nodes, 'rounds': rounds, 'limit_seconds': LIMIT_SECONDS}
+                named = {'variant': model, 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
+                write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
 
 
 def records() -> dict[str, dict[str, Any]]:
@@ -141,19 +143,21 @@ def curve(record: dict[str, Any], name: str) -> dict[int, float]:
     return {n: record['metrics'][f'{name}-{n}']['median'] for n in record['config']['nodes'] if f'{name}-{n}' in record['metrics']}
 
 
-def slope(line: dict[int, float]) -> float:
+def slope(line: dict[int, float]) -> str:
     r"""The exponent of the growth between the two largest sizes."""
+    if len(line) < 2:
+        return ''
     (n, low), (m, high) = sorted(line.items())[-2:]
-    return math.log(high / low) / math.log(m / n)
+    return f'{math.log(high / low) / math.log(m / n):.2f}'
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     r"""Seconds and MiB of each model at each size, and the slopes."""
-    rows = []
+    rows, sizes = [], sorted({n for record in found.values() for n in record['config']['nodes']})
     for model, record in found.items():
         times, memory = curve(record, 'seconds'), curve(record, 'peak_memory_mib')
-        cells = {f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in record['config']['nodes']}
-        rows.append({'model': model} | cells | {'slope of time': f'{slope(times):.2f}', 'slope of memory': f'{slope(memory):.2f}'})
+        cells = {f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in sizes}
+        rows.append({'model': model} | cells | {'slope of time': slope(times), 'slope of memory': slope(memory)})
     return rows
 
 
@@ -163,8 +167,8 @@ def figure(found: dict[str, dict[str, Any]]) -> plt.Figure:
         for model, record in found.items():
             line = curve(record, name)
             style = {'linestyle': '--', 'color': 'grey'} if model == 'quadratic' else {'linestyle': ':' if 'pyg' in model else '-'}
-            axis.loglog(list(line), list(line.values()), marker='o', markersize=3, label=f'{model} (slope {slope(line):.2f})', **style)
-        axis.set(xlabel='nodes', ylabel=f'{label} of a training step')
+            axis.loglog(list(line), list(line.values()), marker='o', markersize=3, label=f'{model} (slope {slope(line)})', **style)
+        axis.set(xlabel='nodes', ylabel=f'{label} of a pass')
         axis.legend(fontsize=7)
     return out
 

@@ -149,6 +149,7 @@ GRAPHS: dict[str, Callable[[], Data | HeteroData]] = {
     'small-bipartite': lambda: bipartite(300, 200, 2000),
 }
 REAL = ('amazon-beauty',)
+BIPARTITE = (*REAL, 'bipartite-1M-edges', 'small-bipartite')
 
 
 def graph_of(name: str, root: str) -> Data | HeteroData:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
-from benchmarks.runtime.transform_cases import GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
+from benchmarks.runtime.transform_cases import BIPARTITE, GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
 
 NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE', 'svd': 'SVDEncoding'}
 MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues', 'svd': 'sum of singular values'}
@@ -88,7 +88,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case]]
+        pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case] if (case == 'svd') == (graph in BIPARTITE)]
         with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
             for case, graph in pairs:
                 measure(case, graph, args.root, args.rounds, args.limit, bar)

@@ -8,10 +8,12 @@ from torch_geometric_lgt.functional import _triton_keys, _triton_queries
 
 KERNELS = [_triton_keys.build, _triton_keys.key_grads, _triton_queries.read, _triton_queries.query_grads, _triton_queries.sums_grads]
 NUMBERS = {'n', 'span', 'H', 'M'}
-CONSTANTS = {'C': 16, 'D': 12, 'R': 2, 'CP': 16, 'DP': 16, 'RP': 2, 'BN': 32, 'BM': 32, 'MASKED': True}
-CONSTANTS |= {'LEAST': -8.5e37, 'LOG_TINY': -87.3, 'PRECISION': 'tf32x3'}
+CONSTANTS = {'C': 16, 'D': 12, 'CP': 16, 'DP': 16, 'BN': 32, 'BM': 32, 'LEAST': -8.5e37, 'LOG_TINY': -87.3, 'PRECISION': 'tf32x3'}
+VARIANTS = [{'R': 2, 'RP': 2, 'MASKED': True}, {'R': 1, 'RP': 1, 'MASKED': False}]
 
 for kernel in KERNELS:
-    kinds = {name: 'constexpr' if name in CONSTANTS else 'i32' if name in NUMBERS else '*fp32' for name in kernel.arg_names}
-    source = ASTSource(kernel, kinds, {name: value for name, value in CONSTANTS.items() if name in kinds})
-    print(kernel.fn.__name__, 'cubin' in triton.compile(source, target=GPUTarget('cuda', 90, 32)).asm)
+    for variant in VARIANTS:
+        constants = CONSTANTS | variant
+        kinds = {name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32' for name in kernel.arg_names}
+        source = ASTSource(kernel, kinds, {name: value for name, value in constants.items() if name in kinds})
+        print(kernel.fn.__name__, 'cubin' in triton.compile(source, target=GPUTarget('cuda', 90, 32)).asm)

@@ -111,6 +111,19 @@ def test_as_exact_as_the_chunks_at_any_length(length, monkeypatch):
         assert (ours - expected).norm() <= 2 * (chunks - expected).norm() + 1e-7
 
 
+def test_projection_of_any_layout():
+    leaves, projection = draw(40, 40, 0), torch.randn(5, 11, dtype=torch.double).t()
+    assert_equal(both(leaves, projection, None))
+
+
+@pytest.mark.parametrize('part', [0, 1, 2])
+def test_what_is_not_a_number_stays_so(part):
+    leaves = [leaf.detach().to(DEVICE, torch.float32) for leaf in draw(40, 40, 0)[:3]]
+    leaves[part][3] = torch.nan
+    out = kernel_attention(*leaves, 'softmax', torch.randn(11, 5, device=DEVICE))
+    assert out.isnan().all() if part > 0 else out[3].isnan().all() and out[4:].isfinite().all()
+
+
 def test_half_precision():
     pairs = both(draw(60, 60, 2), torch.randn(11, 5, dtype=torch.double), None, torch.bfloat16)
     assert pairs[0][0].dtype == torch.bfloat16
@@ -150,6 +163,15 @@ def test_what_is_not_served(fused):
         projection = torch.randn(3, 4, dtype=dtype, device=DEVICE) if kind == 'softmax' else None
         assert kernel_attention(*[x.to(dtype)] * 3, kind, projection).isfinite().all()
     assert not fused
+    key_noise = torch.randn(5, 1, 1, device=DEVICE)  # a single weighting of the keys
+    projection = torch.randn(3, 4, device=DEVICE)
+    weighed = kernel_attention(x, x, x, 'softmax', projection, key_noise=key_noise)
+    torch.testing.assert_close(
+        weighed,
+        kernel_attention(x, x, x, 'softmax', projection, key_mask=key_noise[:, 0].exp(), query_mask=torch.ones(5, 1, device=DEVICE)),
+    )
+    assert fused == ['FusedQueries', 'FusedKeys', 'FusedQueries']  # the keys with the mask, none with noise
+    fused.clear()
     wide = torch.randn(5, 1, _paths.FUSED_CHANNELS + 1, device=DEVICE)
     assert kernel_attention(x, x, wide, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
     assert not fused
@@ -162,4 +184,4 @@ def test_kernels_compile(tmp_path):
     script = Path(__file__).with_name('compiled_kernels.py')
     out = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True).stdout
     names = ['build', 'key_grads', 'read', 'query_grads', 'sums_grads']
-    assert out.split('\n')[:-1] == [f'{name} True' for name in names]
+    assert out.split('\n')[:-1] == [f'{name} True' for name in names for _ in range(2)]

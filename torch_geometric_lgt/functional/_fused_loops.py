@@ -1,7 +1,7 @@
 # G graphs walked together, n nodes of each, H heads, C channels of a key, D of a value, M features, R rank, W = R * (D + 1).
 import math
 import os
-from typing import Any
+from typing import Any, cast
 
 import torch
 import triton
@@ -13,9 +13,8 @@ from torch_geometric_lgt.functional._sides import Nodes, Side, neutral, take
 
 SPANS = 64  # programs for each head and block of features among which the nodes of a chunk are divided
 PRECISION = 'tf32x3'  # products of float32 parts with the error of float32
-CONFIGS = [
-    triton.Config({'BN': rows, 'BM': features}, num_warps=warps) for rows in (32, 64, 128) for features in (32, 64) for warps in (4, 8)
-]
+CONFIGS = [triton.Config({'BN': 32, 'BM': 16}, num_stages=1)]  # fits everywhere
+CONFIGS += [triton.Config({'BN': rows, 'BM': cols}, num_warps=warps) for rows in (32, 64, 128) for cols in (32, 64) for warps in (4, 8)]
 INTERPRETED = os.environ.get('TRITON_INTERPRET') == '1'
 
 
@@ -38,6 +37,7 @@ class Sizes:
     def __init__(self, side: Side, graphs: int, nodes: int, channels: int) -> None:
         self.graphs, self.heads, self.nodes, self.rank, self.features = graphs, side.heads, nodes, side.rank, side.num_features
         self.counts = nodes, side.heads, side.num_features
+        self.projection = cast(Tensor, side.projection).contiguous()
         self.constants: dict[str, Any] = {
             'C': side.channels,
             'D': channels,
@@ -75,7 +75,7 @@ class FusedKeys(Keys):
             count, span = sizes.spans
             parts = [tensor.new_empty((count, *tensor.shape)) for tensor in (sums, maximum, squares)]
             mask = _mask(self.side, nodes, k)
-            build[sizes.by_features](k, v, mask, self.side.projection, *parts, *_spanned(sizes, span), **sizes.constants, **sizes.least)
+            build[sizes.by_features](k, v, mask, sizes.projection, *parts, *_spanned(sizes, span), **sizes.constants, **sizes.least)
             new = torch.maximum(maximum, parts[1].amax(0))
             shrunk = parts[0].mul_((parts[1] - new).exp_().unsqueeze(-1))
             sums = sums.mul_((maximum - new).exp_().unsqueeze(-1)).add_(shrunk.sum(0))
@@ -94,7 +94,7 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
             sizes = Sizes(side, graphs, k.size(0) // graphs, self.values.channels(side))
             grad_k, grad_v, mask = torch.empty_like(k), torch.empty_like(v), _mask(side, nodes, k)
             grad_mask = k.new_empty((k.size(0), side.heads, side.rank))
-            tensors = k, v, mask, side.projection, maximum.contiguous(), grad_sums.contiguous(), grad_k, grad_v, grad_mask
+            tensors = k, v, mask, sizes.projection, maximum.contiguous(), grad_sums.contiguous(), grad_k, grad_v, grad_mask
             key_grads[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.padded_rank)
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = grad_mask.sum(1)
@@ -112,7 +112,7 @@ class FusedQueries(Queries):
             q = self.affine(nodes)[1].contiguous()
             sizes = Sizes(self.side, sums.size(0), q.size(0) // sums.size(0), sums.size(3) // self.side.rank - 1)
             rows, den = q.new_empty((q.size(0), out.size(1))), q.new_empty((q.size(0), self.side.heads))
-            tensors = q, _mask(self.side, nodes, q), self.side.projection, sums.contiguous(), maximum.contiguous(), rows, den
+            tensors = q, _mask(self.side, nodes, q), sizes.projection, sums.contiguous(), maximum.contiguous(), rows, den
             read[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.least)
             out[nodes], normaliser[nodes] = rows.to(out.dtype), den
 
@@ -129,11 +129,11 @@ class FusedQueryGrads(QueryGrads, FusedQueries):
             sizes = Sizes(side, graphs, q.size(0) // graphs, sums.size(3) // side.rank - 1)
             mask, grad_q, grad_mask = _mask(side, nodes, q), torch.empty_like(q), q.new_empty((q.size(0), side.heads, side.rank))
             peaks, slopes = torch.empty_like(den), torch.empty_like(den)
-            tensors = q, g, mask, side.projection, sums, maximum, den, grad_q, grad_mask, peaks, slopes
+            tensors = q, g, mask, sizes.projection, sums, maximum, den, grad_q, grad_mask, peaks, slopes
             query_grads[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.least, **sizes.padded_rank)
             count, span = sizes.spans
             parts = sums.new_empty((count, *sums.shape))
-            tensors = q, g, mask, side.projection, maximum, den, peaks, slopes, parts
+            tensors = q, g, mask, sizes.projection, maximum, den, peaks, slopes, parts
             sums_grads[sizes.by_features](*tensors, *_spanned(sizes, span), **sizes.constants)
             grad_sums += parts.sum(0)
             if self.grad_mask is not None:

@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
+MAX_PROGRAMS = (1 << 16) - 1  # of a GPU along its second axis
 SIDE = 'Tensor? {0}x, Tensor? {0}weight, Tensor? {0}bias, Tensor? {0}mask, Tensor? {0}projection, str {0}kind'
 SIDE += ', float {0}scale, float {0}power, int {0}heads, int {0}samples, Tensor? {0}noise, Tensor? {0}own'
 QUERIES = f'{SIDE.format("q_")}, Tensor q_sizes, Tensor? q_order'
@@ -51,7 +52,7 @@ def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
 
 
 def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
-    most = max(1, STATE_ELEMENTS // (side.heads * side.num_features * width))
+    most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features * width), MAX_PROGRAMS // side.heads))
     return groups(chunk_rows(side, width // side.rank - 1), most, *axes)
 
 
@@ -67,8 +68,8 @@ def operator(name: str, arguments: str, returns: str) -> Callable:
     def decorate(function: Callable) -> Callable:
         @functools.wraps(function)
         def run(*args):
-            device = next(value for value in args if isinstance(value, Tensor)).device.type
-            with torch.autocast(device, enabled=False):
+            first = next(value for value in args if isinstance(value, Tensor))
+            with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
                 return function(*args)
 
         return make(run)

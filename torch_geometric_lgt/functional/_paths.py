@@ -9,17 +9,18 @@ from torch_geometric_lgt.functional import _loops, _sampled_loops
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, rows
 
-FUSED_DEVICES: tuple[str, ...] = ('cuda',) if importlib.util.find_spec('triton') else ()
-FUSED_CHANNELS = 256
+FUSED_DEVICES: tuple[str, ...] = ('cuda',) if importlib.util.find_spec('triton') and torch.version.hip is None else ()
+FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 16
 
 
 def is_fused(side: Side, channels: int) -> bool:
     r"""Whether kernels of Triton serve the side with values of so many :obj:`channels`: softmax features in float32 on a GPU."""
-    plain = side.kind == 'softmax' and side.samples == 1 and side.own is None and max(side.channels, channels) <= FUSED_CHANNELS
-    if not plain or compute_dtype(side.x.dtype) != torch.float32 or side.x.numel() == 0:
-        return False
-    return side.x.device.type in FUSED_DEVICES
+    plain = side.kind == 'softmax' and side.samples == 1 and side.noise is None and side.own is None
+    wide = max(side.channels, channels) > FUSED_CHANNELS
+    return (
+        plain and not wide and compute_dtype(side.x.dtype) == torch.float32 and side.x.numel() > 0 and side.x.device.type in FUSED_DEVICES
+    )
 
 
 def _loops_of(side: Side, channels: int) -> tuple[ModuleType, str]:

@@ -25,7 +25,9 @@ def logits_of(x, w, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECIS
 
 @triton.jit
 def exponentials(logits, maximum, m, M, LOG_TINY: tl.constexpr):
-    return tl.where((m < M)[None, :], tl.exp(tl.minimum(tl.maximum(logits - maximum, LOG_TINY), 0.0)), 0.0)  # above 0: rows of no node
+    above = tl.maximum(logits - maximum, LOG_TINY, propagate_nan=tl.PropagateNan.ALL)
+    below = tl.minimum(above, 0.0, propagate_nan=tl.PropagateNan.ALL)  # above 0: rows of no node
+    return tl.where((m < M)[None, :], tl.exp(below), 0.0)
 
 
 @triton.jit

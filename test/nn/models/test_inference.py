@@ -115,6 +115,27 @@ def test_a_state_is_never_counted_twice(tmp_path, monkeypatch):
     torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
 
 
+def test_scores_that_are_gone_are_made_again(tmp_path):
+    data, model = graph(), BACKBONES['difformer']().double()
+    whole = model.inference(loader(data), tmp_path).clone()
+    (tmp_path / 'scores.bin').unlink()
+    (tmp_path / 'layer-1.bin').write_bytes(b'left by a kill after the end')
+    torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['progress.json', 'scores.bin']
+
+
+def test_scores_of_another_model_or_graph_are_refused(tmp_path):
+    data, model = graph(), BACKBONES['difformer']().double()
+    model.inference(loader(data), tmp_path)
+    other = DIFFormer(5, 8, 3, num_layers=3, heads=2, use_source=True, tau=0.4).double()
+    other.load_state_dict(model.state_dict())
+    changed = Data(x=data.x, edge_index=data.edge_index.flip(0)), Data(x=data.x + 1, edge_index=data.edge_index)
+    for run in (lambda: other.inference(loader(data), tmp_path), *(lambda d=d: model.inference(loader(d), tmp_path) for d in changed)):
+        with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+            run()
+    model.eval().inference(loader(graph()), tmp_path)
+
+
 def test_raises(tmp_path):
     data, model = graph(), BACKBONES['difformer']().double()
     with pytest.raises(ValueError, match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)"):

@@ -137,7 +137,7 @@ class Backbone(Module):
                 cannot be evaluated in parts.
         """
         with evaluation(self):
-            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            stream = Stream(loader, folder, self, progress_bar)
             return stream.result(self.out_channels, self.lin_out.weight.dtype, lambda: self._stream_scores(stream))
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
@@ -154,7 +154,7 @@ class Backbone(Module):
         r"""What a batch needs to attend to all nodes of the graph, as they are now; see :class:`AttentionMemory`. Arguments and errors are
         those of :meth:`inference`, of which it is the first part; a memory that was made in the same folder before is written over."""
         with evaluation(self):
-            stream = Stream(loader, folder, self.state_dict(), progress_bar, resume=False)
+            stream = Stream(loader, folder, self, progress_bar, resume=False)
             inputs = stream_layers(self, stream, self.num_layers - 1)
         return AttentionMemory(self.convs, inputs, stream)
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
@@ -18,6 +19,7 @@ from torch_geometric_lgt._io import checksum, is_unfinished, read_tensors, write
 from torch_geometric_lgt.functional import AttentionState
 
 VERSION, KIND, RESULT, SAVE_SECONDS = 1, 'streamed_state', 'scores', 20.0
+SETTINGS = (bool, int, float, str, tuple)
 
 
 class Part(NamedTuple):
@@ -41,16 +43,15 @@ class Stream:
     Args:
         loader (torch_geometric.loader.NeighborLoader): Has the graph and its features, ``num_neighbors=[-1]`` and the size of a part.
         folder (str or Path, optional): Where arrays lie. (default: :obj:`None`, in memory)
-        tensors (dict): What all arrays follow from beside the graph: the parameters of the model.
+        model (torch.nn.Module): What all arrays follow from beside the graph, by its parameters and settings.
         progress_bar (bool): If :obj:`True`, a bar for each array.
         resume (bool): If :obj:`False`, arrays of an earlier run are made anew, whatever they follow from.
 
     Raises:
-        ValueError: If :obj:`loader` samples, :obj:`folder` holds other files or arrays of other parameters or of another graph, or features
-            are missing.
+        ValueError: If :obj:`loader` samples, :obj:`folder` holds other files or arrays of another model or graph, or features are missing.
     """
 
-    def __init__(self, loader: Any, folder: str | Path | None, tensors: dict[str, Tensor], progress_bar: bool, resume: bool = True) -> None:
+    def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
         numbers = loader.node_sampler.num_neighbors
         numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
         if list(numbers) != [-1]:
@@ -59,11 +60,12 @@ class Stream:
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
         self.num_nodes, self.size = self._count(), loader.batch_size
         self.folder = None if folder is None else Path(folder)
+        self.device = next(model.parameters()).device
         self.done: dict[str, int] = {}
         self.key = ''
         if self.folder is not None:
-            tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
-            self.key = hashlib.sha256(f'{VERSION} {self.num_nodes} {checksum(tensors)}'.encode()).hexdigest()
+            parts = (VERSION, self.num_nodes, _model_key(model), _graph_key(self.store))
+            self.key = hashlib.sha256(repr(parts).encode()).hexdigest()
             self._open(self.folder, resume)
 
     def _count(self) -> int:
@@ -107,14 +109,14 @@ class Stream:
     def result(self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]) -> Tensor:
         r"""The array ``[N, width]`` that is wanted, of which the function that :obj:`prepare` returns makes the parts. Other files are
         removed at the end."""
-        if self.done.get(RESULT) == self.num_nodes:
-            return self._array(RESULT, (self.num_nodes, width), dtype)[0]
-        out = self.fill(RESULT, width, dtype, prepare())
-        self.done = {RESULT: self.num_nodes}
+        out, _ = self._array(RESULT, (self.num_nodes, width), dtype)
+        if self.done.get(RESULT) != self.num_nodes:
+            out = self.fill(RESULT, width, dtype, prepare())
+            self.done = {RESULT: self.num_nodes}
+            self._note()
         for path in [] if self.folder is None else self.folder.iterdir():
             if path.name not in (f'{RESULT}.bin', 'progress.json'):
                 path.unlink()
-        self._note()
         return out
 
     def fill(self, name: str, width: int, dtype: torch.dtype, rows: Callable[[Part], Tensor], neighbors: bool = False) -> Tensor:
@@ -130,7 +132,7 @@ class Stream:
         path = None if self.folder is None else self.folder / f'{name}.safetensors'
         held = read_tensors(path, KIND) if path is not None and name in self.done else {'done': torch.tensor(0)}
         self.done[name] = int(held.pop('done'))
-        state = AttentionState.from_state_dict(held) if held else None
+        state = AttentionState.from_state_dict(held).to(self.device) if held else None
         for part in self._parts(name, False):
             found, done = of(part.nodes), part.nodes.stop
             state = found if state is None else state.merge(found)
@@ -189,3 +191,20 @@ class Stream:
         if self.folder is not None:
             write_atomically(self.folder / 'progress.json', json.dumps({'key': self.key, 'done': self.done}).encode())
         self.saved = time.perf_counter()
+
+
+def _model_key(model: Module) -> tuple[str, str]:
+    r"""The parameters and the plain settings of all modules."""
+    settings = []
+    for name, module in model.named_modules():
+        plain = sorted((key, repr(value)) for key, value in vars(module).items() if key != 'training' and isinstance(value, SETTINGS))
+        settings.append((name, type(module).__name__, plain))
+    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(settings)
+
+
+def _graph_key(store: Any) -> str:
+    r"""The content of the graph: of its tensors, or of the files that it is mapped from."""
+    if isinstance(store, Data):
+        held = {str(name): value for name, value in store.to_dict().items() if isinstance(value, Tensor) and value.layout == torch.strided}
+        return checksum({name: value.cpu().contiguous() for name, value in held.items()})
+    return repr(getattr(store, 'files', None))

@@ -156,7 +156,7 @@ class LiteGT(Module):
         if self.level != 'node':
             raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
         with evaluation(self):
-            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            stream = Stream(loader, folder, self, progress_bar)
             return stream.result(self.out_channels, self.lin_in.weight.dtype, lambda: stream_litegt(self, stream))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:

@@ -165,7 +165,7 @@ class MGFormer(torch.nn.Module):
         r"""The rows of :math:`\mathbf{H}` of all nodes, batch by batch, see :meth:`NodeFormer.inference`; the loader's data are the graph
         with users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
         with evaluation(self):
-            stream = Stream(loader, folder, self.state_dict(), progress_bar)
+            stream = Stream(loader, folder, self, progress_bar)
             width = self.tokens(torch.arange(1, device=self.embedding.weight.device)).size(1)
             return stream.result(width, self.embedding.weight.dtype, lambda: stream_mgformer(self, stream))
 
