@@ -110,7 +110,8 @@ def _bars(axes: plt.Axes, found: Sequence[Record], metric: str, names: Sequence[
     values, spread = ([record['metrics'][metric][key] for record in found] for key in ('mean', 'std'))
     axes.barh(names, values, xerr=spread, color=['C1' if name == marked else 'C0' for name in names])
     for name, value in zip(names, values, strict=True):
-        axes.text(0, name, f' {value:.4f}', va='center', color='white', fontsize='small')
+        inside = value > 0.25 * max(values)
+        axes.text(0 if inside else value, name, f' {value:.4f}', va='center', color='white' if inside else 'black', fontsize='small')
     axes.set_xlabel(METRICS[metric.split('_')[0]])
 
 
