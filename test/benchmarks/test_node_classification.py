@@ -89,7 +89,7 @@ def test_changes_of_the_configuration(capsys):
     faults = {
         'needs a name: --variant': ['--set', 'lr=0.5'],
         'no such setting: rate': ['--set', 'rate=1'],
-        'a study of sgformer is one of ablation, depth, neighbors, labels': ['--study', 'temperature'],
+        'a study of sgformer is one of ablation, depth, neighbors, precision, labels': ['--study', 'temperature'],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }
     for message, given in faults.items():
