@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from torch_geometric_lgt.functional._triton_tiles import exponentials, load_tile, logits_of, mask_weight
+from torch_geometric_lgt.functional._triton_tiles import exponentials, load_tile, logits_of, mask_weight, state_columns
 
 
 @triton.jit
@@ -67,9 +67,7 @@ def key_grads(
         feature = exponentials(logits - 0.5 * square[:, None], bound[None, :], m, M, LOG_TINY)
         grad_feature = tl.zeros((BN, BM), tl.float32)
         for r in tl.static_range(R):
-            row = (state + m) * (R * (D + 1))
-            grad_value = load_tile(grad_sums + r * D, row, 1, d, m < M, D)
-            grad_weight = tl.load(grad_sums + row + R * D + r, mask=m < M, other=0.0)
+            grad_value, grad_weight = state_columns(grad_sums, state + m, m < M, d, r, D, R)
             b = mask_weight(mask, rows, there, r, R, MASKED)
             column = tl.dot(feature, grad_value, input_precision=PRECISION)
             total_v += b[:, None] * column

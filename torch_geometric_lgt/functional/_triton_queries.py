@@ -3,7 +3,16 @@
 import triton
 import triton.language as tl
 
-from torch_geometric_lgt.functional._triton_tiles import bounded, exponentials, largest, load_tile, logits_of, mask_weight
+from torch_geometric_lgt.functional._triton_tiles import (
+    bounded,
+    exponentials,
+    inverse_of,
+    largest,
+    load_tile,
+    logits_of,
+    mask_weight,
+    state_columns,
+)
 
 
 @triton.jit
@@ -24,13 +33,11 @@ def read(
         logits, _, m = bounded(x, w, maximum + state, c, first, M, C, BM, PRECISION)
         feature = exponentials(logits, peak[:, None], m, M, LOG_TINY)
         for r in tl.static_range(R):
-            row = (state + m) * (R * (D + 1))
-            value = load_tile(sums + r * D, row, 1, d, m < M, D)
-            weight = tl.load(sums + row + R * D + r, mask=m < M, other=0.0)
+            value, weight = state_columns(sums, state + m, m < M, d, r, D, R)
             a = mask_weight(mask, rows, there, r, R, MASKED)
             total += a[:, None] * tl.dot(feature, value, input_precision=PRECISION)
             weights += a * tl.sum(feature * weight[None, :], 1)
-    inverse = tl.where(weights == 0, 0.0, 1.0 / tl.where(weights == 0, 1.0, weights))
+    inverse = inverse_of(weights)
     tl.store(out + (rows * H + h)[:, None] * D + d[None, :], total * inverse[:, None], mask=there[:, None] & (d < D)[None, :])
     tl.store(normaliser + rows * H + h, weights, mask=there)
 
@@ -51,7 +58,7 @@ def query_grads(
     there, rows, state = place < n, base + place, head.to(tl.int64) * M
     x, g = load_tile(q + h * C, rows, H * C, c, there, C), load_tile(grad + h * D, rows, H * D, d, there, D)
     weights = tl.load(normaliser + rows * H + h, mask=there, other=0.0)
-    inverse = tl.where(weights == 0, 0.0, 1.0 / tl.where(weights == 0, 1.0, weights))
+    inverse = inverse_of(weights)
     g *= inverse[:, None]
     peak = largest(x, w, maximum + state, c, M, C, BN, BM, LEAST, PRECISION)
     along, held, slope = tl.zeros((BN, RP), tl.float32), tl.zeros((BN, RP), tl.float32), tl.zeros((BN,), tl.float32)
@@ -59,9 +66,7 @@ def query_grads(
         logits, _, m = bounded(x, w, maximum + state, c, first, M, C, BM, PRECISION)
         feature = exponentials(logits, peak[:, None], m, M, LOG_TINY)
         for r in tl.static_range(R):
-            row = (state + m) * (R * (D + 1))
-            value = load_tile(sums + r * D, row, 1, d, m < M, D)
-            weight = tl.load(sums + row + R * D + r, mask=m < M, other=0.0)
+            value, weight = state_columns(sums, state + m, m < M, d, r, D, R)
             part = tl.sum(feature * tl.dot(g, tl.trans(value), input_precision=PRECISION), 1)
             a = mask_weight(mask, rows, there, r, R, MASKED)
             slope -= a * part * inverse
@@ -73,9 +78,7 @@ def query_grads(
         feature = exponentials(logits, peak[:, None], m, M, LOG_TINY)
         grad_feature = tl.zeros((BN, BM), tl.float32)
         for r in tl.static_range(R):
-            row = (state + m) * (R * (D + 1))
-            value = load_tile(sums + r * D, row, 1, d, m < M, D)
-            weight = tl.load(sums + row + R * D + r, mask=m < M, other=0.0)
+            value, weight = state_columns(sums, state + m, m < M, d, r, D, R)
             a = mask_weight(mask, rows, there, r, R, MASKED)
             read_along = tl.dot(g, tl.trans(value), input_precision=PRECISION) + slope[:, None] * weight[None, :]
             grad_feature += a[:, None] * read_along
@@ -112,7 +115,7 @@ def sums_grads(
         feature = exponentials(logits, peak[:, None], m, M, LOG_TINY)
         feature *= mask_weight(mask, rows, there, r, R, MASKED)[:, None]
         den = tl.load(normaliser + rows * H + h, mask=there, other=0.0)
-        g = load_tile(grad + h * D, rows, H * D, d, there, D) * tl.where(den == 0, 0.0, 1.0 / tl.where(den == 0, 1.0, den))[:, None]
+        g = load_tile(grad + h * D, rows, H * D, d, there, D) * inverse_of(den)[:, None]
         total += tl.dot(tl.trans(feature), g, input_precision=PRECISION)
         weights += tl.sum(feature * tl.load(slopes + rows * H + h, mask=there, other=0.0)[:, None], 0)
     row = ((part * tl.num_programs(1) + head).to(tl.int64) * M + m) * (R * (D + 1))

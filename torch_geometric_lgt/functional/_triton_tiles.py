@@ -31,6 +31,19 @@ def exponentials(logits, maximum, m, M, LOG_TINY: tl.constexpr):
 
 
 @triton.jit
+def state_columns(sums, rows, there, columns, r, D: tl.constexpr, R: tl.constexpr):
+    r"""The values and the weights of some features of a state under one mask weight."""
+    row = rows * (R * (D + 1))
+    return load_tile(sums + r * D, row, 1, columns, there, D), tl.load(sums + row + R * D + r, mask=there, other=0.0)
+
+
+@triton.jit
+def inverse_of(weights):
+    r"""0 where there is no key."""
+    return tl.where(weights == 0, 0.0, 1.0 / tl.where(weights == 0, 1.0, weights))
+
+
+@triton.jit
 def bounded(x, w, maximum, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr):
     logits, tile, m = logits_of(x, w, columns, first, M, C, BM, PRECISION)
     return logits + tl.load(maximum + m, mask=m < M, other=0.0)[None, :], tile, m
