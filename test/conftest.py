@@ -6,6 +6,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 from hypothesis import settings
+from torch_geometric import seed_everything
 
 if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
@@ -14,9 +15,12 @@ settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
 
 
+seed_everything(12345)  # for what the modules of the tests draw when they are imported
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.manual_seed(12345)
+    seed_everything(12345)
 
 
 @pytest.fixture
