@@ -34,7 +34,8 @@ TOPICS = [
 ]
 SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
-PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', 'fixed-splits')
+PUBLISHED_SPLITS = ('published-20-per-class', 'published-50-25-25')  # one split for all seeds: those of the papers' figures
+PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
 
 
 def load(root: str, name: str, neighbors: int | None = None) -> Data:
@@ -107,7 +108,8 @@ def newsgroups(root: str) -> Data:
 
 
 def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
-    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is the number of the split.
+    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is the number of the split; the published
+    splits do not depend on it.
 
     Raises:
         ValueError: If there are no fixed splits.
@@ -119,6 +121,9 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
         masks = [mask[:, seed % mask.size(1)] if mask.dim() == 2 else mask for mask in masks]
         return dict(zip(('train', 'valid', 'test'), (mask.nonzero().flatten() for mask in masks), strict=True))
     labelled = (data.y >= 0).nonzero().flatten()
+    if protocol in PUBLISHED_SPLITS:
+        parts = published(data.y[labelled], protocol)
+        return dict(zip(('train', 'valid', 'test'), (labelled[part] for part in parts), strict=True))
     part = Data(y=data.y[labelled], num_nodes=labelled.numel())
     if protocol in PER_CLASS:
         rule = RandomNodeSplit('random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000)
@@ -129,6 +134,19 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
         torch.manual_seed(seed)
         masks = rule(part)
     return {name: labelled[masks[f'{mask}_mask']] for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))}
+
+
+def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
+    r"""The split of labels that the authors' programs draw once for all of their runs: those of DIFFormer and SGFormer from PyTorch's
+    generator after the seed 123, class by class, that of NodeFormer from NumPy's after the seed 42."""
+    if protocol == 'published-50-25-25':
+        order = torch.from_numpy(np.random.RandomState(42).permutation(y.numel()))
+        return order.tensor_split((y.numel() // 2, y.numel() // 2 + y.numel() // 4))
+    random = torch.Generator().manual_seed(123)
+    classes = [nodes[torch.randperm(nodes.numel(), generator=random)] for nodes in ((y == label).nonzero().flatten() for label in y.unique())]
+    rest = torch.cat([nodes[20:] for nodes in classes])
+    rest = rest[torch.randperm(rest.numel(), generator=random)]
+    return torch.cat([nodes[:20] for nodes in classes]), rest[:500], rest[500:1500]
 
 
 def prepared(data: Data, normalize: bool, sparse: bool = True) -> Data:

@@ -27,7 +27,7 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
     options: dict[str, Any] = {'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)}
     changes: dict[str, Any] = {
         'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
-        'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1e-1, log=True),
+        'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
         'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
     }
     if model in ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp'):
@@ -38,8 +38,11 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
         options |= {
             'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
             'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+            'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
         }
         changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
+    if model in ('sgformer', 'difformer'):
+        options['value_projection'] = trial.suggest_categorical('value_projection', (True, False))
     if model == 'difformer':
         options |= {'tau': trial.suggest_float('tau', 0.1, 1.0), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}
     if model == 'nodeformer':

@@ -83,6 +83,25 @@ def test_random_splits(protocol, sizes):
     assert not torch.equal(parts['test'], other['test'])
 
 
+@pytest.mark.parametrize(('protocol', 'sizes'), [('published-20-per-class', (60, 500, 1000)), ('published-50-25-25', (1000, 500, 501))])
+def test_published_splits_are_one_for_all_seeds(protocol, sizes):
+    """Drawn as the authors' programs do, from global generators that were seeded at their beginning."""
+    y = torch.arange(2001) % 3
+    parts, other = (split(Data(y=y, num_nodes=2001), protocol, seed) for seed in (0, 1))
+    assert all(torch.equal(parts[name], other[name]) for name in parts)
+    assert tuple(part.numel() for part in parts.values()) == sizes
+    assert torch.cat(list(parts.values())).unique().numel() == sum(sizes)
+    if protocol == 'published-50-25-25':
+        np.random.seed(42)
+        assert torch.cat(list(parts.values())).tolist() == np.random.permutation(2001).tolist()
+    else:
+        torch.manual_seed(123)
+        orders = [torch.randperm(667) for _ in range(3)]
+        assert parts['train'].tolist() == [3 * int(row) + label for label, order in enumerate(orders) for row in order[:20]]
+        rest = torch.cat([3 * order[20:] + label for label, order in enumerate(orders)])
+        assert torch.equal(torch.cat([parts['valid'], parts['test']]), rest[torch.randperm(1941)][:1500])
+
+
 def test_fixed_splits_by_number():
     masks = {f'{part}_mask': torch.eye(3, dtype=torch.bool).roll(i, 0)[:, :2] for i, part in enumerate(('train', 'val', 'test'))}
     data = Data(y=torch.zeros(3), **masks)

@@ -84,7 +84,7 @@ def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
 def test_changes_of_the_configuration(capsys):
     command = ['--dataset', 'cora', '--model', 'sgformer']
     _, (plan,) = node_classification.parse([*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row'])
-    assert (plan.variant, plan.protocol, plan.neighbors) == ('v', 'random-20-per-class', None)
+    assert (plan.variant, plan.protocol, plan.neighbors) == ('v', 'published-20-per-class', None)
     assert (plan.config['lr'], plan.config['options']['norm'], plan.config['options']['alpha']) == (0.5, 'row', 0.8)
     faults = {
         'needs a name: --variant': ['--set', 'lr=0.5'],

@@ -63,6 +63,9 @@ class AttentionLayer(torch.nn.Module):
     def _check(self, x: Tensor) -> None:
         check_features(x, self.lin_key if self.lin_value is None else self.lin_value)
 
+    def _value(self, x: Tensor) -> Tensor:
+        return x if self.lin_value is None else self.lin_value(x)
+
     def _values(self, x: Tensor | None) -> Values:
         return Values(x, None, None) if self.lin_value is None else Values(x, self.lin_value.weight, self.lin_value.bias)
 

@@ -1,6 +1,5 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 from torch import Tensor
-from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
@@ -18,10 +17,9 @@ class LinearLayer(AttentionLayer):
     value."""
 
     self_term = False
-    lin_value: Linear
 
-    def __init__(self, in_channels: int, out_channels: int, heads: int, norm: str, bias: bool) -> None:
-        super().__init__(in_channels, out_channels, heads, True, True, bias)
+    def __init__(self, in_channels: int, out_channels: int, heads: int, norm: str, value_projection: bool, bias: bool) -> None:
+        super().__init__(in_channels, out_channels, heads, True, value_projection, bias)
         self.norm, self.kind = norm, linear_kind(norm, self.self_term)
 
     def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:

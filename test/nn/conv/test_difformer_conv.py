@@ -12,7 +12,8 @@ KINDS = [('simple', 'row'), ('simple', 'frobenius'), ('sigmoid', 'row')]
 
 
 def parts(conv, x):
-    return [lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)]
+    value = x if conv.lin_value is None else conv.lin_value(x)
+    return [part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)]
 
 
 def attention(conv, q, k, v, batch_q=None, batch_k=None):
@@ -36,9 +37,11 @@ def test_hand_computed():
 
 @pytest.mark.parametrize(('kernel', 'norm'), KINDS)
 @pytest.mark.parametrize('graph_weight', [None, 0.7])
-def test_matches_dense_with_gradients(kernel, norm, graph_weight):
+@pytest.mark.parametrize('value_projection', [True, False])
+def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projection):
     """With edges against PyG's normalisation of the undirected graph."""
-    conv = DIFFormerConv(6, 8, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0).double()
+    channels = 8 if value_projection else 6
+    conv = DIFFormerConv(6, channels, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, value_projection).double()
     x, edges = torch.randn(12, 6, dtype=torch.float64, requires_grad=True), to_undirected(EDGES)
     q, k, v = parts(conv, x)
     actual, expected = conv(x, edges, BATCH), attention(conv, q, k, v, BATCH, BATCH)

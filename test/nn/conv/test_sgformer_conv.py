@@ -10,7 +10,8 @@ NORMS = ['frobenius', 'row']
 
 
 def parts(conv, x):
-    return [lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)]
+    value = x if conv.lin_value is None else conv.lin_value(x)
+    return [part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)]
 
 
 def pairs(num_src, num_dst):
@@ -26,9 +27,11 @@ def test_hand_computed():
     torch.testing.assert_close(conv(torch.tensor([[1.0], [2.0]])), torch.tensor(expected)[:, None])
 
 
+@pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
-def test_matches_dense_with_gradients(norm):
-    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+def test_matches_dense_with_gradients(norm, value_projection):
+    conv = SGFormerConv(6, 8 if value_projection else 6, 2, norm, value_projection).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, v = parts(conv, x)
     actual, expected = conv(x, batch=BATCH), dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
     torch.testing.assert_close(actual, expected)
@@ -37,9 +40,10 @@ def test_matches_dense_with_gradients(norm):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
-def test_bipartite(norm):
-    conv = SGFormerConv(6, 8, norm=norm).double()
+def test_bipartite(norm, value_projection):
+    conv = SGFormerConv(6, 6, norm=norm, value_projection=value_projection).double()
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
     batch = torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])
     (_, k, v), (q, _, own) = parts(conv, x_src), parts(conv, x_dst)
@@ -47,9 +51,10 @@ def test_bipartite(norm):
     torch.testing.assert_close(conv((x_src, x_dst), batch=batch), expected)
 
 
+@pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
-def test_states_of_parts_make_the_whole(norm, tmp_path):
-    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64)
+def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
+    conv, x = SGFormerConv(6, 6, 2, norm, value_projection).double(), torch.randn(12, 6, dtype=torch.float64)
     whole = conv(x, batch=BATCH)
     states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
     state = states[0].merge(states[1]).merge(states[2])

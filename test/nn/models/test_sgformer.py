@@ -42,6 +42,13 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     assert SGFormer(5, 8, 3, dropout=0.5).gnn.dropout.p == 0.5
 
 
+def test_nothing_is_normalised():
+    model = SGFormer(6, 4, 3, gnn_num_layers=3, layer_norm=False)
+    assert not any('norm' in type(module).__name__.lower() for module in model.modules())
+    assert set(SGFormer(6, 4, 3, value_projection=False).state_dict()) < set(SGFormer(6, 4, 3).state_dict())
+    assert SGFormer(6, 4, 3, value_projection=False).convs[0].lin_value is None
+
+
 def test_any_network_over_the_edges():
     gnn = torch_geometric.nn.GAT(4, 4, num_layers=1)
     model = SGFormer(6, 4, 3, gnn=gnn)

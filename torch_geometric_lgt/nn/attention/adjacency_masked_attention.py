@@ -54,8 +54,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         self._check(x_src)
         self._check(x_dst)
         edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        value = x_src if self.lin_value is None else self.lin_value(x_src)
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), value))
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
             out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale(False), power=phi.power)

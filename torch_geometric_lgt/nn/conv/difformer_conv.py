@@ -23,7 +23,8 @@ class DIFFormerConv(LinearLayer):
     over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in
     :math:`O(N)`) or :math:`f = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory :math:`O(N)`).
     Degrees are those of the given edges, no self loops are added; edges that occur again count again.
-    Differs from the paper: queries, keys and values have linear parts, as in the authors' code.
+    Differs from the paper: queries and keys have linear parts, as in the authors' code, and values too unless
+    ``value_projection=False``.
 
     Args:
         in_channels (int): Size of each input sample.
@@ -35,6 +36,7 @@ class DIFFormerConv(LinearLayer):
             code: the weights tend to those of a plain mean as :math:`1 / N`). (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, the second term is left out. (default: :obj:`True`)
         graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the paper. (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
@@ -56,11 +58,12 @@ class DIFFormerConv(LinearLayer):
         norm: str = 'row',
         use_graph: bool = True,
         graph_weight: float = 1.0,
+        value_projection: bool = True,
         bias: bool = True,
     ) -> None:
         if kernel not in ('simple', 'sigmoid'):
             raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
-        super().__init__(in_channels, out_channels, heads, norm, bias)
+        super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
         self.kernel, self.use_graph, self.graph_weight = kernel, use_graph, graph_weight
 
     def forward(
@@ -81,7 +84,7 @@ class DIFFormerConv(LinearLayer):
         self._check(x_src)
         if self.kernel == 'simple' and not self.use_graph:
             return self._attend((x_src, x_dst), batch, batch_size, state)
-        value = self.lin_value(x_src)
+        value = self._value(x_src)
         if self.kernel == 'simple':
             out = self._attend((x_src, x_dst), batch, batch_size, state, value)
         else:

@@ -127,7 +127,7 @@ class KernelAttentionConv(KernelLayer):
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError("'x' must be one tensor with relational_input='output', which sums the outputs of the sources (got a pair)")
         self._check(x_src)
-        value = x_src if self.lin_value is None else self.lin_value(x_src)
+        value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
         return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree))
 

@@ -28,6 +28,8 @@ class SGFormerConv(LinearLayer):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`; with the latter a row whose denominator is 0 gives 0. (default:
             :obj:`"frobenius"`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as the authors' code has them on small graphs.
+            (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
@@ -41,8 +43,16 @@ class SGFormerConv(LinearLayer):
 
     self_term = True
 
-    def __init__(self, in_channels: int, out_channels: int, heads: int = 1, norm: str = 'frobenius', bias: bool = True) -> None:
-        super().__init__(in_channels, out_channels, heads, norm, bias)
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 1,
+        norm: str = 'frobenius',
+        value_projection: bool = True,
+        bias: bool = True,
+    ) -> None:
+        super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
 
     def forward(
         self,

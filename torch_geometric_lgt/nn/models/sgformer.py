@@ -45,14 +45,15 @@ class SGFormer(Backbone):
         aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by side without :math:`\alpha`. (default:
             :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N, hidden_channels]``. (default: :obj:`None`, a
-            :class:`torch_geometric.nn.GCN` with batch normalisation, whose sums over neighbours are products with a sparse matrix; a GCN
+            :class:`torch_geometric.nn.GCN` with batch normalisation unless ``layer_norm=False``, whose sums over neighbours are products with a sparse matrix; a GCN
             made with ``normalize=False``, as that is, gets the weights of the edges, from the degrees in the whole graph for a batch that
             has them)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default: :obj:`2`)
         gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
             itself, as in the authors' code. (default: :obj:`"hidden"`)
-        layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, nothing is normalised, nor in the default local branch. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation. (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
@@ -80,6 +81,7 @@ class SGFormer(Backbone):
         gnn_num_layers: int = 2,
         gnn_dropout: float | None = None,
         gnn_input: str = 'hidden',
+        value_projection: bool = True,
         layer_norm: bool = True,
         activate_layers: bool = False,
         act: str = 'relu',
@@ -96,14 +98,14 @@ class SGFormer(Backbone):
         sizes = in_channels, hidden_channels, out_channels, num_layers
 
         def make_conv() -> SGFormerConv:
-            return SGFormerConv(hidden_channels, hidden_channels, heads, norm)
+            return SGFormerConv(hidden_channels, hidden_channels, heads, norm, value_projection)
 
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
         self.alpha, self.aggregate, self.gnn_input, self.shares = alpha, aggregate, gnn_input, (beta, 1 - beta)
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
             rate = dropout if gnn_dropout is None else gnn_dropout
-            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm')
+            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm' if layer_norm else None)
         self.gnn: Any = gnn
         self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
