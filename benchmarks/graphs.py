@@ -143,7 +143,8 @@ def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
         order = torch.from_numpy(np.random.RandomState(42).permutation(y.numel()))
         return order.tensor_split((y.numel() // 2, y.numel() // 2 + y.numel() // 4))
     random = torch.Generator().manual_seed(123)
-    classes = [nodes[torch.randperm(nodes.numel(), generator=random)] for nodes in ((y == label).nonzero().flatten() for label in y.unique())]
+    classes = [(y == label).nonzero().flatten() for label in y.unique()]
+    classes = [nodes[torch.randperm(nodes.numel(), generator=random)] for nodes in classes]
     rest = torch.cat([nodes[20:] for nodes in classes])
     rest = rest[torch.randperm(rest.numel(), generator=random)]
     return torch.cat([nodes[:20] for nodes in classes]), rest[:500], rest[500:1500]

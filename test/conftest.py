@@ -1,12 +1,13 @@
 import os
+import random
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import settings
-from torch_geometric import seed_everything
 
 if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
@@ -15,12 +16,13 @@ settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
 
 
-seed_everything(12345)  # for what the modules of the tests draw when they are imported
-
-
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    seed_everything(12345)
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(12345)
+
+
+_seed.__wrapped__()  # for what the modules of the tests draw when they are imported
 
 
 @pytest.fixture

@@ -4,14 +4,16 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 from torch.autograd.forward_ad import unpack_dual
 from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
-from torch_geometric_lgt.functional._flops import build_flops, read_flops
+from torch_geometric_lgt.functional._flops import build_flops, pair_flops, read_flops
 from torch_geometric_lgt.functional._loops import Keys
-from torch_geometric_lgt.functional._paths import chunk_rows, key_grads_of, keys_of, queries_of, query_grads_of
-from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
+from torch_geometric_lgt.functional._pair_loops import Pairs
+from torch_geometric_lgt.functional._paths import chunk_rows, is_paired, key_grads_of, keys_of, queries_of, query_grads_of
+from torch_geometric_lgt.functional._sides import Nodes, Side, Values, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, groups
 
 STATE_ELEMENTS = 1 << 20
@@ -54,6 +56,10 @@ def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
 def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
     most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features * width), MAX_PROGRAMS // side.heads))
     return groups(chunk_rows(side, width // side.rank - 1), most, *axes)
+
+
+def per_graph(chunks: list[Nodes], graphs: Tensor) -> int:
+    return sum(nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks) // graphs.numel()
 
 
 def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
@@ -143,6 +149,9 @@ def attend(*args):
     out, normaliser = empty_read(side, width)
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
+        if is_paired(key_side, width, *(per_graph(chunks, graphs) for chunks in (to, of))):
+            Pairs(queries, keys, to[0], of[0], graphs.numel(), None if factor is None else factor[graphs]).read(out, normaliser)
+            continue
         own_sums, own_maximum, _ = keys.build(graphs.numel(), of)
         queries.read(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser)
         if keep:
@@ -157,6 +166,12 @@ def attend_backward(grad, out, normaliser, sums, maximum, *args):
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
+        if is_paired(key_side, values.channels(key_side), *(per_graph(chunks, graphs) for chunks in (to, of))):
+            own_factor = None if factor is None else factor[graphs]
+            grad_own = Pairs(queries, keys, to[0], of[0], graphs.numel(), own_factor).add_grads(queries, keys, normaliser, grad)
+            if grad_factor is not None:
+                grad_factor[graphs] = grad_own
+            continue
         own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]
         grad_sums = queries.add(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser, grad)
         if grad_factor is not None:
@@ -229,9 +244,16 @@ differentiable(attend, attend_backward, ATTEND_GRADS, (0,), (0, 1, 2, 3))
 
 
 def attend_flops(args: tuple, backward: bool = False) -> int:
-    side, _, key_side, values, _, _, keep = both_arguments(args)
-    again = build_flops(key_side, values) if backward and not keep else 0
-    return read_flops(side, side.rank * (values.channels(key_side) + 1), backward) + build_flops(key_side, values, backward) + again
+    side, targets, key_side, values, sources, _, keep = both_arguments(args)
+    width, sizes = values.channels(key_side), (targets.sizes, sources.sizes)
+    reads, builds, pairs = side.x.shape[0], key_side.x.shape[0], (0, 0, 0)
+    if not is_fake(targets.sizes):  # whose numbers are not known
+        paired = is_paired(key_side, width, *sizes)
+        pairs = [int((part * paired).sum()) for part in (*sizes, targets.sizes * sources.sizes)]
+        reads, builds = reads - pairs[0], builds - pairs[1]
+    again = build_flops(key_side, values, nodes=builds) if backward and not keep else 0
+    states = read_flops(side, side.rank * (width + 1), backward, reads) + build_flops(key_side, values, backward, builds) + again
+    return states + pair_flops(side, key_side, values, backward, *pairs)
 
 
 def count(name: str, formula: Callable[[tuple], int]) -> None:

@@ -1,6 +1,7 @@
 # The one place that chooses how a call is computed.
 import importlib.util
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +34,16 @@ def _loops_of(side: Side, channels: int) -> tuple[ModuleType, str]:
 
 def chunk_rows(side: Side, channels: int) -> int:
     return FUSED_ROWS if is_fused(side, channels) else rows(side)
+
+
+def is_paired(side: Side, channels: int, targets: Any, sources: Any) -> Any:
+    r"""Whether the weights of all pairs of so many nodes of a graph, numbers or tensors of them, take less work than its state."""
+    if side.noise is not None or side.samples > 1 or is_fused(side, channels):
+        return targets < 0
+    pairs, states = side.num_features + channels, side.num_features * side.rank * (channels + 1)
+    most = chunk_rows(side, channels)
+    one_chunk = (targets > 0) & (sources > 0) & (targets <= most) & (sources <= most)
+    return one_chunk & (targets * sources * pairs <= (targets + sources) * states)
 
 
 def keys_of(side: Side, values: Values) -> Keys:

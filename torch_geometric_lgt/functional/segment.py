@@ -91,6 +91,9 @@ def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | s
     if n == 0:
         return []
     if begin.numel() > 1:
+        first, behind = int(begin[0]), int(begin[-1]) + n
+        if axis.order is None and behind - first == n * begin.numel():
+            return [slice(first, behind)]
         nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
         return [nodes if axis.order is None else axis.order[nodes]]
     spans = [slice(i, min(i + rows, int(begin) + n)) for i in range(int(begin), int(begin) + n, rows)]
