@@ -5,8 +5,8 @@ from torch_geometric_lgt.functional._sides import Side, Values
 
 
 def build_flops(side: Side, values: Values, backward: bool = False, nodes: int | None = None) -> int:
-    r"""Of the matrix products that build the states of :obj:`nodes` (default: all) keys and values; backward evaluates them again and passes
-    two products for each."""
+    r"""Of the matrix products that build the states of :obj:`nodes` keys and values (default: all); backward evaluates them again and
+    passes two products for each."""
     nodes = side.x.shape[0] if nodes is None else nodes
     linear = _linear(side.weight) + _linear(values.weight)
     state = _state(side, side.rank * (values.channels(side) + 1))

@@ -45,9 +45,9 @@ class SGFormer(Backbone):
         aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by side without :math:`\alpha`. (default:
             :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N, hidden_channels]``. (default: :obj:`None`, a
-            :class:`torch_geometric.nn.GCN` with batch normalisation unless ``layer_norm=False``, whose sums over neighbours are products with a sparse matrix; a GCN
-            made with ``normalize=False``, as that is, gets the weights of the edges, from the degrees in the whole graph for a batch that
-            has them)
+            :class:`torch_geometric.nn.GCN` with batch normalisation unless ``layer_norm=False``, whose sums over neighbours are products
+            with a sparse matrix; a GCN made with ``normalize=False``, as that is, gets the weights of the edges, from the degrees in the
+            whole graph for a batch that has them)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default: :obj:`2`)
         gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
