@@ -6,6 +6,7 @@ The best configuration is printed as the arguments that run it. A search that wa
 """
 
 import argparse
+import inspect
 import statistics
 import tempfile
 from pathlib import Path
@@ -13,13 +14,14 @@ from typing import Any
 
 import optuna
 
-from benchmarks.classifiers import SPARSE_INPUT
+from benchmarks.classifiers import OURS, SPARSE_INPUT
 from benchmarks.common import training
 from benchmarks.graphs import PROTOCOLS, load, prepared, split
 from benchmarks.node_classification import prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
-WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
+WIDTHS, SHARES = (32, 64, 128), (0.0, 0.9)
+DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
 def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
@@ -32,11 +34,12 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
     }
     if model in ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp'):
         options['dropout'] = trial.suggest_float('dropout', *SHARES)
-        options['num_layers'] = trial.suggest_int('num_layers', 1, 4 if model != 'difformer' else 8)
+        options['num_layers'] = trial.suggest_int('num_layers', 1, DEPTH.get(model, 4))
     if model == 'sgformer':
-        options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'beta', 'gnn_dropout')}
+        options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'gnn_dropout')}
         options |= {
-            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
+            'beta': trial.suggest_float('beta', 0.0, 1.0),
+            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 5),
             'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
             'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
         }
@@ -52,6 +55,13 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
     return changes | {'options': options}
 
 
+def start(config: dict[str, Any], model: str) -> dict[str, Any]:
+    r"""The configuration as the values of a trial, the first one."""
+    parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
+    flat = {parameter.name: parameter.default for parameter in parameters} | config | config['options']
+    return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
+
+
 def search(args: argparse.Namespace) -> optuna.Study:
     r"""Runs what is left of the trials and returns the study."""
     protocol, default = settings(args.dataset, args.protocol, args.model)
@@ -65,6 +75,8 @@ def search(args: argparse.Namespace) -> optuna.Study:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
         load_if_exists=True,
     )
+    if not study.trials:
+        study.enqueue_trial(start(default, args.model))
     plain = load(args.root, args.dataset)
     graphs = {normalize: prepared(plain, normalize, args.model in SPARSE_INPUT) for normalize in (False, True)}
 
@@ -74,14 +86,15 @@ def search(args: argparse.Namespace) -> optuna.Study:
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 run = prepare(data, split(data, protocol, seed), args.model, config, seed, Path(folder) / 'checkpoint')
-                run.fit(config['epochs'], config['patience'], 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
+                run.fit(config['epochs'], args.patience, 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
             found.append(run.best_score)
             trial.report(statistics.fmean(found), number)
             if trial.should_prune():
                 raise optuna.TrialPruned
         return statistics.fmean(found)
 
-    study.optimize(objective, n_trials=max(0, args.trials - len(study.trials)))
+    begun = sum(trial.state != optuna.trial.TrialState.WAITING for trial in study.trials)
+    study.optimize(objective, n_trials=max(0, args.trials - begun))
     return study
 
 
@@ -107,6 +120,7 @@ def main() -> None:
     parser.add_argument('--root', default='data')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--trials', type=int, default=60)
+    parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
     args = parser.parse_args()
     study = search(args)
     seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)

@@ -164,8 +164,11 @@ def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
-    args = argparse.Namespace(dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1)
-    assert len(node_classification_search.search(args).trials) == 1
+    args = argparse.Namespace(dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1, patience=9)
+    (first,) = node_classification_search.search(args).trials
+    default = settings('toy.npz', None, model)[1]
+    assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {name: default[name] for name in ('lr', 'weight_decay')}
+    assert first.params['hidden_channels'] == default['options']['hidden_channels']
     args.trials = 2
     study = node_classification_search.search(args)
     assert len(study.trials) == 2
