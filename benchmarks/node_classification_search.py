@@ -56,9 +56,10 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
 
 
 def start(config: dict[str, Any], model: str) -> dict[str, Any]:
-    r"""The configuration as the values of a trial, the first one."""
+    r"""The configuration as the values of a trial, the first one; the logarithmic scales of rates and weights have no 0."""
     parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
-    flat = {parameter.name: parameter.default for parameter in parameters} | config | config['options']
+    rates = {name: value for name, value in config.items() if isinstance(value, bool) or value}
+    flat = {parameter.name: parameter.default for parameter in parameters} | rates | config['options']
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
