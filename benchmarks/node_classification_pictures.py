@@ -54,9 +54,10 @@ def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Reco
         if numbered:
             out[numbered[1]].append((float(numbered[2]), record))
     for setting, line in out.items():
+        protocols = {record['protocol'] for _, record in line}
         for record in records:
             value = default_value(model, setting, record)
-            if value is not None and record['variant'] == '' and value not in dict(line):
+            if value is not None and record['variant'] == '' and record['protocol'] in protocols and value not in dict(line):
                 line.append((value, record))
         line.sort(key=lambda pair: pair[0])
     return {setting: line for setting, line in out.items() if len(line) > 1}
@@ -64,8 +65,6 @@ def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Reco
 
 def default_value(model: str, setting: str, record: Record) -> float | None:
     r"""The value of a setting in a result that says nothing of it."""
-    if setting == 'labels':
-        return {'random-20-per-class': 20.0}.get(record['protocol'])
     if setting in record['config']['options']:
         return float(record['config']['options'][setting])
     parameter = inspect.signature(OURS[model]).parameters.get(setting) if model in OURS else None

@@ -42,7 +42,7 @@ def attention_report(
     =======================  ====================================================================================================
     ``others``               share of the attention weight that does not lie on the node itself
     ``beyond mean``          length of the attention's output without the plain mean of the values, over that of the output
-    ``entropy``              of the weights, over that of uniform weights of the graph's nodes: 1 attends to all alike
+    ``entropy``              of the weights above 0, over that of uniform weights of the graph's nodes: 1 attends to all alike
     ``inert heads``          share of the heads with an entropy of at least 0.999
     ``query``, ``key``       mean lengths as the feature map sees them, after scaling
     ``feature error``        relative error of the output against exact softmax weights (softmax-type maps; else empty)
@@ -130,7 +130,8 @@ def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | No
     value = (z if conv.lin_value is None else conv.lin_value(z)).double().unflatten(1, (heads, -1))
     out = torch.einsum('ijh,jhd->ihd', weight, value)
     mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
-    entropy = -torch.xlogy(weight, weight.clamp(min=1e-300)).sum(1) / same.sum(1, keepdim=True).double().log().clamp(min=1e-300)
+    positive = weight.clamp(min=0)
+    entropy = -torch.xlogy(positive, positive).sum(1) / same.sum(1, keepdim=True).double().log().clamp(min=1e-300)
     q, k = (lin(z).double().unflatten(1, (heads, -1)) * _scale(conv) for lin in (conv.lin_query, conv.lin_key))
     itself = weight[torch.arange(rows.numel()), rows]
     return {

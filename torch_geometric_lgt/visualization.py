@@ -123,7 +123,7 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
     received = weight.sum(0).clamp(min=1e-12) * weight.size(1) / weight.size(0)
     axis.loglog(degrees.clamp(min=0.7).numpy(), received.numpy(), '.', markersize=2)
     axis.axhline(1, color='0.6', linewidth=0.8)
-    axis.set(title='attention received, over that of uniform weights', xlabel='degree')
+    axis.set(title='attention received / uniform', xlabel='degree')
 
 
 def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -> None:
@@ -134,7 +134,7 @@ def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -
     values = [float(weight[mask].mean()) * weight.size(1) if mask.any() else 0.0 for mask in masks]
     axis.bar(names, values)
     axis.axhline(1, color='0.6', linewidth=0.8)
-    axis.set(title='attention to a node, over uniform weights', xlabel='hops')
+    axis.set(title='attention to a node / uniform', xlabel='hops')
 
 
 def _draw_concentration(axis: Any, weight: Tensor) -> None:

@@ -7,12 +7,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Linear
+from torch.nn.functional import scaled_dot_product_attention
 from torch_geometric.data import Data
-from torch_geometric.nn import TransformerConv
-from torch_geometric.nn.attention import PerformerAttention, SGFormerAttention
+from torch_geometric.nn import GPSConv, TransformerConv
+from torch_geometric.nn.attention import PerformerAttention, PolynormerAttention, SGFormerAttention
 from torch_geometric.utils import sort_edge_index
 
 from benchmarks.runtime import formulas
+from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
@@ -76,6 +78,49 @@ def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     return lambda: out(conv(x)), lambda: peer(x[None])[0]
 
 
+def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""PyG's block without a local branch, its attention as above or ours in its place."""
+    peer = GPSConv(x.size(1), None, attn_type='performer', attn_kwargs={'head_channels': x.size(1)})
+    nothing, num_features = torch.empty(2, 0, dtype=torch.long), peer.attn.fast_attn.num_rows
+    conv, out = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=num_features), Linear(x.size(1), x.size(1))
+
+    def ours() -> Tensor:
+        h = peer.norm2(out(conv(x)) + x)
+        return peer.norm3(h + peer.mlp(h))
+
+    return ours, lambda: peer(x, nothing)
+
+
+def polynormer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""PyG's layer, its sums over all nodes as they are or by the core of this package."""
+    peer = PolynormerAttention(x.size(1), 1, x.size(1))
+
+    def ours() -> Tensor:
+        k, v = peer.k(x).sigmoid()[:, None], peer.v(x)[:, None]
+        out = peer.lns(kernel_attention(k, k, v, 'values').squeeze(1)) * (peer.h_lins(x) + peer.beta)
+        return peer.lin_out(out).relu()
+
+    return ours, lambda: peer(x[None])[0]
+
+
+def exact_softmax(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""An estimate of the softmax in linear time against the softmax itself."""
+    conv = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features'])
+
+    def exact() -> Tensor:
+        q, k, v = (lin(x)[None, None] for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+        return scaled_dot_product_attention(q, k, v)[0, 0]
+
+    return lambda: conv(x), exact
+
+
+def exact_softmax_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = KernelAttentionConv(x.size(1), x.size(1), num_features=1 << 16)
+    small = (x[:100] / 4).detach()
+    q, k, v = (lin(small) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    return lambda: conv(small), lambda: scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+
+
 def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     peer = PerformerAttention(x.size(1), 1, x.size(1))
     return lambda: peer(x[None])[0], lambda: formulas.performer_attention(peer, x)
@@ -114,6 +159,9 @@ def edge_softmax(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 CASES = {
     'ragged-batch': Case(ragged, claim=ragged_claim),
     'performer': Case(performer, claim=performer_claim),
+    'gps': Case(gps, claim=performer_claim),
+    'polynormer': Case(polynormer),
+    'exact-softmax': Case(exact_softmax, 1e-2, exact_softmax_claim),
     'jaccard-subtractor': Case(sampled_edges, claim=edge_softmax),
     'edge-softmax': Case(edge_softmax),
     'degree-masked-attention': Case(degree_masked),

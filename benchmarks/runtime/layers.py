@@ -1,7 +1,7 @@
 r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix products, in fresh processes, in turn.
 
-python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table
-python -m benchmarks.runtime.layers --table         # the table alone, from the results that are there
+python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table and the picture
+python -m benchmarks.runtime.layers --table         # the table and the picture alone, from the results that are there
 """
 
 import argparse
@@ -12,16 +12,20 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
+import matplotlib.pyplot as plt
 import torch
 from tqdm import tqdm
 
+from benchmarks.common.figures import save_figure
 from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, products
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB = 16
+DEFAULTS = {'heads': 1, 'channels': 64}
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
 
 
@@ -87,7 +91,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
         'runtime',
         f'random-{config["num_nodes"]}',
         case,
-        variant='' if config['heads'] == 1 else f'heads-{config["heads"]}',
+        variant='-'.join(f'{name}-{config[name]}' for name, default in DEFAULTS.items() if config[name] != default),
         protocol='fresh-processes-alternating',
         seeds=[0],
         metrics=found,
@@ -98,7 +102,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
 
 def row(record: dict[str, Any]) -> dict[str, str]:
     metric, nodes = record['metrics'], record['config']['num_nodes']
-    out = {'layer': record['model'], 'heads': str(record['config']['heads']), 'nodes': f'{nodes:,}'}
+    out = {'layer': record['model'], **{name: str(record['config'][name]) for name in DEFAULTS}, 'nodes': f'{nodes:,}'}
     ours, memory = metric['ours_forward_backward'], metric['ours_peak_memory_mib']['median']
     out |= {'ours (ms)': f'{1e3 * ours["median"]:.0f}', 'ours (MiB)': f'{memory:.0f}'}
     if 'formula_forward_backward' not in metric:
@@ -117,11 +121,27 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     return out | dict(zip(PEER, values, strict=True))
 
 
-def table() -> list[dict[str, str]]:
-    r"""One row per result: medians of forward and backward together, ratios, peak memory above that of the inputs."""
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
-    records = [record for record in records if record['model'] in CASES]
-    return [row(r) for r in sorted(records, key=lambda r: (r['model'], r['config']['heads'], r['config']['num_nodes']))]
+def records() -> list[dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
+    found = [record for record in found if record['model'] in CASES]
+    return sorted(found, key=lambda record: (record['model'], *(record['config'][name] for name in (*DEFAULTS, 'num_nodes'))))
+
+
+def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
+    r"""Forward and backward together over the number of nodes, for each layer that was measured with more than one."""
+    columns: dict[str, dict[str, dict[str, Line]]] = {}
+    for record in found:
+        nodes = record['config']['num_nodes']
+        title = record['model'] + ''.join(
+            f', {record["config"][name]} {name}' for name in DEFAULTS if record['config'][name] != DEFAULTS[name]
+        )
+        for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
+            for measured, kind in zip(('forward_backward', 'peak_memory_mib'), FIGURES, strict=True):
+                if f'{method}_{measured}' in record['metrics']:
+                    line = columns.setdefault(title, {}).setdefault(kind, {}).setdefault(name, {})
+                    line[nodes] = record['metrics'][f'{method}_{measured}']['median']
+    columns = {title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1}
+    return scaling_figure(columns) if columns else None
 
 
 def main() -> None:
@@ -130,10 +150,10 @@ def main() -> None:
     parser.add_argument('--nodes', nargs='+', type=int, default=[35_000, 160_000, 1_000_000])
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes per method')
     parser.add_argument('--repeats', type=int, default=3, help='calls per process')
-    parser.add_argument('--channels', type=int, default=64)
+    parser.add_argument('--channels', type=int, default=DEFAULTS['channels'])
     parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
-    parser.add_argument('--heads', type=int, default=1, help='of NodeFormer')
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
+    parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -144,7 +164,11 @@ def main() -> None:
             for case, num_nodes in product(args.cases, args.nodes):
                 sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features, 'heads': args.heads}
                 measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)
-    print(write_table(RESULTS / 'runtime' / 'layers', table()))
+    found = records()
+    picture = figure(found)
+    if picture is not None:
+        save_figure(picture, RESULTS / 'runtime' / 'layers.png')
+    print(write_table(RESULTS / 'runtime' / 'layers', [row(record) for record in found]))
 
 
 if __name__ == '__main__':

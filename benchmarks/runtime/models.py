@@ -8,7 +8,6 @@ python -m benchmarks.runtime.models --table         # the table and the picture 
 # N nodes, 10 N edges.
 import argparse
 import json
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from tqdm import tqdm
 
 from benchmarks.common.figures import save_figure
 from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.scaling import FIGURES, scaling_figure, slope
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
@@ -143,14 +143,6 @@ def curve(record: dict[str, Any], name: str) -> dict[int, float]:
     return {n: record['metrics'][f'{name}-{n}']['median'] for n in record['config']['nodes'] if f'{name}-{n}' in record['metrics']}
 
 
-def slope(line: dict[int, float]) -> str:
-    r"""The exponent of the growth between the two largest sizes."""
-    if len(line) < 2:
-        return ''
-    (n, low), (m, high) = sorted(line.items())[-2:]
-    return f'{math.log(high / low) / math.log(m / n):.2f}'
-
-
 def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     r"""Seconds and MiB of each model at each size, and the slopes."""
     rows, sizes = [], sorted({n for record in found.values() for n in record['config']['nodes']})
@@ -162,15 +154,8 @@ def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
 
 
 def figure(found: dict[str, dict[str, Any]]) -> plt.Figure:
-    out, axes = plt.subplots(1, 2, figsize=(10, 4), layout='constrained')
-    for axis, (name, label) in zip(axes, {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}.items(), strict=True):
-        for model, record in found.items():
-            line = curve(record, name)
-            style = {'linestyle': '--', 'color': 'grey'} if model == 'quadratic' else {'linestyle': ':' if 'pyg' in model else '-'}
-            axis.loglog(list(line), list(line.values()), marker='o', markersize=3, label=f'{model} (slope {slope(line)})', **style)
-        axis.set(xlabel='nodes', ylabel=f'{label} of a pass')
-        axis.legend(fontsize=7)
-    return out
+    r"""Seconds and memory of a pass over the number of nodes."""
+    return scaling_figure({'': {name: {model: curve(record, name) for model, record in found.items()} for name in FIGURES}})
 
 
 def main() -> None:

@@ -42,10 +42,16 @@ def test_table_of_results(tmp_path, monkeypatch):
     metrics = {f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')}
     (tmp_path / 'runtime').mkdir()
     for number, peer in enumerate((metrics, {})):
-        record = {'model': 'sgformer', 'config': {'heads': 1, 'num_nodes': 1000 + number}, 'metrics': metrics}
+        record = {'model': 'sgformer', 'config': {'heads': 1, 'channels': 64, 'num_nodes': 1000 + number}, 'metrics': metrics}
         record['metrics'] = metrics | {name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer}
         (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
     monkeypatch.setattr(layers, 'RESULTS', tmp_path)
-    measured, not_measured = (list(row.values()) for row in layers.table())
-    assert measured == ['sgformer', '1', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
-    assert not_measured == ['sgformer', '1', '1,001', '200', '0', 'more than 16 GiB', *[''] * 6]
+    found = layers.records()
+    measured, not_measured = (list(layers.row(record).values()) for record in found)
+    assert measured == ['sgformer', '1', '64', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
+    assert not_measured == ['sgformer', '1', '64', '1,001', '200', '0', 'more than 16 GiB', *[''] * 6]
+    picture = layers.figure(found)
+    assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
+    lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
+    assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (one size)': [[1000, 0.4]]}
+    assert layers.figure(found[:1]) is None

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from benchmarks.common.scaling import slope
 from benchmarks.runtime import models
 
 
@@ -41,5 +42,5 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
     }
     assert slow['20'] == ''
     assert len(models.figure(found).axes) == 2
-    assert models.slope({10: 1.0}) == ''
+    assert slope({10: 1.0}) == ''
     assert json.loads((tmp_path / 'runtime' / 'models-random-quadratic.json').read_text())['config']['rounds'] == 2
