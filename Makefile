@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: demo venv test lint types docs clean
+.PHONY: demo venv test test-lowest lint types docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -13,6 +13,12 @@ venv: $(VENV)/.test
 
 test: lint types
 	$(BIN)/python -m pytest
+
+# With the lowest versions that are supported, without compiled samplers; LOWEST names others. Benchmarks need the metrics of PyG 2.7.
+LOWEST ?= torch==2.6.0 torch-geometric==2.6.0
+test-lowest:
+	$(MAKE) VENV=.venv-lowest TORCH='$(firstword $(LOWEST))' .venv-lowest/.lowest
+	.venv-lowest/bin/python -m pytest --ignore=test/benchmarks --ignore=test/faults/test_running.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -33,6 +39,10 @@ clean:
 $(VENV)/.test: $(VENV)/.core
 	$(PIP) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb]'
 	$(PIP) --no-build-isolation torch-scatter torch-sparse
+	touch $@
+
+$(VENV)/.lowest: $(VENV)/.core
+	$(PIP) $(LOWEST) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb]'
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.core

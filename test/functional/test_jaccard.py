@@ -6,6 +6,7 @@ import torch
 from torch_geometric.utils import barabasi_albert_graph, to_undirected
 
 from torch_geometric_lgt.functional import _common_neighbors, jaccard, minhash_jaccard
+from torch_geometric_lgt.functional.jaccard import _scrambled
 from torch_geometric_lgt.testing import dense
 
 
@@ -110,3 +111,24 @@ def test_raises():
         minhash_jaccard(edges, 6, 0)
     with pytest.raises(ValueError, match='source ids from 0 to 5'):
         jaccard(edges, 6, torch.tensor([[-1], [0]]))
+
+
+def test_one_hash_and_one_filled_row():
+    estimate = minhash_jaccard(torch.tensor([[0], [1]]), 3, 1, torch.tensor([[1, 1, 0, 2], [1, 0, 2, 1]]), 'in')
+    assert estimate.tolist() == [1, 0, 0, 0]  # a node without neighbours is like none
+
+
+def test_estimate_has_the_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert minhash_jaccard(torch.tensor([[0, 1], [1, 2]]), 3, 3).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_orders_are_those_of_splitmix64():
+    """Its first outputs after the seed 0; estimates of one key stay what they were."""
+    step = 0x9E3779B97F4A7C15
+    found = [int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)]
+    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
