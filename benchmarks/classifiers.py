@@ -6,11 +6,13 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
+from torch_geometric.utils import to_torch_csr_tensor
 
 from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 
 OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
 NETWORKS = {'gcn': pyg.GCN, 'gat': pyg.GAT, 'sage': pyg.GraphSAGE, 'mlp': pyg.MLP}
+BY_MATRIX = ('gcn', 'sage')  # networks that are faster with the transposed adjacency as a sparse matrix
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
 SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp', 'polynormer')  # models that begin with a linear layer and take a CSR matrix
 
@@ -21,7 +23,11 @@ class Classifier(torch.nn.Module):
     def __init__(self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int) -> None:
         super().__init__()
         self.name, self.model = name, model
-        self.edges: Any = model.hops(edge_index, num_nodes) if name == 'nodeformer' and model.relational_order > 0 else edge_index
+        self.edges: Any = edge_index
+        if name in BY_MATRIX:
+            self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
+        elif name == 'nodeformer' and model.relational_order > 0:
+            self.edges = model.hops(edge_index, num_nodes)
         self.batch = torch.zeros(num_nodes, dtype=torch.long)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
@@ -45,6 +51,7 @@ def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num
         layers = options.pop('num_layers')
         model = pyg.MLP([in_channels, *[hidden] * (layers - 1), out_channels], **options)
     elif name in NETWORKS:
+        options |= {'cached': True} if name == 'gcn' else {}  # the weights of the edges
         model = NETWORKS[name](in_channels, hidden, out_channels=out_channels, **options)
     else:
         model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(in_channels, hidden, out_channels, **options)

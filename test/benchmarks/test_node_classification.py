@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 import torch
+from torch_geometric.utils import to_undirected
 
 from benchmarks import node_classification, node_classification_pictures, node_classification_search, node_classification_settings
-from benchmarks.classifiers import MODELS, OURS, SPARSE_INPUT, make, parameter_groups
+from benchmarks.classifiers import BY_MATRIX, MODELS, NETWORKS, OURS, SPARSE_INPUT, make, parameter_groups
 from benchmarks.common import training
 from benchmarks.node_classification_report import report
 from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings, studies
@@ -65,6 +66,16 @@ def test_sparse_features_give_what_dense_ones_give(model):
         found.append([out, *torch.autograd.grad(out.square().sum(), list(classifier.parameters()), allow_unused=True)])
     for dense, sparse in zip(*found, strict=True):
         torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('model', BY_MATRIX)
+def test_networks_give_with_a_matrix_what_they_give_with_edges(model):
+    x, edges = torch.randn(30, 12), torch.randint(30, (2, 90))
+    edges = to_undirected(edges[:, edges[0] != edges[1]])
+    classifier = make(model, 12, 3, edges, 30, OPTIONS[model]).eval()
+    plain = NETWORKS[model](12, 64, 2, 3).eval()
+    plain.load_state_dict(classifier.model.state_dict())
+    torch.testing.assert_close(classifier(x)[0], plain(x, edges))
 
 
 def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
