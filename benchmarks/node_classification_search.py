@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from benchmarks.classifiers import OURS, SPARSE_INPUT
 from benchmarks.common import training
@@ -21,6 +22,7 @@ from benchmarks.node_classification import prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
 WIDTHS, SHARES = (32, 64, 128), (0.0, 0.9)
+SPACE = 2  # counts the changes of the space, which a study that was begun cannot follow
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
@@ -39,7 +41,7 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
         options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'gnn_dropout')}
         options |= {
             'beta': trial.suggest_float('beta', 0.0, 1.0),
-            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 5),
+            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
             'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
             'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
         }
@@ -56,8 +58,10 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
 
 
 def start(config: dict[str, Any], model: str) -> dict[str, Any]:
-    r"""The configuration as the values of a trial, the first one; the logarithmic scales of rates and weights have no 0."""
+    r"""The configuration as the values of the first trial; the logarithmic scales of rates and weights have no 0."""
     parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
+    if config['attention_weight_decay'] is None:
+        config = config | {'attention_weight_decay': config['weight_decay']}
     rates = {name: value for name, value in config.items() if isinstance(value, bool) or value}
     flat = {parameter.name: parameter.default for parameter in parameters} | rates | config['options']
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
@@ -66,7 +70,7 @@ def start(config: dict[str, Any], model: str) -> dict[str, Any]:
 def search(args: argparse.Namespace) -> optuna.Study:
     r"""Runs what is left of the trials and returns the study."""
     protocol, default = settings(args.dataset, args.protocol, args.model)
-    name = f'{args.model}-{Path(args.dataset).stem}-{protocol}'
+    name = f'{args.model}-{Path(args.dataset).stem}-{protocol}-{SPACE}'
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=f'sqlite:///{training.CHECKPOINTS / "search.db"}',
@@ -76,8 +80,10 @@ def search(args: argparse.Namespace) -> optuna.Study:
         pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
         load_if_exists=True,
     )
-    if not study.trials:
-        study.enqueue_trial(start(default, args.model))
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
+        study.tell(trial.number, state=TrialState.FAIL)
+    if not any(trial.state.is_finished() and trial.state != TrialState.FAIL for trial in study.trials):
+        study.enqueue_trial(start(default, args.model), skip_if_exists=False)
     plain = load(args.root, args.dataset)
     graphs = {normalize: prepared(plain, normalize, args.model in SPARSE_INPUT) for normalize in (False, True)}
 
@@ -94,8 +100,8 @@ def search(args: argparse.Namespace) -> optuna.Study:
                 raise optuna.TrialPruned
         return statistics.fmean(found)
 
-    begun = sum(trial.state != optuna.trial.TrialState.WAITING for trial in study.trials)
-    study.optimize(objective, n_trials=max(0, args.trials - begun))
+    finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
+    study.optimize(objective, n_trials=max(0, args.trials - finished))
     return study
 
 

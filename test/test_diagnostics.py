@@ -32,11 +32,22 @@ def test_a_model_that_attends_to_all_alike():
 
 
 def test_a_layer_that_keeps_to_itself():
-    row = report(SGFormer(6, 8, 3))[0]
-    assert row['others'] < 0.01
-    assert 0 < row['entropy'] < 0.1
-    assert row['inert heads'] == 0
-    assert row['feature error'] is None
+    for seed in range(10):
+        torch.manual_seed(seed)
+        row = report(SGFormer(6, 8, 3))[0]
+        assert row['others'] < 0.05
+        assert 0 <= row['entropy'] < 0.1
+        assert row['inert heads'] == 0
+        assert row['feature error'] is None
+        assert 0 <= report(SGFormer(6, 8, 3, norm='row'))[0]['entropy'] <= 1
+
+
+def test_a_graph_of_one_node_attends_to_all_alike():
+    batch = torch.arange(40) // 20
+    batch[-1] = 9
+    for model in (DIFFormer(6, 8, 3), NodeFormer(6, 8, 3)):
+        alone = attention_report(model, torch.randn(40, 6), EDGES[:, :0], batch, 40)[0]
+        assert 0 < alone['entropy'] <= 1 + 1e-6
 
 
 def test_lengths_are_those_the_map_sees():

@@ -131,7 +131,9 @@ def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | No
     out = torch.einsum('ijh,jhd->ihd', weight, value)
     mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
     positive = weight.clamp(min=0)
-    entropy = -torch.xlogy(positive, positive).sum(1) / same.sum(1, keepdim=True).double().log().clamp(min=1e-300)
+    positive = positive / positive.sum(1, keepdim=True).clamp(min=1e-300)
+    uniform = same.sum(1, keepdim=True).double().log()  # 0 for a graph of one node, which attends to all alike
+    entropy = torch.where(uniform > 0, -torch.xlogy(positive, positive).sum(1) / uniform.clamp(min=1e-300), 1.0)
     q, k = (lin(z).double().unflatten(1, (heads, -1)) * _scale(conv) for lin in (conv.lin_query, conv.lin_key))
     itself = weight[torch.arange(rows.numel()), rows]
     return {

@@ -14,6 +14,8 @@ def slope(line: Line) -> str:
     if len(line) < 2:
         return ''
     (n, low), (m, high) = sorted(line.items())[-2:]
+    if low <= 0 or high <= 0:  # no more memory than stood before
+        return ''
     return f'{math.log(high / low) / math.log(m / n):.2f}'
 
 
@@ -23,9 +25,9 @@ def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> plt.Figure
     for (title, figures), column in zip(columns.items(), panels.T, strict=True):
         column[0].set_title(title, fontsize='medium')
         for axis, (figure, label) in zip(column, FIGURES.items(), strict=True):
-            for name, line in sorted(figures.get(figure, {}).items()):
+            for name, line in sorted((name, line) for name, line in figures.get(figure, {}).items() if line):
                 style = {'linestyle': REFERENCES.get(name, '-'), 'marker': 'o', 'markersize': 3}
-                axis.loglog(list(line), list(line.values()), label=f'{name} ({slope(line) or "one size"})', **style)
+                axis.loglog(list(line), list(line.values()), label=f'{name} ({slope(line) or "no slope"})', **style)
             axis.set(xlabel='nodes', ylabel=label if axis in panels[:, 0] else '')
             axis.legend(fontsize=7)
     return out

@@ -24,7 +24,7 @@ from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, products
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 
 METHODS = ('ours', 'formula', 'products')
-MEMORY_GIB = 16
+MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
 DEFAULTS = {'heads': 1, 'channels': 64}
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
 
@@ -84,7 +84,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
         for method in methods(case):
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
             work = {'case': case, 'method': method, 'config': config}
-            for name, values in fresh('benchmarks.runtime.layers', work).items():
+            for name, values in fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS).items():
                 found.setdefault(f'{method}_{name}', []).extend(values)
             bar.update()
     write_result(
@@ -106,7 +106,7 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     ours, memory = metric['ours_forward_backward'], metric['ours_peak_memory_mib']['median']
     out |= {'ours (ms)': f'{1e3 * ours["median"]:.0f}', 'ours (MiB)': f'{memory:.0f}'}
     if 'formula_forward_backward' not in metric:
-        return out | dict.fromkeys(PEER, '') | {'peer (ms)': f'more than {MEMORY_GIB} GiB'}
+        return out | dict.fromkeys(PEER, '') | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'}
     peer, peer_memory = metric['formula_forward_backward'], metric['formula_peak_memory_mib']['median']
     bare = metric.get('products_forward_backward')
     values = [

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from benchmarks.common.scaling import slope
 from benchmarks.runtime import layers
 from benchmarks.runtime.cases import CASES, Case
 
@@ -49,9 +50,10 @@ def test_table_of_results(tmp_path, monkeypatch):
     found = layers.records()
     measured, not_measured = (list(layers.row(record).values()) for record in found)
     assert measured == ['sgformer', '1', '64', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
-    assert not_measured == ['sgformer', '1', '64', '1,001', '200', '0', 'more than 16 GiB', *[''] * 6]
+    assert not_measured == ['sgformer', '1', '64', '1,001', '200', '0', 'more than 16 GiB or 300 s', *[''] * 6]
     picture = layers.figure(found)
     assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
-    assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (one size)': [[1000, 0.4]]}
+    assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (no slope)': [[1000, 0.4]]}
     assert layers.figure(found[:1]) is None
+    assert slope({10: 0.0, 20: 3.0}) == ''

@@ -6,6 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric_lgt.functional import _ops, kernel_attention
 from torch_geometric_lgt.functional._pair_loops import Pairs
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.testing import dense
 
 SORTED, UNSORTED = torch.tensor([0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 5]), torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3, 3, 1])
 LAYERS = {
@@ -47,9 +48,30 @@ def test_bipartite(name, monkeypatch):
     layer = LAYERS[name]().double()
     x = tuple(torch.randn(size, 6, dtype=torch.float64, requires_grad=True) for size in (7, 5))
     batch = torch.tensor([0, 2, 0, 1, 2, 2, 2]), torch.tensor([2, 2, 0, 1, 1])
-    (by_pairs, _), (by_states, _) = (run(monkeypatch, paired, layer, x, batch, torch.ones_like) for paired in (True, False))
+    (by_pairs, used), (by_states, unused) = (run(monkeypatch, paired, layer, x, batch, torch.ones_like) for paired in (True, False))
+    assert used > 0 == unused
     for one, other in zip(by_pairs, by_states, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize('masked', [('query_mask',), ('key_mask',), ('query_mask', 'key_mask')], ids='-'.join)
+def test_masks_of_one_side_or_both(masked):
+    """With weights of 0; graphs of one to five nodes."""
+    batch = torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3, 3, 1])
+    projection = torch.randn(16, 4, dtype=torch.float64)
+    leaves = [torch.randn(11, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    masks = {
+        name: torch.rand(11, 1, dtype=torch.float64).masked_fill_(torch.arange(11)[:, None] % 5 == 0, 0).requires_grad_() for name in masked
+    }
+    out = kernel_attention(*leaves, projection=projection, batch=batch, **masks)
+    of_query, of_key = (masks.get(name, torch.ones(11, 1, dtype=torch.float64)) for name in ('query_mask', 'key_mask'))
+    phi = [dense.feature_map('softmax', part, projection) for part in leaves[:2]]
+    expected = dense.kernel_attention(*phi, leaves[2], of_query @ of_key.t(), batch, batch)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    inputs, grad = [*leaves, *masks.values()], torch.randn_like(out)
+    pairs = zip(torch.autograd.grad(out, inputs, grad), torch.autograd.grad(expected.nan_to_num(0), inputs, grad), strict=True)
+    for one, other in pairs:
+        torch.testing.assert_close(one, other.nan_to_num(0), rtol=1e-9, atol=1e-9)
 
 
 def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
@@ -80,7 +102,8 @@ def test_any_norm_as_exactly_as_states(norm, monkeypatch):
         assert pair_error <= 2 * state_error + 1e-6
 
 
-def test_flops_of_sizes_that_are_not_known_are_those_of_states():
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:
+@pytest.mark.parametrize('place', [FakeTensorMode, lambda: torch.device('meta')], ids=['fake', 'meta'])
+def test_flops_of_sizes_that_are_not_known_are_those_of_states(place):
+    with place(), FlopCounterMode(display=False) as counter:
         kernel_attention(*(torch.randn(10, 1, 8) for _ in range(3)), projection=torch.randn(64, 8))
     assert counter.get_total_flops() == 2 * 10 * 64 * (8 + 9) * 2

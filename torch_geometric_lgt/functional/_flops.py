@@ -26,10 +26,11 @@ def pair_flops(queries: Side, keys: Side, values: Values, backward: bool, target
     r"""Of the matrix products over all :obj:`pairs` of nodes of graphs that have so many together, forward the weights and the sums."""
     linear = targets * _linear(queries.weight) + sources * (_linear(keys.weight) + _linear(values.weight))
     features = targets * _features(queries) + sources * _features(keys)
-    masks = 0 if queries.mask is None else 2 * pairs * queries.rank
+    masked = queries.mask is not None, keys.mask is not None
+    masks = 2 * pairs * queries.rank if any(masked) else 0
     weights, sums = (2 * pairs * keys.heads * width for width in (keys.num_features, values.channels(keys)))
     if backward:
-        return 3 * linear + 2 * features + 3 * weights + 2 * sums + 4 * masks
+        return 3 * linear + 2 * features + 3 * weights + 2 * sums + (2 + sum(masked)) * masks
     return linear + features + weights + sums + masks
 
 

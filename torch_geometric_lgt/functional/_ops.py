@@ -149,7 +149,7 @@ def attend(*args):
     out, normaliser = empty_read(side, width)
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        if is_paired(key_side, width, *(per_graph(chunks, graphs) for chunks in (to, of))):
+        if is_paired(key_side, width, chunk_rows(key_side, width), *(per_graph(chunks, graphs) for chunks in (to, of))):
             Pairs(queries, keys, to[0], of[0], graphs.numel(), None if factor is None else factor[graphs]).read(out, normaliser)
             continue
         own_sums, own_maximum, _ = keys.build(graphs.numel(), of)
@@ -162,14 +162,15 @@ def attend(*args):
 @operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
-    queries = query_grads_of(side, values.channels(key_side))
+    width = values.channels(key_side)
+    queries = query_grads_of(side, width)
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
     for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        if is_paired(key_side, values.channels(key_side), *(per_graph(chunks, graphs) for chunks in (to, of))):
+        if is_paired(key_side, width, chunk_rows(key_side, width), *(per_graph(chunks, graphs) for chunks in (to, of))):
             own_factor = None if factor is None else factor[graphs]
             grad_own = Pairs(queries, keys, to[0], of[0], graphs.numel(), own_factor).add_grads(queries, keys, normaliser, grad)
-            if grad_factor is not None:
+            if grad_factor is not None and grad_own is not None:
                 grad_factor[graphs] = grad_own
             continue
         own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]
@@ -247,8 +248,8 @@ def attend_flops(args: tuple, backward: bool = False) -> int:
     side, targets, key_side, values, sources, _, keep = both_arguments(args)
     width, sizes = values.channels(key_side), (targets.sizes, sources.sizes)
     reads, builds, pairs = side.x.shape[0], key_side.x.shape[0], (0, 0, 0)
-    if not is_fake(targets.sizes):  # whose numbers are not known
-        paired = is_paired(key_side, width, *sizes)
+    if not (is_fake(targets.sizes) or targets.sizes.is_meta):  # whose numbers are not known
+        paired = is_paired(key_side, width, chunk_rows(key_side, width), *sizes)
         pairs = [int((part * paired).sum()) for part in (*sizes, targets.sizes * sources.sizes)]
         reads, builds = reads - pairs[0], builds - pairs[1]
     again = build_flops(key_side, values, nodes=builds) if backward and not keep else 0

@@ -21,13 +21,17 @@ class Pairs:
         self.query_input, self.q, self.query_feature = queries.features(to, maximum)
         self.read_feature = self.query_feature if self.factor is None else self.query_feature * self.factor
         self.weight = self.read_feature @ self.key_feature.transpose(2, 3)
-        self.masks = mask_of(queries.side, to, graphs), mask_of(side, of, graphs)
+        of_query, of_key = mask_of(queries.side, to, graphs), mask_of(side, of, graphs)
+        self.masks = None
+        if of_query is not None or of_key is not None:
+            one, (targets, sources) = self.weight.new_ones(1), self.weight.shape[2:]
+            of_query = one.expand(graphs, 1, targets, 1) if of_query is None else of_query
+            self.masks = of_query, one.expand(graphs, 1, sources, 1) if of_key is None else of_key
         self.masked = self._under_mask(self.weight)
         self.own = own_of(queries.side, to, graphs)
 
     def _under_mask(self, x: Tensor) -> Tensor:
-        of_query, of_key = self.masks
-        return x if of_query is None or of_key is None else x * (of_query @ of_key.transpose(2, 3))
+        return x if self.masks is None else x * (self.masks[0] @ self.masks[1].transpose(2, 3))
 
     def read(self, out: Tensor, normaliser: Tensor) -> None:
         r"""Writes the rows of the targets, see :meth:`Queries.read`."""
@@ -38,8 +42,8 @@ class Pairs:
         out[self.to] = join((total if self.own is None else total + self.own) * inverse).to(out.dtype)
         normaliser[self.to] = join(den)
 
-    def add_grads(self, queries: QueryGrads, keys: KeyGrads, normaliser: Tensor, grad: Tensor) -> Tensor:
-        r"""Adds the gradients of both sides and returns that of the factor ``[G, H, M]``."""
+    def add_grads(self, queries: QueryGrads, keys: KeyGrads, normaliser: Tensor, grad: Tensor) -> Tensor | None:
+        r"""Adds the gradients of both sides and returns that of the factor ``[G, H, M]``, if there is one."""
         side, graphs = keys.side, self.weight.size(0)
         den, g = (split(take(part, self.to), graphs, side.heads) for part in (normaliser, grad))
         inverse = den.reciprocal().masked_fill_(den == 0, 0)
@@ -53,8 +57,9 @@ class Pairs:
         self._add_mask_grads(queries, keys, grad_weight)
         grad_weight = self._under_mask(grad_weight)
         grad_read, grad_key = grad_weight @ self.key_feature, grad_weight.transpose(2, 3) @ self.read_feature
-        grad_factor = (grad_read * self.query_feature).sum(2)
-        grad_query = grad_read if self.factor is None else grad_read * self.factor
+        grad_factor, grad_query = None, grad_read
+        if self.factor is not None:
+            grad_factor, grad_query = (grad_read * self.query_feature).sum(2), grad_read * self.factor
         grad_q, grad_k = (
             join(log_features_vjp(own.kind, x, own.projection, own.power, own is keys.side, feature, grad_feature))
             for own, x, feature, grad_feature in (
@@ -67,9 +72,11 @@ class Pairs:
         return grad_factor
 
     def _add_mask_grads(self, queries: QueryGrads, keys: KeyGrads, grad_weight: Tensor) -> None:
-        of_query, of_key = self.masks
-        if of_query is None or of_key is None or queries.grad_mask is None or keys.grad_mask is None:
+        if self.masks is None:
             return
         product = (grad_weight * self.weight).sum(1)
-        queries.grad_mask[self.to] = (product @ of_key[:, 0]).flatten(0, 1)
-        keys.grad_mask[self.of] = (product.transpose(1, 2) @ of_query[:, 0]).flatten(0, 1)
+        of_query, of_key = (mask[:, 0] for mask in self.masks)
+        if queries.grad_mask is not None:
+            queries.grad_mask[self.to] = (product @ of_key).flatten(0, 1)
+        if keys.grad_mask is not None:
+            keys.grad_mask[self.of] = (product.transpose(1, 2) @ of_query).flatten(0, 1)

@@ -36,12 +36,12 @@ def chunk_rows(side: Side, channels: int) -> int:
     return FUSED_ROWS if is_fused(side, channels) else rows(side)
 
 
-def is_paired(side: Side, channels: int, targets: Any, sources: Any) -> Any:
-    r"""Whether the weights of all pairs of so many nodes of a graph, numbers or tensors of them, take less work than its state."""
+def is_paired(side: Side, channels: int, most: int, targets: Any, sources: Any) -> Any:
+    r"""Whether the weights of all pairs of so many nodes of a graph, at most :obj:`most`, numbers or tensors of them, take less work than
+    its state."""
     if side.noise is not None or side.samples > 1 or is_fused(side, channels):
         return targets < 0
     pairs, states = side.num_features + channels, side.num_features * side.rank * (channels + 1)
-    most = chunk_rows(side, channels)
     one_chunk = (targets > 0) & (sources > 0) & (targets <= most) & (sources <= most)
     return one_chunk & (targets * sources * pairs <= (targets + sources) * states)
 

@@ -40,8 +40,8 @@ def test_hand_computed():
 @pytest.mark.parametrize('value_projection', [True, False])
 def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projection):
     """With edges against PyG's normalisation of the undirected graph."""
-    channels = 8 if value_projection else 6
-    conv = DIFFormerConv(6, channels, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, value_projection).double()
+    width, options = (8 if value_projection else 6), {'value_projection': value_projection}
+    conv = DIFFormerConv(6, width, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, **options).double()
     x, edges = torch.randn(12, 6, dtype=torch.float64, requires_grad=True), to_undirected(EDGES)
     q, k, v = parts(conv, x)
     actual, expected = conv(x, edges, BATCH), attention(conv, q, k, v, BATCH, BATCH)

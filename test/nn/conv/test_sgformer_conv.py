@@ -30,7 +30,7 @@ def test_hand_computed():
 @pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
 def test_matches_dense_with_gradients(norm, value_projection):
-    conv = SGFormerConv(6, 8 if value_projection else 6, 2, norm, value_projection).double()
+    conv = SGFormerConv(6, 8 if value_projection else 6, 2, norm, value_projection=value_projection).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, v = parts(conv, x)
     actual, expected = conv(x, batch=BATCH), dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
@@ -54,7 +54,7 @@ def test_bipartite(norm, value_projection):
 @pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
 def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
-    conv, x = SGFormerConv(6, 6, 2, norm, value_projection).double(), torch.randn(12, 6, dtype=torch.float64)
+    conv, x = SGFormerConv(6, 6, 2, norm, value_projection=value_projection).double(), torch.randn(12, 6, dtype=torch.float64)
     whole = conv(x, batch=BATCH)
     states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
     state = states[0].merge(states[1]).merge(states[2])

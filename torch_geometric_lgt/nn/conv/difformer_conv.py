@@ -36,8 +36,8 @@ class DIFFormerConv(LinearLayer):
             code: the weights tend to those of a plain mean as :math:`1 / N`). (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, the second term is left out. (default: :obj:`True`)
         graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the paper. (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the paper. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges with :obj:`use_graph`;
@@ -58,8 +58,8 @@ class DIFFormerConv(LinearLayer):
         norm: str = 'row',
         use_graph: bool = True,
         graph_weight: float = 1.0,
-        value_projection: bool = True,
         bias: bool = True,
+        value_projection: bool = True,
     ) -> None:
         if kernel not in ('simple', 'sigmoid'):
             raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")

@@ -28,9 +28,9 @@ class SGFormerConv(LinearLayer):
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`; with the latter a row whose denominator is 0 gives 0. (default:
             :obj:`"frobenius"`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as the authors' code has them on small graphs.
             (default: :obj:`True`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`, where the first
@@ -49,8 +49,8 @@ class SGFormerConv(LinearLayer):
         out_channels: int,
         heads: int = 1,
         norm: str = 'frobenius',
-        value_projection: bool = True,
         bias: bool = True,
+        value_projection: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
 

@@ -34,10 +34,10 @@ class DIFFormer(Backbone):
         graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
         tau (float, optional): :math:`\tau` in (0, 1]; with 1 nothing of :math:`\mathbf{Z}^{(l-1)}` is kept. (default: :obj:`0.5`)
         use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`. (default: :obj:`False`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as in the paper. (default: :obj:`True`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
         act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as in the paper. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
@@ -60,16 +60,17 @@ class DIFFormer(Backbone):
         graph_weight: float = 1.0,
         tau: float = 0.5,
         use_source: bool = False,
-        value_projection: bool = True,
         layer_norm: bool = True,
         act: str = 'relu',
         dropout: float = 0.0,
+        value_projection: bool = True,
     ) -> None:
         if not 0 < tau <= 1:
             raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")
 
         def make_conv() -> DIFFormerConv:
-            return DIFFormerConv(hidden_channels, hidden_channels, heads, kernel, norm, use_graph, graph_weight, value_projection)
+            arguments = hidden_channels, hidden_channels, heads, kernel, norm, use_graph, graph_weight
+            return DIFFormerConv(*arguments, value_projection=value_projection)
 
         sizes = in_channels, hidden_channels, out_channels, num_layers
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, False, hidden_channels)

@@ -52,11 +52,11 @@ class SGFormer(Backbone):
         gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
             itself, as in the authors' code. (default: :obj:`"hidden"`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer. (default: :obj:`True`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised, nor in the default local branch. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation. (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
@@ -81,11 +81,11 @@ class SGFormer(Backbone):
         gnn_num_layers: int = 2,
         gnn_dropout: float | None = None,
         gnn_input: str = 'hidden',
-        value_projection: bool = True,
         layer_norm: bool = True,
         activate_layers: bool = False,
         act: str = 'relu',
         dropout: float = 0.0,
+        value_projection: bool = True,
     ) -> None:
         for name, share in (('alpha', alpha), ('beta', beta)):
             if not 0 <= share <= 1:
@@ -98,7 +98,7 @@ class SGFormer(Backbone):
         sizes = in_channels, hidden_channels, out_channels, num_layers
 
         def make_conv() -> SGFormerConv:
-            return SGFormerConv(hidden_channels, hidden_channels, heads, norm, value_projection)
+            return SGFormerConv(hidden_channels, hidden_channels, heads, norm, value_projection=value_projection)
 
         super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
         self.alpha, self.aggregate, self.gnn_input, self.shares = alpha, aggregate, gnn_input, (beta, 1 - beta)
