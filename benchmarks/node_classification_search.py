@@ -82,8 +82,9 @@ def search(args: argparse.Namespace) -> optuna.Study:
     )
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
         study.tell(trial.number, state=TrialState.FAIL)
-    if not any(trial.state.is_finished() and trial.state != TrialState.FAIL for trial in study.trials):
-        study.enqueue_trial(start(default, args.model), skip_if_exists=False)
+    finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
+    if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(start(default, args.model))
     plain = load(args.root, args.dataset)
     graphs = {normalize: prepared(plain, normalize, args.model in SPARSE_INPUT) for normalize in (False, True)}
 
@@ -100,7 +101,6 @@ def search(args: argparse.Namespace) -> optuna.Study:
                 raise optuna.TrialPruned
         return statistics.fmean(found)
 
-    finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
     study.optimize(objective, n_trials=max(0, args.trials - finished))
     return study
 

@@ -16,13 +16,17 @@ settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
 
 
-@pytest.fixture(autouse=True)
-def _seed() -> None:
+def seed_all() -> None:
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(12345)
 
 
-_seed.__wrapped__()  # for what the modules of the tests draw when they are imported
+seed_all()  # for what the modules of the tests draw when they are imported
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    seed_all()
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | No
     weight = attention_rows(conv, z, rows, batch).double()
     graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
     same = graph[rows][:, None] == graph[None]
-    value = (z if conv.lin_value is None else conv.lin_value(z)).double().unflatten(1, (heads, -1))
+    value = conv._value(z).double().unflatten(1, (heads, -1))
     out = torch.einsum('ijh,jhd->ihd', weight, value)
     mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
     positive = weight.clamp(min=0)

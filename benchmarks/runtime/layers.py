@@ -80,12 +80,15 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
 def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
     check(case, config)
     found: dict[str, list[float]] = {}
+    late: set[str] = set()
     for _ in range(rounds):
         for method in methods(case):
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
             work = {'case': case, 'method': method, 'config': config}
-            for name, values in fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS).items():
-                found.setdefault(f'{method}_{name}', []).extend(values)
+            values = {} if method in late else fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS)
+            late |= set() if values else {method}
+            for name, value in values.items():
+                found.setdefault(f'{method}_{name}', []).extend(value)
             bar.update()
     write_result(
         'runtime',
@@ -132,9 +135,7 @@ def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
     columns: dict[str, dict[str, dict[str, Line]]] = {}
     for record in found:
         nodes = record['config']['num_nodes']
-        title = record['model'] + ''.join(
-            f', {record["config"][name]} {name}' for name in DEFAULTS if record['config'][name] != DEFAULTS[name]
-        )
+        title = ', '.join(filter(None, (record['model'], record['variant'])))
         for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
             for measured, kind in zip(('forward_backward', 'peak_memory_mib'), FIGURES, strict=True):
                 if f'{method}_{measured}' in record['metrics']:

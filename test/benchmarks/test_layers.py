@@ -43,7 +43,12 @@ def test_table_of_results(tmp_path, monkeypatch):
     metrics = {f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')}
     (tmp_path / 'runtime').mkdir()
     for number, peer in enumerate((metrics, {})):
-        record = {'model': 'sgformer', 'config': {'heads': 1, 'channels': 64, 'num_nodes': 1000 + number}, 'metrics': metrics}
+        record = {
+            'model': 'sgformer',
+            'variant': '',
+            'config': {'heads': 1, 'channels': 64, 'num_nodes': 1000 + number},
+            'metrics': metrics,
+        }
         record['metrics'] = metrics | {name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer}
         (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
     monkeypatch.setattr(layers, 'RESULTS', tmp_path)

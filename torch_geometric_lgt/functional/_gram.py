@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._ops import call, differentiable, operator
-from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, compute_dtype, take
+from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, compute_dtype, inverse_of, take
 from torch_geometric_lgt.functional.segment import Segments, groups
 
 GRAM_ELEMENTS = 1 << 21
@@ -59,7 +59,7 @@ def _gram_backward(grad, x, sizes, order):
 def _inverse(x: Tensor, denominator: Tensor) -> Tensor:
     r"""``[G, n, H, 1]``."""
     value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1]).unsqueeze(-1)
-    return value.reciprocal().masked_fill_(value == 0, 0)
+    return inverse_of(value)
 
 
 @operator('affine_ratio', f'Tensor x, Tensor numerator, Tensor denominator, {AXIS}', '(Tensor, Tensor)')

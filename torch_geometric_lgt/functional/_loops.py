@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional._sides import (
     Side,
     Values,
     compute_dtype,
+    inverse_of,
     join,
     mask_of,
     neutral,
@@ -91,7 +92,7 @@ class Queries:
             den = last if mask is None else (last * mask).sum(-1, keepdim=True)
             own = own_of(self.side, nodes, sums.size(0))
             den = den if own is None else den + 1
-            inverse = den.reciprocal().masked_fill_(den == 0, 0)
+            inverse = inverse_of(den)
             result = product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
             result = result if own is None else result.addcmul_(own, inverse)
             out[nodes] = join(result).to(out.dtype)
@@ -116,7 +117,7 @@ class QueryGrads(Queries):
             x, q, feature = self.features(nodes, maximum)
             mask = mask_of(side, nodes, graphs)
             den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
-            inverse = den.reciprocal().masked_fill_(den == 0, 0)
+            inverse = inverse_of(den)
             g = g * inverse
             if self.grad_own is not None:
                 self.grad_own[nodes] = join(g).to(self.grad_own.dtype)

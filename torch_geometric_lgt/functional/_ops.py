@@ -10,7 +10,7 @@ from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._flops import build_flops, pair_flops, read_flops
-from torch_geometric_lgt.functional._loops import Keys
+from torch_geometric_lgt.functional._loops import Keys, Queries
 from torch_geometric_lgt.functional._pair_loops import Pairs
 from torch_geometric_lgt.functional._paths import chunk_rows, is_paired, key_grads_of, keys_of, queries_of, query_grads_of
 from torch_geometric_lgt.functional._sides import Nodes, Side, Values, compute_dtype
@@ -58,8 +58,17 @@ def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
     return groups(chunk_rows(side, width // side.rank - 1), most, *axes)
 
 
-def per_graph(chunks: list[Nodes], graphs: Tensor) -> int:
-    return sum(nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks) // graphs.numel()
+def nodes_of(chunks: list[Nodes]) -> int:
+    return sum(nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks)
+
+
+def pairs_of(queries: Queries, keys: Keys, group: Group, factor: Tensor | None) -> Pairs | None:
+    r"""The pairs of nodes of some graphs, where they take less work than states."""
+    graphs, (to, of) = group
+    width, count = keys.values.channels(keys.side), graphs.numel()
+    if not is_paired(keys.side, width, chunk_rows(keys.side, width), nodes_of(to) // count, nodes_of(of) // count):
+        return None
+    return Pairs(queries, keys, to[0], of[0], count, None if factor is None else factor[graphs])
 
 
 def empty_read(side: Side, width: int) -> tuple[Tensor, Tensor]:
@@ -148,9 +157,10 @@ def attend(*args):
     queries, keys = queries_of(side, width), keys_of(key_side, values)
     out, normaliser = empty_read(side, width)
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
-    for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        if is_paired(key_side, width, chunk_rows(key_side, width), *(per_graph(chunks, graphs) for chunks in (to, of))):
-            Pairs(queries, keys, to[0], of[0], graphs.numel(), None if factor is None else factor[graphs]).read(out, normaliser)
+    for group in walk(key_side, sums.size(3), targets, sources):
+        pairs, (graphs, (to, of)) = pairs_of(queries, keys, group, factor), group
+        if pairs is not None:
+            pairs.read(out, normaliser)
             continue
         own_sums, own_maximum, _ = keys.build(graphs.numel(), of)
         queries.read(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser)
@@ -162,16 +172,15 @@ def attend(*args):
 @operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
 def attend_backward(grad, out, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
-    width = values.channels(key_side)
-    queries = query_grads_of(side, width)
+    queries = query_grads_of(side, values.channels(key_side))
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
-    for graphs, (to, of) in walk(key_side, sums.size(3), targets, sources):
-        if is_paired(key_side, width, chunk_rows(key_side, width), *(per_graph(chunks, graphs) for chunks in (to, of))):
-            own_factor = None if factor is None else factor[graphs]
-            grad_own = Pairs(queries, keys, to[0], of[0], graphs.numel(), own_factor).add_grads(queries, keys, normaliser, grad)
-            if grad_factor is not None and grad_own is not None:
-                grad_factor[graphs] = grad_own
+    for group in walk(key_side, sums.size(3), targets, sources):
+        pairs, (graphs, (to, of)) = pairs_of(queries, keys, group, factor), group
+        if pairs is not None:
+            own_grad = pairs.add_grads(queries, keys, normaliser, grad)
+            if grad_factor is not None and own_grad is not None:
+                grad_factor[graphs] = own_grad
             continue
         own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]
         grad_sums = queries.add(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser, grad)

@@ -2,7 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, join, mask_of, neutral, own_of, split, take
+from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, mask_of, neutral, own_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 
 
@@ -37,7 +37,7 @@ class Pairs:
         r"""Writes the rows of the targets, see :meth:`Queries.read`."""
         den = self.masked.sum(-1, keepdim=True)
         den = den if self.own is None else den + 1
-        inverse = den.reciprocal().masked_fill_(den == 0, 0)
+        inverse = inverse_of(den)
         total = self.masked @ self.v
         out[self.to] = join((total if self.own is None else total + self.own) * inverse).to(out.dtype)
         normaliser[self.to] = join(den)
@@ -46,7 +46,7 @@ class Pairs:
         r"""Adds the gradients of both sides and returns that of the factor ``[G, H, M]``, if there is one."""
         side, graphs = keys.side, self.weight.size(0)
         den, g = (split(take(part, self.to), graphs, side.heads) for part in (normaliser, grad))
-        inverse = den.reciprocal().masked_fill_(den == 0, 0)
+        inverse = inverse_of(den)
         g = g * inverse
         parts = g @ self.v.transpose(2, 3)
         slope = (parts * self.masked).sum(-1, keepdim=True)

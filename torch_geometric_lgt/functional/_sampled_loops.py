@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, join, neutral, noise_of, split, take
+from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, neutral, noise_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 
 MAX_GAP = 40.0  # sums may be this far, as a logarithm, below what they are divided by
@@ -105,7 +105,7 @@ class SampledQueries(Queries):
 
     def _share(self, den: Tensor) -> Tensor:
         r"""What one sample's weights are multiplied by, ``[G, H, n, K, 1]``; 0 where there is no key."""
-        return (self.side.samples * den).reciprocal().masked_fill_(den == 0, 0)[..., None]
+        return inverse_of(self.side.samples * den)[..., None]
 
 
 class SampledQueryGrads(QueryGrads, SampledQueries):

@@ -139,6 +139,11 @@ def rows(side: Side) -> int:
     return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features)))
 
 
+def inverse_of(x: Tensor) -> Tensor:
+    r"""1 over each number, 0 where it is 0."""
+    return x.reciprocal().masked_fill_(x == 0, 0)
+
+
 def take(x: Tensor, nodes: Nodes) -> Tensor:
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))
