@@ -13,8 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric_lgt.nn import NodeFormer
 
 
-def main() -> None:
-    dist.init_process_group('gloo')
+def train_and_test() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     x, y = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
     x, y = x.double() / 16, y.long()  # in single precision, rounding grows from step to step
@@ -36,7 +35,12 @@ def main() -> None:
             dist.all_reduce(figures)
             if rank == 0:
                 print(f'epoch {epoch:3d}: training loss {figures[0]:.4f}, test accuracy {figures[1]:.4f}')
-    dist.destroy_process_group()
+
+
+def main() -> None:
+    dist.init_process_group('gloo')
+    train_and_test()
+    dist.destroy_process_group()  # after the parallel module is gone, whose end would wait for a thread that waits for it
 
 
 if __name__ == '__main__':

@@ -66,11 +66,16 @@ def save(path, out, module):
 
 def main(folder, mode):
     torch.set_num_threads(1)
-    lost = mode == 'lost'
     device = torch.device('cuda', int(os.environ['LOCAL_RANK'])) if mode == 'nccl' else torch.device('cpu')
     if mode == 'nccl':
         torch.cuda.set_device(device)
-    dist.init_process_group('nccl' if mode == 'nccl' else 'gloo', timeout=timedelta(seconds=20 if lost else 60))
+    dist.init_process_group('nccl' if mode == 'nccl' else 'gloo', timeout=timedelta(seconds=20 if mode == 'lost' else 60))
+    work(folder, device, mode == 'lost')
+    dist.barrier()
+    dist.destroy_process_group()  # after the parallel modules are gone, whose end would wait for a thread that waits for it
+
+
+def work(folder, device, lost):
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
     own = slice(start, start + SIZES[world][rank])
@@ -92,8 +97,6 @@ def main(folder, mode):
         out = parallel(x[nodes].to(device), near.to(device), process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
         (squared_error(out.cpu(), own) * world).backward()
         save(f'{folder}/{name}-{rank}.pt', out, model)
-    dist.barrier()
-    dist.destroy_process_group()
 
 
 if __name__ == '__main__':
