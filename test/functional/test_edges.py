@@ -4,8 +4,9 @@ from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 from torch_sparse import SparseTensor
 
-from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, hops, ranges
-from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.functional import edges as module
+from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, hops, ranges, rows_of, sorted_edges
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, LiteGT, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import NodeDegree
 
 EDGES = torch.tensor([[0, 0, 3, 1, 4], [1, 2, 1, 0, 4]])
@@ -134,3 +135,49 @@ def test_ranges():
     index, number = ranges(torch.tensor([7, 0, 3]), torch.tensor([2, 0, 3]))
     assert index.tolist() == [0, 0, 2, 2, 2]
     assert number.tolist() == [7, 8, 3, 4, 5]
+
+
+@pytest.mark.parametrize('by', ['row', 'col'])
+def test_orders_of_a_sorted_edge_index_are_those_found_otherwise(by):
+    edges = EdgeIndex(EDGES, sparse_size=(5, 6)).sort_by(by).values
+    given, found = sorted_edges(edges, 5, 6), sorted_edges(edges.as_tensor(), 5, 6)
+    assert torch.equal(given.edge_index, found.edge_index)
+    for one, other in zip((given.forth, given.back), (found.forth, found.back), strict=True):
+        assert torch.equal(one.pointer, other.pointer)
+        assert torch.equal(one.source, other.source)
+        assert (one.order is None) == (other.order is None)
+        assert one.order is None or torch.equal(one.order, other.order)
+    assert sorted_edges(given, 5, 6) is given
+
+
+def test_orders_of_an_edge_index_of_another_size_are_not_taken():
+    edges = EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values
+    assert sorted_edges(edges, 7, 8).forth.pointer.tolist() == [0, 1, 3, 4, 4, 5, 5, 5, 5]
+    assert sorted_edges(edges, 7, 8).back.pointer.tolist() == [0, 2, 3, 3, 4, 5, 5, 5]
+
+
+@pytest.mark.parametrize('name', ['DIFFormer', 'NodeFormer', 'SGFormer', 'LiteGT'])
+def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
+    """Forward and backward over three layers look at both directions of a plain list once; a sorted graph is not looked at."""
+    model = {
+        'DIFFormer': lambda: DIFFormer(4, 8, 3, num_layers=3),
+        'NodeFormer': lambda: NodeFormer(4, 8, 3, num_layers=3),
+        'SGFormer': lambda: SGFormer(4, 8, 3, gnn_num_layers=3),
+        'LiteGT': lambda: LiteGT(4, 8, 3, num_layers=3, heads=2, kernel='softmax'),
+    }[name]().eval()
+    x, calls, plain = torch.randn(9, 4), [], torch.randint(9, (2, 40))
+    monkeypatch.setattr(module, 'rows_of', lambda edge_index, num: calls.append(1) or rows_of(edge_index, num))
+    expected = model(x, plain)
+    expected.sum().backward()
+    assert len(calls) == 2
+    ready = model.hops(plain, 9) if name == 'NodeFormer' else EdgeIndex(plain, sparse_size=(9, 9)).sort_by('col').values.fill_cache_()
+    calls.clear()
+    out = model(x, ready)
+    out.sum().backward()
+    assert calls == []
+    torch.testing.assert_close(out, expected)
+
+
+def test_hops_lie_by_target():
+    for pairs_of_order in hops(torch.randint(30, (2, 50)), 30, 2):
+        assert bool((pairs_of_order[1].diff() >= 0).all())

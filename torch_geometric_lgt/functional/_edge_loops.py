@@ -1,71 +1,15 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional._ops import operator
 from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.edges import Rows
 
 CHUNK_ELEMENTS = 1 << 20
-ROWS = ', '.join(f'Tensor? {side}_{part}' for side in ('forth', 'back') for part in ('pointer', 'source', 'order'))
-NO_ROWS = (None,) * 6
-
-
-class Rows(NamedTuple):
-    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``, and the :obj:`order` ``[E]`` of the
-    edges unless they already lie so."""
-
-    pointer: Tensor
-    source: Tensor
-    order: Tensor | None
-
-
-class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and both their orders, by target and by source, for many products with one graph."""
-
-    edge_index: Tensor
-    forth: Rows
-    back: Rows
-
-    @property
-    def rows(self) -> tuple[Tensor | None, ...]:
-        r"""What operators take."""
-        return *self.forth, *self.back
-
-
-def sorted_edges(edge_index: Tensor, num_sources: int, num_targets: int) -> SortedEdges:
-    return SortedEdges(edge_index, Rows(*_sorted(edge_index, num_targets)), Rows(*_sorted(edge_index.flip(0), num_sources)))
-
-
-def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
-    (source, target), order = edge_index, None
-    if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
-        target, order = target.sort()
-        source = source[order]
-    return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
-
-
-def given_rows(rows: tuple[Tensor | None, ...], edge_index: Tensor, num_targets: int, back: bool = False) -> Rows:
-    r"""The order that an operator was given, or one found now."""
-    pointer, source, order = rows[3:] if back else rows[:3]
-    if pointer is None or source is None:
-        return rows_of(edge_index.flip(0) if back else edge_index, num_targets)
-    return Rows(pointer, source, order)
-
-
-@operator('sorted_edges', 'Tensor edge_index, SymInt num_targets', '(Tensor, Tensor, Tensor)')
-def _sorted(edge_index, num_targets):
-    pointer, source, order = rows_of(edge_index, num_targets)
-    return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order
-
-
-@_sorted.register_fake
-def _(edge_index, num_targets):
-    return edge_index.new_empty(num_targets + 1), *(edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
 
 
 def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:

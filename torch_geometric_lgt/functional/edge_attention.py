@@ -7,19 +7,10 @@ from torch.nn.functional import linear
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree, scatter, softmax
 
-from torch_geometric_lgt.functional._edge_loops import (
-    NO_ROWS,
-    ROWS,
-    Rows,
-    SortedEdges,
-    distance_grads,
-    distances,
-    given_rows,
-    products,
-    sums,
-)
+from torch_geometric_lgt.functional._edge_loops import distance_grads, distances, products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 from torch_geometric_lgt.functional._sides import compute_dtype, convert
+from torch_geometric_lgt.functional.edges import NO_ROWS, ROWS, Rows, SortedEdges, given_rows
 
 ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor q_weight, Tensor? q_bias, Tensor k_weight, Tensor? k_bias, Tensor v'
 ATTENTION += f', Tensor edge_index, Tensor? mask, int heads, {ROWS}'

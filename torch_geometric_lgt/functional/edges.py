@@ -1,21 +1,51 @@
-# N nodes, E edges.
+# N nodes (N_s source, N_t target), E edges.
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from torch_geometric_lgt.functional._ops import operator
 from torch_geometric_lgt.typing import Adj
+
+ROWS = ', '.join(f'Tensor? {side}_{part}' for side in ('forth', 'back') for part in ('pointer', 'source', 'order'))
+NO_ROWS = (None,) * 6
+
+
+class Rows(NamedTuple):
+    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``, and the :obj:`order` ``[E]`` of the
+    edges unless they already lie so."""
+
+    pointer: Tensor
+    source: Tensor
+    order: Tensor | None
+
+
+class SortedEdges(NamedTuple):
+    r"""Edges ``[2, E]`` and both their orders, by target and by source, for many products with one graph."""
+
+    edge_index: Tensor
+    forth: Rows
+    back: Rows
+
+    @property
+    def rows(self) -> tuple[Tensor | None, ...]:
+        r"""What operators take."""
+        return *self.forth, *self.back
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     r"""The edges ``[2, E]`` (sources, targets) in int64, from a dense :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
-    :class:`torch_sparse.SparseTensor` or a transposed sparse :class:`torch.Tensor`, as PyG's layers take them.
+    :class:`torch_sparse.SparseTensor` or a transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges.
 
     Raises:
         TypeError: If it is none of these.
         ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, or an id lies outside the nodes.
     """
+    if isinstance(edge_index, SortedEdges):
+        return edge_index.edge_index
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, _ = edge_index.coo()
         edge_index = torch.stack([source, target])
@@ -41,6 +71,59 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     return edge_index
 
 
+def sorted_edges(edge_index: Adj, num_src: int, num_dst: int) -> SortedEdges:
+    r"""The edges and both their orders; those that a sorted :class:`torch_geometric.EdgeIndex` of this size has found are not found again.
+
+    Raises:
+        TypeError, ValueError: As :meth:`edge_list`.
+    """
+    if isinstance(edge_index, SortedEdges):
+        return edge_index
+    edges = edge_list(edge_index, num_src, num_dst)
+    if torch.compiler.is_compiling():
+        return SortedEdges(edges, Rows(*_sorted(edges, num_dst)), Rows(*_sorted(edges.flip(0), num_src)))
+    if _has_orders(edge_index, num_src, num_dst):
+        forth, back = edge_index.get_csc(), edge_index.get_csr()
+        return SortedEdges(edges, *(Rows(pointer, source, order) for (pointer, source), order in (forth, back)))
+    return SortedEdges(edges, rows_of(edges, num_dst), rows_of(edges.flip(0), num_src))
+
+
+def _has_orders(edge_index: Adj, num_src: int, num_dst: int) -> bool:
+    return (
+        isinstance(edge_index, EdgeIndex)
+        and edge_index.is_sorted
+        and edge_index.dtype == torch.long
+        and edge_index.sparse_size() == (num_src, num_dst)
+    )
+
+
+def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
+    (source, target), order = edge_index, None
+    if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
+        target, order = target.sort()
+        source = source[order]
+    return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
+
+
+def given_rows(rows: tuple[Tensor | None, ...], edge_index: Tensor, num_targets: int, back: bool = False) -> Rows:
+    r"""The order that an operator was given, or one found now."""
+    pointer, source, order = rows[3:] if back else rows[:3]
+    if pointer is None or source is None:
+        return rows_of(edge_index.flip(0) if back else edge_index, num_targets)
+    return Rows(pointer, source, order)
+
+
+@operator('sorted_edges', 'Tensor edge_index, SymInt num_targets', '(Tensor, Tensor, Tensor)')
+def _sorted(edge_index, num_targets):
+    pointer, source, order = rows_of(edge_index, num_targets)
+    return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order
+
+
+@_sorted.register_fake
+def _(edge_index, num_targets):
+    return edge_index.new_empty(num_targets + 1), *(edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
+
+
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without itself."""
     row, col = edge_index
@@ -51,16 +134,16 @@ def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
-    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once; with
-    :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""
+    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
+    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""
     row, col = edge_index.cpu().numpy()
     one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one
     walks, found = one, []
     for p in range(order):
         walks = walks if p == 0 else csr_array(walks @ one)
-        pairs = coo_array(walks)
-        found.append(torch.from_numpy(np.stack([pairs.row, pairs.col])).long().to(edge_index.device))
+        pairs = coo_array(csr_array(walks.T))
+        found.append(torch.from_numpy(np.stack([pairs.col, pairs.row])).long().to(edge_index.device))
     return found
 
 

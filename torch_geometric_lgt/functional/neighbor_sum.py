@@ -6,8 +6,9 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree as counts
 
-from torch_geometric_lgt.functional._edge_loops import NO_ROWS, ROWS, SortedEdges, given_rows, products, sums
+from torch_geometric_lgt.functional._edge_loops import products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
+from torch_geometric_lgt.functional.edges import NO_ROWS, ROWS, SortedEdges, given_rows
 from torch_geometric_lgt.typing import PairTensor
 
 EDGES = f'Tensor x, Tensor edge_index, Tensor weight, SymInt num_targets, bool learned, {ROWS}'

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import edge_list, hops
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, hops, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -33,7 +33,7 @@ class RelationalBias(torch.nn.Module):
         self,
         value: Tensor,
         out: Tensor,
-        edge_index: Adj | Sequence[Tensor] | None,
+        edge_index: Adj | Sequence[Adj | SortedEdges] | None,
         degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the whole graph, without the node itself."""
@@ -45,25 +45,25 @@ class RelationalBias(torch.nn.Module):
             total = total + (self._sum(x, edges, out.size(0), degree).unflatten(1, (heads, -1)) * share[:, None]).flatten(1)
         return total
 
-    def hops(self, edge_index: Adj | Sequence[Tensor] | None, num_src: int, num_dst: int) -> list[Tensor]:
+    def hops(self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int) -> list[SortedEdges]:
         r"""The edges of each order."""
         if edge_index is None:
             raise ValueError(f"'edge_index' must be given for the relational bias of order {self.order}")
-        if not isinstance(edge_index, list | tuple):
+        if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, list | tuple):
             if num_src != num_dst:
                 raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
-            return hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')
+            edge_index = hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')
         if len(edge_index) != self.order:
             raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
-        return [edge_list(edges, num_src, num_dst) for edges in edge_index]
+        return [sorted_edges(edges, num_src, num_dst) for edges in edge_index]
 
     def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
         if self.order > 1 and self.source == 'value':
             raise ValueError(f"'degree' must be None with a relational bias of order {self.order}: it says nothing of longer walks")
         return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1  # each node is a neighbour of itself
 
-    def _sum(self, x: Tensor, edges: Tensor, num_targets: int, degree: Tensor | PairTensor | None) -> Tensor:
+    def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None) -> Tensor:
         dtype = compute_dtype(x.dtype)
         if self.source == 'output':
-            return neighbor_sum(x, edges, x.new_ones((edges.size(1), 1), dtype=dtype), num_targets)
-        return neighbor_sum(x, edges, symmetric_weight(edges, x.size(0), num_targets, dtype, degree), num_targets)
+            return neighbor_sum(x, edges, x.new_ones((edges.edge_index.size(1), 1), dtype=dtype), num_targets)
+        return neighbor_sum(x, edges, symmetric_weight(edges.edge_index, x.size(0), num_targets, dtype, degree), num_targets)

@@ -45,7 +45,7 @@ def test_edge_loss_is_the_mean_over_layers(order):
     batch = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0])
     out, loss = model(x, EDGES, batch, return_edge_loss=True)
     torch.testing.assert_close(out, model(x, EDGES, batch))
-    edges = model.hops(EDGES, 8)[0] if order > 0 else EDGES
+    edges = model.hops(EDGES, 8)[0].edge_index if order > 0 else EDGES
     layers = model.layers(x, Around(model.hops(EDGES, 8) if order > 0 else EDGES, batch))
     parts = []
     for conv, z in zip(model.convs, layers, strict=False):

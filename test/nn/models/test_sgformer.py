@@ -1,6 +1,7 @@
 import pytest
 import torch
 import torch_geometric
+from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import GCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
@@ -30,7 +31,7 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     plain.load_state_dict(model.gnn.state_dict())
     x = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        out = model.gnn(x, *model._local_edges(edges, 40, None, x.dtype))
+        out = model.gnn(x, model._local_edges(edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
@@ -40,6 +41,27 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     assert max(saved) < 940 * 8
     assert model.gnn.dropout.p == 0
     assert SGFormer(5, 8, 3, dropout=0.5).gnn.dropout.p == 0.5
+
+
+def test_local_branch_ignores_given_self_loops_and_can_be_explained():
+    """Each node has one self loop, however many are given, and PyG's mask of an explanation has a place for each edge."""
+    edges = torch.tensor([[0, 0, 1, 2, 2, 3], [0, 1, 2, 2, 2, 0]])
+    model, x = SGFormer(4, 8, 3, alpha=1.0).eval(), torch.randn(4, 4)
+    expected = model(x, edges)
+    torch.testing.assert_close(expected, model(x, edges[:, edges[0] != edges[1]]))
+    mask = torch.nn.Parameter(torch.full((6,), 40.0))
+    set_masks(model, mask, edges)
+    torch.testing.assert_close(model(x, edges), expected)
+    set_masks(model, torch.nn.Parameter(torch.full((6,), -40.0)), edges)
+    assert not torch.allclose(model(x, edges), expected)
+    clear_masks(model)
+    torch.testing.assert_close(model(x, edges), expected)
+
+
+def test_a_network_of_the_user_gets_the_edges_as_they_are():
+    gnn = GCN(8, 8, 2, 8, normalize=False)
+    model, x, edges = SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval(), torch.randn(6, 4), torch.randint(6, (2, 9))
+    torch.testing.assert_close(model(x, edges), model.lin_out(gnn(model.input_layer(x), edges)))
 
 
 def test_nothing_is_normalised():

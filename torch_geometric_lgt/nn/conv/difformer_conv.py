@@ -3,7 +3,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
@@ -69,7 +69,7 @@ class DIFFormerConv(LinearLayer):
     def forward(
         self,
         x: Tensor | PairTensor,
-        edge_index: Adj | None = None,
+        edge_index: Adj | SortedEdges | None = None,
         batch: Batch = None,
         batch_size: int | None = None,
         *,
@@ -94,8 +94,8 @@ class DIFFormerConv(LinearLayer):
             return out
         if edge_index is None:
             raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
-        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        weight = self.graph_weight * symmetric_weight(edges, x_src.size(0), x_dst.size(0), compute_dtype(value.dtype), degree)
+        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0)), compute_dtype(value.dtype)
+        weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree)
         return out + neighbor_sum(value, edges, weight, x_dst.size(0))
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:

@@ -6,10 +6,9 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -171,8 +170,7 @@ class JaccardSubtractorConv(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
-        sizes = x_src.size(0), x_dst.size(0)
-        edges = edge_index if isinstance(edge_index, SortedEdges) else sorted_edges(edge_list(edge_index, *sizes), *sizes)
+        edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0))
         num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
             if edge_jaccard is None:

@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Values
 from torch_geometric_lgt.functional.attention_scores import log_attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._relational_bias import RelationalBias
@@ -111,7 +111,7 @@ class KernelAttentionConv(KernelLayer):
     def forward(
         self,
         x: Tensor | PairTensor,
-        edge_index: Adj | Sequence[Tensor] | None = None,
+        edge_index: Adj | Sequence[Adj | SortedEdges] | None = None,
         batch: Batch = None,
         batch_size: int | None = None,
         *,
@@ -131,8 +131,8 @@ class KernelAttentionConv(KernelLayer):
         out = self._attend(x, (None, None), batch, batch_size, state, value)
         return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree))
 
-    def hops(self, edge_index: Adj, num_nodes: int) -> list[Tensor]:
-        r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's."""
+    def hops(self, edge_index: Adj, num_nodes: int) -> list[SortedEdges]:
+        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's."""
         return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes, num_nodes)
 
     def attention_state(

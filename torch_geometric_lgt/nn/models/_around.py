@@ -6,9 +6,10 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import SortedEdges
 from torch_geometric_lgt.typing import Adj, PairTensor
 
-Edges = Adj | Sequence[Tensor] | None
+Edges = Adj | SortedEdges | Sequence[Adj | SortedEdges] | None
 Degree = Tensor | PairTensor | None
 States = Sequence[AttentionState] | None
 

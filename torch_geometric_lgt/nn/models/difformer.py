@@ -3,6 +3,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import sorted_edges
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -94,7 +95,11 @@ class DIFFormer(Backbone):
         nodes passes their :obj:`degree` in the whole. To attend to all nodes it has the states of the others in :obj:`states`, see
         :meth:`attention_memory`, or sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes
         (default: all) are keys too."""
-        return self.readout(self.layers(x, Around(edge_index, batch, batch_size, degree, states, num_keys, process_group)))
+        edges = self._edges(edge_index, x.size(0))
+        return self.readout(self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)))
+
+    def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
+        return sorted_edges(edge_index, num_nodes, num_nodes) if self.reads_edges and edge_index is not None else edge_index
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)

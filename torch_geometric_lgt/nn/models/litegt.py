@@ -9,8 +9,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP, global_mean_pool
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt.functional._edge_loops import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_features
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
@@ -116,7 +115,7 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
-        edges = self._edges(edge_index, x.size(0))
+        edges = sorted_edges(edge_index, x.size(0), x.size(0))
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
@@ -134,17 +133,13 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> list[Tensor]:
         r"""The weights ``[E, H]`` of each edge in each layer."""
-        edges, out = self._edges(edge_index, x.size(0)), []
+        edges, out = sorted_edges(edge_index, x.size(0), x.size(0)), []
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = self.reduced(index, x)
             out.append(layer.conv.attention_scores(x, edges, edge_jaccard, sampled_mask))
             x = layer(x, edges, edge_jaccard, sampled_mask)
         return out
-
-    @staticmethod
-    def _edges(edge_index: Adj, num_nodes: int) -> SortedEdges:
-        return sorted_edges(edge_list(edge_index, num_nodes, num_nodes), num_nodes, num_nodes)
 
     def inference(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> Tensor:
         r"""The scores of all nodes, layer by layer and batch by batch, see :meth:`NodeFormer.inference`. What :meth:`forward` takes beside

@@ -6,7 +6,7 @@ from torch.nn import Linear, ModuleList
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -139,17 +139,18 @@ class NodeFormer(Backbone):
         conv = self.convs[layer]
         return self.lin_heads[layer](conv(x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree))
 
-    def hops(self, edge_index: Edges, num_nodes: int) -> list[Tensor]:
-        r"""The edges of each order of the relational bias, to be given to :meth:`forward` in place of the graph's: found once."""
+    def hops(self, edge_index: Edges, num_nodes: int) -> list[SortedEdges]:
+        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's: found once."""
         return self.convs[0].hops(edge_index, num_nodes)
 
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
         if edge_index is None:
-            return [torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device)] * self.relational_order
+            none = torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device)
+            return [sorted_edges(none, num_nodes, num_nodes)] * self.relational_order
         return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
 
     def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
         num_nodes = layers[0].size(0)
-        edges = edges[0] if isinstance(edges, list) else edge_list(edges, num_nodes, num_nodes)
+        edges = edge_list(edges[0] if isinstance(edges, list) else edges, num_nodes, num_nodes)
         parts = [conv.log_edge_probability(z, edges, batch) for conv, z in zip(self.convs, layers, strict=False)]
         return torch.stack([edge_regularization(part, edges, num_nodes) for part in parts]).mean()

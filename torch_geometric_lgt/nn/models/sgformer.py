@@ -5,9 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch_geometric.nn import GCN
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import add_remaining_self_loops, remove_self_loops
+from torch_geometric.utils import remove_self_loops
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import edge_list
@@ -15,7 +13,7 @@ from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
-from torch_geometric_lgt.nn.models._local_gcn import LocalGCN
+from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
@@ -107,7 +105,7 @@ class SGFormer(Backbone):
             rate = dropout if gnn_dropout is None else gnn_dropout
             gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm' if layer_norm else None)
         self.gnn: Any = gnn
-        self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
+        self.weighted = isinstance(gnn, LocalGCN)
 
     @with_advice
     def forward(
@@ -126,7 +124,7 @@ class SGFormer(Backbone):
         the edges uses :obj:`degree`."""
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
-        return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
+        return self.readout(layers, self.gnn(source, self._local_edges(edge_index, x.size(0), degree, source.dtype)))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         local = cast(Tensor, local)
@@ -159,18 +157,13 @@ class SGFormer(Backbone):
         last = layer == self.gnn.num_layers - 1
         return stream.fill(f'local-{layer + 1}', self.gnn.out_channels if last else self.gnn.hidden_channels, weight.dtype, rows, True)
 
-    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> tuple[Any, ...]:
-        r"""The edges of the local branch, and their weights where it has none of its own, found once for all of its layers."""
-        if not self.weighted and (not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided):
-            return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
-        edges = edge_list(cast(Any, edge_index), num_nodes, num_nodes)
-        if not self.weighted:
-            return (edges,)
-        if degree is None:
-            return cast(tuple, gcn_norm(edges, None, num_nodes, dtype=dtype))
-        edges = add_remaining_self_loops(edges, num_nodes=num_nodes)[0]
-        into = (degree[1] if isinstance(degree, tuple) else degree) + 1
-        return edges, symmetric_weight(edges, num_nodes, num_nodes, compute_dtype(dtype), into).squeeze(1).to(dtype)
+    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> Any:
+        r"""The edges of the local branch, with their weights if it has none of its own: found once for all of its layers."""
+        if self.weighted:
+            return local_edges(edge_index, num_nodes, compute_dtype(dtype), degree[1] if isinstance(degree, tuple) else degree)
+        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
+            return edge_index  # a sparse matrix: PyG's layers are faster with it than with a list
+        return edge_list(edge_index, num_nodes, num_nodes)
 
 
 def _matrix(edges: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
