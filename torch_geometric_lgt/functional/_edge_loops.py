@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import Rows
@@ -45,8 +44,8 @@ def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tu
     for source, target in _chunks(x, edge_index):
         part = grad[start : start + source.numel(), :, None]
         sign = _by_head((x.index_select(0, source).to(part.dtype) - y.index_select(0, target)).sign_(), grad.size(1)).mul_(part).flatten(1)
-        grad_x += scatter(sign, source, 0, x.size(0), 'sum')
-        grad_y -= scatter(sign, target, 0, y.size(0), 'sum')
+        grad_x.index_add_(0, source, sign)
+        grad_y.index_add_(0, target, sign, alpha=-1)
         start += source.numel()
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
 

@@ -1,9 +1,9 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels of a key, D of a value, M features.
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._sides import plain_side
 from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
@@ -52,15 +52,14 @@ def adjacency_attention(
     q, k = q * scale, k * scale
     log_q, value_q = log_features(feature_map, q, projection, power, None)
     log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
-    sides = (log_q, value_q, log_k, value_k)
+    row, col = edge_index
     step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
-    parts = edge_index.split(step, 1)
     with torch.no_grad():
-        peaks = [_logits(log_q, log_k, *part).amax(-1) for part in parts] if log_k is not None else []
-        top = scatter(torch.cat(peaks), edge_index[1], 0, q.size(0), 'max') if peaks else None
-    weights = [checkpoint(_weights, top, *part, *sides, use_reentrant=False, preserve_rng_state=False) for part in parts]
-    weight = torch.cat(weights) if weights else q.new_zeros(0, q.size(1))
-    total = scatter(weight, edge_index[1], 0, q.size(0), 'sum')
+        peaks = [_logits(log_q, log_k, *part).amax(-1) for part in edge_index.split(step, 1)] if log_k is not None else []
+        top = scatter(torch.cat(peaks), col, 0, q.size(0), 'max') if peaks else None
+    parts = ((top, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
+    weight = chunked_map(_weights, step, parts)
+    total = scatter(weight, col, 0, q.size(0), 'sum')
     out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
     inverse = torch.where(total == 0, torch.zeros_like(total), 1 / torch.where(total == 0, torch.ones_like(total), total))
     return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
@@ -71,17 +70,12 @@ def _logits(log_q: Tensor | None, log_k: Tensor, row: Tensor, col: Tensor) -> Te
 
 
 def _weights(
-    top: Tensor | None,
-    row: Tensor,
-    col: Tensor,
-    log_q: Tensor | None,
-    value_q: Tensor | None,
-    log_k: Tensor | None,
-    value_k: Tensor | None,
+    _at: slice, top: Tensor | None, log_q: Tensor | None, value_q: Tensor | None, log_k: Tensor | None, value_k: Tensor | None
 ) -> Tensor:
     r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
-    factors = [] if log_k is None or top is None else [(_logits(log_q, log_k, row, col) - top[col][..., None]).exp()]
-    factors += [value[at] for value, at in ((value_q, col), (value_k, row)) if value is not None]
+    factors = [value for value in (value_q, value_k) if value is not None]
+    if log_k is not None and top is not None:
+        factors.insert(0, ((log_k if log_q is None else log_k + log_q) - top[..., None]).exp())
     product = factors[0]
     for factor in factors[1:]:
         product = product * factor

@@ -1,12 +1,11 @@
 # N nodes, E pairs, H heads, M features, R rank of the mask.
 from collections.abc import Callable
-from functools import partial
 from typing import cast
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
+from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._loops import Queries, scaled
 from torch_geometric_lgt.functional._sides import Affine, Side, rows, split
 from torch_geometric_lgt.functional.attention_state import AttentionState
@@ -20,19 +19,22 @@ class Pairs:
     def __init__(self, queries: Side, keys: Side, pairs: Tensor, sources: Segments, targets: Segments) -> None:
         (source, self.key), (target, self.query) = (nodes.unique(return_inverse=True) for nodes in pairs)
         self.q, self.k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
-        self.source, self.target = source, target
-        self.graph, self.graph_src = node_to_graph(*targets)[target], node_to_graph(*sources)[source]
+        self.graph = node_to_graph(*targets)[pairs[1]]
+        self.same_graph = (node_to_graph(*sources)[pairs[0]] == self.graph)[:, None]
+        self.same_node = (pairs[0] == pairs[1])[:, None]
 
-    def map(self, score: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-        r"""``[E, H]``: what :obj:`score` makes of queries and keys, chunk by chunk; what it computes on the way is not kept."""
-        run = partial(checkpoint, score, use_reentrant=False, preserve_rng_state=False) if torch.is_grad_enabled() else score
-        parts = [run(i, j) for i, j in zip(self.query.split(rows(self.q)), self.key.split(rows(self.q)), strict=True)]
-        return torch.cat(parts) if self.query.numel() > 0 else self.q.x.new_zeros((0, self.q.heads))
+    def map(self, score: Callable[..., Tensor], *of_graphs: Tensor | None) -> Tensor:
+        r"""``[E, H]``: what :obj:`score` makes of queries, keys and what their graphs have in :obj:`of_graphs`, chunk by chunk; it gets the
+        slice of pairs first."""
+        sides = [(part, nodes) for side, nodes in ((self.q, self.query), (self.k, self.key)) for part in (side.x, side.mask)]
 
-    def keys(self, j: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        r"""The features of keys as :meth:`log_features` gives them, ``[1, H, E, M]``."""
-        key = split(self.k.x[j], 1, self.k.heads)
-        return log_features(self.k.kind, key, self.k.projection, self.k.power, key.square().sum(-1, keepdim=True))
+        def of_rows(at: slice, q: Tensor, q_mask: Tensor | None, k: Tensor, k_mask: Tensor | None, *parts: Tensor | None) -> Tensor:
+            *of_graphs, projection = parts
+            sides = (self.q, q, q_mask), (self.k, k, k_mask)
+            queries, keys = (side._replace(x=x, mask=mask, projection=projection) for side, x, mask in sides)
+            return score(at, queries, keys, *of_graphs)
+
+        return chunked_map(of_rows, rows(self.q), [*sides, *((part, self.graph) for part in of_graphs)], (self.q.projection,))
 
 
 def attention_scores(
@@ -49,20 +51,17 @@ def attention_scores(
     itself = own if keys.x is queries.x else 0
     of = Pairs(queries, keys, pairs, sources, targets)
 
-    def score(i: Tensor, j: Tensor) -> Tensor:
-        graph = of.graph[i]
-        maximum = state.maximum[graph]
-        phi_q = Queries(of.q).features(i, maximum)[2][:, :, 0]
-        phi_q = phi_q if factor is None else phi_q * factor[graph]
-        log, value = (None if part is None else part[0].transpose(0, 1) for part in of.keys(j))
-        phi_k = scaled(log, value, maximum)
-        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[at][:, None, :] for side, at in ((of.q, i), (of.k, j)))
-        total = (torch.einsum('ehm,ehmr->ehr', phi_q, state.denominator[graph]) * a).sum(-1) + own
-        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * (of.target[i] == of.source[j])[:, None]
+    def score(at: slice, q: Side, k: Side, maximum: Tensor, denominator: Tensor, factor: Tensor | None) -> Tensor:
+        phi_q = Queries(q).features(slice(None), maximum)[2][:, :, 0]
+        phi_q = phi_q if factor is None else phi_q * factor
+        phi_k = scaled(*_key_features(k), maximum)
+        a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[:, None, :] for side in (q, k))
+        total = (torch.einsum('ehm,ehmr->ehr', phi_q, denominator) * a).sum(-1) + own
+        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * of.same_node[at]
         share = torch.where(total == 0, torch.zeros_like(total), weight / torch.where(total == 0, torch.ones_like(total), total))
-        return share * (graph == of.graph_src[j])[:, None]
+        return share * of.same_graph[at]
 
-    return of.map(score)
+    return of.map(score, state.maximum, state.denominator, factor)
 
 
 def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
@@ -70,15 +69,21 @@ def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs
     itself would vanish."""
     of = Pairs(queries, keys, pairs, sources, targets)
 
-    def score(i: Tensor, j: Tensor) -> Tensor:
-        query = split(of.q.x[i], 1, of.q.heads)
-        logs = log_features(of.q.kind, query, of.q.projection, of.q.power, None)[0], of.keys(j)[0]
-        log_q, log_k = (cast(Tensor, log)[0].transpose(0, 1) for log in logs)
-        graph = of.graph[i]
-        total = log_q + state.maximum[graph] + state.denominator[graph].squeeze(3).log()
+    def score(_at: slice, q: Side, k: Side, maximum: Tensor, denominator: Tensor) -> Tensor:
+        log_q = log_features(q.kind, split(q.x, 1, q.heads), q.projection, q.power, None)[0]
+        log_q, log_k = cast(Tensor, log_q)[0].transpose(0, 1), cast(Tensor, _key_features(k)[0])
+        total = log_q + maximum + denominator.squeeze(3).log()
         return (log_q + log_k).logsumexp(-1) - total.logsumexp(-1)
 
-    return of.map(score)
+    return of.map(score, state.maximum, state.denominator)
+
+
+def _key_features(k: Side) -> tuple[Tensor | None, Tensor | None]:
+    r"""The features of keys as :meth:`log_features` gives them, ``[E, H, M]``."""
+    key = split(k.x, 1, k.heads)
+    found = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
+    log, value = (None if part is None else part[0].transpose(0, 1) for part in found)
+    return log, value
 
 
 def _evaluated(side: Side, nodes: Tensor) -> Side:

@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from torch_geometric_lgt.functional import _chunked_map, _edge_loops, adjacency_attention
+from torch_geometric_lgt.functional._chunked_map import chunked_map
+from torch_geometric_lgt.nn import KernelAttentionConv
+
+
+def product(_at, x, y, mask, weight):
+    out = (x * y) @ weight
+    return out if mask is None else out * mask
+
+
+@pytest.mark.parametrize('masked', [False, True])
+def test_equals_the_function_of_all_rows(masked):
+    """Outputs and gradients, with rows that come again, a tensor for all rows, and one that is missing."""
+    x, y, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((7, 4), (9, 4), (4, 3)))
+    mask = torch.rand(7, 1, dtype=torch.float64, requires_grad=True) if masked else None
+    i, j = torch.randint(7, (50,)), torch.randint(9, (50,))
+    out = chunked_map(product, 8, [(x, i), (y, j), (mask, i)], [weight])
+    expected = product(None, x[i], y[j], mask[i] if masked else None, weight)
+    torch.testing.assert_close(out, expected)
+    leaves, grad = [x, y, weight] + ([mask] if masked else []), torch.randn_like(expected)
+    for one, other in zip(torch.autograd.grad(out, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_function_sees_which_rows_it_has():
+    seen, index = [], torch.arange(5)
+    out = chunked_map(lambda at, x: seen.append(at) or x.clone(), 2, [(torch.arange(5.0)[:, None], index)])
+    assert out.flatten().tolist() == [0, 1, 2, 3, 4]
+    assert seen == [slice(0, 2), slice(2, 4), slice(4, 5)]
+
+
+def test_what_takes_no_part_has_no_gradient_and_what_has_no_effect_has_zero():
+    x, y, index = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True), torch.arange(3)
+    fixed = torch.ones(3, 2)
+    chunked_map(lambda _at, x, _y, fixed: x * fixed, 2, [(x, index), (y, index), (fixed, index)]).sum().backward()
+    assert torch.equal(x.grad, torch.ones(3, 2))
+    assert torch.equal(y.grad, torch.zeros(3, 2))
+    assert fixed.grad is None
+
+
+class Allocated(TorchDispatchMode):
+    """Counts the bytes of the results that are not parts of an input."""
+
+    def __init__(self):
+        super().__init__()
+        self.total = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {x.untyped_storage().data_ptr() for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        for x in torch.utils._pytree.tree_leaves(out):
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
+                self.total += x.untyped_storage().nbytes()
+        return out
+
+
+def edge_probability(num_nodes, edges):
+    conv = KernelAttentionConv(8, 8, num_features=64)
+    x = torch.randn(num_nodes, 8, requires_grad=True)
+    conv.log_edge_probability(x, edges).sum().backward()
+
+
+def neighbor_attention(num_nodes, edges):
+    x = torch.randn(num_nodes, 1, 8, requires_grad=True)
+    adjacency_attention.adjacency_attention(x, x, x, edges, 'softmax', torch.randn(64, 8)).sum().backward()
+
+
+def subtractor(num_nodes, edges):
+    x = torch.randn(num_nodes, 8)
+    _edge_loops.distance_grads(torch.randn(edges.size(1), 1), x, x, edges)
+
+
+@pytest.mark.parametrize('job', [edge_probability, neighbor_attention, subtractor])
+def test_more_nodes_cost_the_same_however_many_chunks_there_are(job, monkeypatch):
+    """A backward pass that made a gradient of all nodes for each chunk of edges would take the product of nodes and edges."""
+    monkeypatch.setattr(adjacency_attention, 'CHUNK_ELEMENTS', 1 << 16)
+    monkeypatch.setattr(_edge_loops, 'CHUNK_ELEMENTS', 1 << 13)
+
+    def allocated(num_nodes, num_edges):
+        ids = torch.arange(num_edges)
+        with Allocated() as count:
+            job(num_nodes, torch.stack([ids % num_nodes, ids * 7 % num_nodes]))
+        return count.total
+
+    few, many = (allocated(4000, edges) - allocated(2000, edges) for edges in (4096, 4 * 4096))
+    assert 0 < many <= 1.01 * few
+
+
+def test_chunks_of_every_size_give_the_same(monkeypatch):
+    calls = []
+    rows = _chunked_map._rows
+    monkeypatch.setattr(_chunked_map, '_rows', lambda *args: calls.append(1) or rows(*args))
+    x, index = torch.randn(10, 3, requires_grad=True), torch.randint(10, (64,))
+    found = []
+    for step in (1, 5, 64, 100):
+        calls.clear()
+        found.append(torch.autograd.grad(chunked_map(lambda _at, x: x.exp(), step, [(x, index)]).sum(), x)[0])
+        assert len(calls) == 2 * -(-64 // step)
+        torch.testing.assert_close(found[-1], found[0])

@@ -1,0 +1,66 @@
+# E rows of the result, K channels of a row.
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+
+Parts = tuple[Tensor | None, ...]
+
+
+def chunked_map(
+    function: Callable[..., Tensor], step: int, gathered: Sequence[tuple[Tensor | None, Tensor]], whole: Sequence[Tensor | None] = ()
+) -> Tensor:
+    r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of rows, the rows that each tensor of
+    :obj:`gathered` has at its indices ``[E]``, and the tensors of :obj:`whole`. What it computes on the way is not kept, and gradients are
+    added up in place: the backward pass makes nothing of the size of a tensor for each chunk, unless it is compiled, which cannot trace
+    it."""
+    indices, tensors = [index for _, index in gathered], [*(tensor for tensor, _ in gathered), *whole]
+    if not torch.compiler.is_compiling():
+        return _ChunkedMap.apply(function, step, indices, *tensors)
+
+    def run(at: slice, *parts: Tensor) -> Tensor:
+        return function(at, *_rows(tensors, parts))
+
+    kept = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
+    return torch.cat([cast(Tensor, kept(at, *parts)) for at, parts in _chunks(indices, step)])
+
+
+class _ChunkedMap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, function: Callable[..., Tensor], step: int, indices: list[Tensor], *tensors: Tensor | None) -> Tensor:
+        ctx.function, ctx.step, ctx.indices = function, step, indices
+        ctx.save_for_backward(*tensors)
+        with torch.autocast(indices[0].device.type, enabled=False):
+            return torch.cat([function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Parts:
+        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        totals = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
+        for at, parts in _chunks(ctx.indices, ctx.step):
+            rows = [None if row is None else row.detach() for row in _rows(tensors, parts)]
+            leaves = [row.requires_grad_() for row, need in zip(rows, needed, strict=True) if row is not None and need]
+            with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
+                out = ctx.function(at, *rows)
+            found = iter(torch.autograd.grad(out, leaves, grad[at], materialize_grads=True))
+            for place, total in enumerate(totals):
+                if total is not None:
+                    total.index_add_(0, parts[place], next(found)) if place < len(parts) else total.add_(next(found))
+        return None, None, None, *totals
+
+
+def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+    start = 0
+    for parts in zip(*(index.split(step) for index in indices), strict=True):
+        yield slice(start, start + parts[0].numel()), parts
+        start += parts[0].numel()
+
+
+def _rows(tensors: Sequence[Tensor | None], parts: tuple[Tensor, ...]) -> Parts:
+    gathered = (None if tensor is None else tensor[index] for tensor, index in zip(tensors, parts, strict=False))
+    return *gathered, *tensors[len(parts) :]
