@@ -19,7 +19,8 @@ class Pairs:
     def __init__(self, queries: Side, keys: Side, pairs: Tensor, sources: Segments, targets: Segments) -> None:
         (source, self.key), (target, self.query) = (nodes.unique(return_inverse=True) for nodes in pairs)
         self.q, self.k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
-        self.graph = node_to_graph(*targets)[pairs[1]]
+        self.target_graph = node_to_graph(*targets)[target]
+        self.graph = self.target_graph[self.query]
         self.same_graph = (node_to_graph(*sources)[pairs[0]] == self.graph)[:, None]
         self.same_node = (pairs[0] == pairs[1])[:, None]
 
@@ -69,13 +70,22 @@ def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs
     itself would vanish."""
     of = Pairs(queries, keys, pairs, sources, targets)
 
-    def score(_at: slice, q: Side, k: Side, maximum: Tensor, denominator: Tensor) -> Tensor:
-        log_q = log_features(q.kind, split(q.x, 1, q.heads), q.projection, q.power, None)[0]
-        log_q, log_k = cast(Tensor, log_q)[0].transpose(0, 1), cast(Tensor, _key_features(k)[0])
-        total = log_q + maximum + denominator.squeeze(3).log()
-        return (log_q + log_k).logsumexp(-1) - total.logsumexp(-1)
+    def normaliser(_at: slice, x: Tensor, maximum: Tensor, denominator: Tensor, projection: Tensor) -> Tensor:
+        return (_log_queries(of.q._replace(x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
 
-    return of.map(score, state.maximum, state.denominator)
+    def score(_at: slice, q: Side, k: Side) -> Tensor:
+        return (_log_queries(q) + cast(Tensor, _key_features(k)[0])).logsumexp(-1)
+
+    of_targets = [
+        (of.q.x, torch.arange(of.q.x.size(0), device=pairs.device)),
+        *((part, of.target_graph) for part in (state.maximum, state.denominator)),
+    ]
+    return of.map(score) - chunked_map(normaliser, rows(of.q), of_targets, (of.q.projection,))[of.query]
+
+
+def _log_queries(q: Side) -> Tensor:
+    log = log_features(q.kind, split(q.x, 1, q.heads), q.projection, q.power, None)[0]
+    return cast(Tensor, log)[0].transpose(0, 1)
 
 
 def _key_features(k: Side) -> tuple[Tensor | None, Tensor | None]:
