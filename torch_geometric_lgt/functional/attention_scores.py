@@ -66,25 +66,26 @@ def attention_scores(
 
 
 def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
-    r"""The logarithm of the weights ``[E, H]`` of pairs within a graph, for a softmax-type map without a mask: finite where a weight
-    itself would vanish."""
+    r"""The logarithm of the weights ``[E, H]`` of pairs within a graph, for the softmax features without a mask: finite where a weight
+    itself would vanish. Exponents add up, so that the features of a pair are those of the sum of its query and its key."""
     of = Pairs(queries, keys, pairs, sources, targets)
 
     def normaliser(_at: slice, x: Tensor, maximum: Tensor, denominator: Tensor, projection: Tensor) -> Tensor:
-        return (_log_queries(of.q._replace(x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
+        return (_exponents(of.q._replace(x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
 
     def score(_at: slice, q: Side, k: Side) -> Tensor:
-        return (_log_queries(q) + cast(Tensor, _key_features(k)[0])).logsumexp(-1)
+        return _exponents(q._replace(x=q.x + k.x)).logsumexp(-1)
 
-    of_targets = [
-        (of.q.x, torch.arange(of.q.x.size(0), device=pairs.device)),
-        *((part, of.target_graph) for part in (state.maximum, state.denominator)),
-    ]
-    return of.map(score) - chunked_map(normaliser, rows(of.q), of_targets, (of.q.projection,))[of.query]
+    own = torch.arange(of.q.x.size(0), device=pairs.device)
+    parts = [(of.q.x, own), (state.maximum, of.target_graph), (state.denominator, of.target_graph)]
+    total = chunked_map(normaliser, rows(of.q), parts, (of.q.projection,))
+    squares = of.k.x.unflatten(1, (of.k.heads, -1)).square().sum(2)
+    return of.map(score) - total.index_select(0, of.query) - squares.index_select(0, of.key) / 2
 
 
-def _log_queries(q: Side) -> Tensor:
-    log = log_features(q.kind, split(q.x, 1, q.heads), q.projection, q.power, None)[0]
+def _exponents(side: Side) -> Tensor:
+    r"""Those of the features of queries, ``[E, H, M]``."""
+    log = log_features(side.kind, split(side.x, 1, side.heads), side.projection, side.power, None)[0]
     return cast(Tensor, log)[0].transpose(0, 1)
 
 
