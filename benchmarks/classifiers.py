@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
-from torch_geometric import EdgeIndex
 from torch_geometric.utils import to_torch_csr_tensor
 
+from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 
 OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
@@ -31,7 +31,7 @@ class Classifier(torch.nn.Module):
         elif name == 'nodeformer' and model.relational_order > 0:
             self.edges = model.hops(edge_index, num_nodes)
         elif name in OURS:
-            self.edges = EdgeIndex(edge_index, sparse_size=(num_nodes, num_nodes)).sort_by('col').values.fill_cache_()
+            self.edges = sorted_edges(edge_index, num_nodes, num_nodes)
         self.batch = torch.zeros(num_nodes, dtype=torch.long)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:

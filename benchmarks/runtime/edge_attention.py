@@ -22,7 +22,7 @@ from benchmarks.edge_networks import TRANSFORMERS
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import cluster
-from torch_geometric_lgt.functional._edge_loops import sorted_edges
+from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 

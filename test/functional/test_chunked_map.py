@@ -101,3 +101,16 @@ def test_chunks_of_every_size_give_the_same(monkeypatch):
         found.append(torch.autograd.grad(chunked_map(lambda _at, x: x.exp(), step, [(x, index)]).sum(), x)[0])
         assert len(calls) == 2 * -(-64 // step)
         torch.testing.assert_close(found[-1], found[0])
+
+
+def test_very_many_rows_of_one_sum_stay_precise():
+    """A running total in float32 would not grow beyond 2 ** 24."""
+    x, index = torch.ones(1, 1, requires_grad=True), torch.zeros(1 << 25, dtype=torch.long)
+    chunked_map(lambda _at, x: x.clone(), 1 << 18, [(x, index)]).backward(torch.ones(1, 1).expand(1 << 25, 1))
+    assert x.grad.item() == 1 << 25
+
+
+def test_refuses_what_would_drop_a_tangent():
+    x, index = torch.randn(4, 2), torch.arange(4)
+    with pytest.raises(NotImplementedError, match='reverse mode only'):
+        torch.func.vmap(lambda x: chunked_map(lambda _at, x: x.exp(), 2, [(x, index)]))(x[None])

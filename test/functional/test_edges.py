@@ -137,28 +137,43 @@ def test_ranges():
     assert number.tolist() == [7, 8, 3, 4, 5]
 
 
-@pytest.mark.parametrize('by', ['row', 'col'])
-def test_orders_of_a_sorted_edge_index_are_those_found_otherwise(by):
-    edges = EdgeIndex(EDGES, sparse_size=(5, 6)).sort_by(by).values
-    given, found = sorted_edges(edges, 5, 6), sorted_edges(edges.as_tensor(), 5, 6)
-    assert torch.equal(given.edge_index, found.edge_index)
-    for one, other in zip((given.forth, given.back), (found.forth, found.back), strict=True):
-        assert torch.equal(one.pointer, other.pointer)
-        assert torch.equal(one.source, other.source)
-        assert (one.order is None) == (other.order is None)
-        assert one.order is None or torch.equal(one.order, other.order)
-    assert sorted_edges(given, 5, 6) is given
+@pytest.mark.parametrize('form', FORMATS)
+def test_both_orders_of_every_format(form):
+    edges = sorted_edges(FORMATS[form](), 5, 6)
+    assert pairs(edges.edge_index) == pairs(EDGES)
+    for rows, (source, target), size in ((edges.forth, edges.edge_index, 6), (edges.back, edges.edge_index.flip(0), 5)):
+        order = torch.arange(5) if rows.order is None else rows.order
+        assert torch.equal(rows.source, source[order])
+        assert bool((target[order].diff() >= 0).all())
+        assert rows.pointer.diff().tolist() == torch.bincount(target, minlength=size).tolist()
+    assert sorted_edges(edges, 5, 6) is edges
+    assert sorted_edges(EDGES, 5, 6, backward=False).back is None
 
 
-def test_orders_of_an_edge_index_of_another_size_are_not_taken():
-    edges = EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values
-    assert sorted_edges(edges, 7, 8).forth.pointer.tolist() == [0, 1, 3, 4, 4, 5, 5, 5, 5]
-    assert sorted_edges(edges, 7, 8).back.pointer.tolist() == [0, 2, 3, 3, 4, 5, 5, 5]
+@pytest.mark.parametrize('change', [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]])
+def test_what_an_edge_index_keeps_beside_its_edges_is_not_trusted(change):
+    """PyG's flip and sort_by keep orders of the edges before."""
+    edges = change(EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values.fill_cache_())
+    model, x = DIFFormer(4, 8, 3), torch.randn(5, 4)
+    plain = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
+    torch.testing.assert_close(model(x, edges), model(x, plain.clone()))
+
+
+@pytest.mark.parametrize('sizes', [(4, 5), (5, 4), (6, 5)])
+def test_edges_sorted_for_other_nodes_are_refused(sizes):
+    edges = sorted_edges(EDGES, 5, 5)
+    for take in (edge_list, sorted_edges):
+        with pytest.raises(ValueError, match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets"):
+            take(edges, *sizes)
+    hops_of_five = NodeFormer(4, 8, 3).hops(EDGES, 5)
+    with pytest.raises(ValueError, match="'edge_index' must be sorted for 6 sources and 6 targets"):
+        NodeFormer(4, 8, 3)(torch.randn(6, 4), hops_of_five)
 
 
 @pytest.mark.parametrize('name', ['DIFFormer', 'NodeFormer', 'SGFormer', 'LiteGT'])
 def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
-    """Forward and backward over three layers look at both directions of a plain list once; a sorted graph is not looked at."""
+    """Forward and backward over three layers look at both directions of a plain list once, an evaluation at one; a sorted graph is not
+    looked at."""
     model = {
         'DIFFormer': lambda: DIFFormer(4, 8, 3, num_layers=3),
         'NodeFormer': lambda: NodeFormer(4, 8, 3, num_layers=3),
@@ -170,7 +185,12 @@ def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
     expected = model(x, plain)
     expected.sum().backward()
     assert len(calls) == 2
-    ready = model.hops(plain, 9) if name == 'NodeFormer' else EdgeIndex(plain, sparse_size=(9, 9)).sort_by('col').values.fill_cache_()
+    if name != 'NodeFormer':
+        calls.clear()
+        with torch.no_grad():
+            model(x, plain)
+        assert len(calls) == 1
+    ready = model.hops(plain, 9) if name == 'NodeFormer' else sorted_edges(plain, 9, 9)
     calls.clear()
     out = model(x, ready)
     out.sum().backward()

@@ -1,4 +1,5 @@
 from torch_geometric_lgt.functional.attention_state import AttentionState
+from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.feature_maps import gaussian_projection
 from torch_geometric_lgt.functional.jaccard import jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.kernel_attention import kernel_attention
@@ -8,6 +9,7 @@ from torch_geometric_lgt.functional.node_sampling import attention_distance
 
 __all__ = [
     'AttentionState',
+    'SortedEdges',
     'alignment',
     'alignment_uniformity',
     'attention_distance',
@@ -17,5 +19,6 @@ __all__ = [
     'kernel_attention',
     'linear_attention',
     'minhash_jaccard',
+    'sorted_edges',
     'uniformity',
 ]

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from torch_geometric_lgt.functional._ops import reverse_mode_only
+
 Parts = tuple[Tensor | None, ...]
 
 
@@ -17,8 +19,9 @@ def chunked_map(
     r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of rows, the rows that each tensor of
     :obj:`gathered` has at its indices ``[E]``, and the tensors of :obj:`whole`. What it computes on the way is not kept, and gradients are
     added up in place: the backward pass makes nothing of the size of a tensor for each chunk, unless it is compiled, which cannot trace
-    it."""
+    it. Rows that are fewer than a chunk are summed chunk by chunk, which keeps the sum of very many precise."""
     indices, tensors = [index for _, index in gathered], [*(tensor for tensor, _ in gathered), *whole]
+    reverse_mode_only(*tensors)
     if not torch.compiler.is_compiling():
         return _ChunkedMap.apply(function, step, indices, *tensors)
 
@@ -50,8 +53,17 @@ class _ChunkedMap(torch.autograd.Function):
             found = iter(torch.autograd.grad(out, leaves, grad[at], materialize_grads=True))
             for place, total in enumerate(totals):
                 if total is not None:
-                    total.index_add_(0, parts[place], next(found)) if place < len(parts) else total.add_(next(found))
+                    _add(total, parts[place] if place < len(parts) else None, next(found))
         return None, None, None, *totals
+
+
+def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
+    if index is None:
+        total += rows
+    elif total.size(0) > index.numel():
+        total.index_add_(0, index, rows)
+    else:
+        total += torch.zeros_like(total).index_add_(0, index, rows)
 
 
 def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:

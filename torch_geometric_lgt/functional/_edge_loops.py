@@ -45,7 +45,7 @@ def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tu
         part = grad[start : start + source.numel(), :, None]
         sign = _by_head((x.index_select(0, source).to(part.dtype) - y.index_select(0, target)).sign_(), grad.size(1)).mul_(part).flatten(1)
         grad_x.index_add_(0, source, sign)
-        grad_y.index_add_(0, target, sign, alpha=-1)
+        grad_y.index_add_(0, target, sign.neg_())
         start += source.numel()
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
 

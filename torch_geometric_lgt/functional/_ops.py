@@ -93,16 +93,21 @@ def operator(name: str, arguments: str, returns: str) -> Callable:
 
 
 def call(operator: Callable, *args):
-    r"""Runs an operator with automatic differentiation.
+    r"""Runs an operator with automatic differentiation."""
+    reverse_mode_only(*args)
+    return operator(*args)
+
+
+def reverse_mode_only(*args) -> None:
+    r"""Refuses what would drop a tangent.
 
     Raises:
-        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func` transforms, which would drop a tangent.
+        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func` transforms.
     """
     if not torch.compiler.is_compiling():
         tensors = [value for value in args if isinstance(value, Tensor)]
         if torch._C._are_functorch_transforms_active() or any(unpack_dual(value).tangent is not None for value in tensors):
             raise NotImplementedError('attention states have derivatives in reverse mode only: use autograd, no vmap or torch.func')
-    return operator(*args)
 
 
 def given(grads: list[Tensor | None], like: Tensor) -> list[Tensor]:

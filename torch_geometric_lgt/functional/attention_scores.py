@@ -17,7 +17,7 @@ class Pairs:
     r"""Pairs (source, target) of nodes whose linear parts are evaluated once for each node."""
 
     def __init__(self, queries: Side, keys: Side, pairs: Tensor, sources: Segments, targets: Segments) -> None:
-        (source, self.key), (target, self.query) = (nodes.unique(return_inverse=True) for nodes in pairs)
+        (source, self.key), (target, self.query) = (_distinct(*part) for part in zip(pairs, (keys.x, queries.x), strict=True))
         self.q, self.k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
         self.target_graph = node_to_graph(*targets)[target]
         self.graph = self.target_graph[self.query]
@@ -97,7 +97,16 @@ def _key_features(k: Side) -> tuple[Tensor | None, Tensor | None]:
     return log, value
 
 
+def _distinct(nodes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The nodes there are, once each, and the place of each; compiled, when their number must be known, all nodes."""
+    if torch.compiler.is_compiling():
+        return torch.arange(x.size(0), device=x.device), nodes
+    return nodes.unique(return_inverse=True)
+
+
 def _evaluated(side: Side, nodes: Tensor) -> Side:
     r"""The side of some nodes, its linear part evaluated."""
-    x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
+    side = side.aligned()
+    with torch.autocast(side.x.device.type, enabled=False):
+        x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
     return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes], own=None)

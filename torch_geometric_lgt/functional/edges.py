@@ -24,16 +24,21 @@ class Rows(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and both their orders, by target and by source, for many products with one graph."""
+    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`."""
 
     edge_index: Tensor
     forth: Rows
-    back: Rows
+    back: Rows | None
 
     @property
     def rows(self) -> tuple[Tensor | None, ...]:
         r"""What operators take."""
-        return *self.forth, *self.back
+        return *self.forth, *(self.back or (None,) * 3)
+
+    def fit(self, num_src: int, num_dst: int) -> bool:
+        r"""Whether these are edges between so many nodes."""
+        sizes = (num_dst, num_src)
+        return all(part is None or part.pointer.size(0) == size + 1 for part, size in zip((self.forth, self.back), sizes, strict=True))
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
@@ -42,9 +47,12 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, or an id lies outside the nodes.
+        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id lies outside the nodes, or sorted edges are
+            those between other numbers of nodes.
     """
     if isinstance(edge_index, SortedEdges):
+        if not edge_index.fit(num_src, num_dst):
+            raise ValueError(f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it again with sorted_edges")
         return edge_index.edge_index
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, _ = edge_index.coo()
@@ -71,30 +79,25 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     return edge_index
 
 
-def sorted_edges(edge_index: Adj, num_src: int, num_dst: int) -> SortedEdges:
-    r"""The edges and both their orders; those that a sorted :class:`torch_geometric.EdgeIndex` of this size has found are not found again.
+def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool = True) -> SortedEdges:
+    r"""The edges and both their orders, for layers and models to find them once where many steps see one graph.
+
+    Args:
+        edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other format that PyG's layers take; edges that
+            are sorted already are given back.
+        num_src (int): Number of sources.
+        num_dst (int): Number of targets.
+        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes then find it. (default: :obj:`True`)
 
     Raises:
-        TypeError, ValueError: As :meth:`edge_list`.
+        TypeError: If it is no known format.
+        ValueError: If an id lies outside the nodes, or the format's shape or dtype is another.
     """
+    edges = edge_list(edge_index, num_src, num_dst)
     if isinstance(edge_index, SortedEdges):
         return edge_index
-    edges = edge_list(edge_index, num_src, num_dst)
-    if torch.compiler.is_compiling():
-        return SortedEdges(edges, Rows(*_sorted(edges, num_dst)), Rows(*_sorted(edges.flip(0), num_src)))
-    if _has_orders(edge_index, num_src, num_dst):
-        forth, back = edge_index.get_csc(), edge_index.get_csr()
-        return SortedEdges(edges, *(Rows(pointer, source, order) for (pointer, source), order in (forth, back)))
-    return SortedEdges(edges, rows_of(edges, num_dst), rows_of(edges.flip(0), num_src))
-
-
-def _has_orders(edge_index: Adj, num_src: int, num_dst: int) -> bool:
-    return (
-        isinstance(edge_index, EdgeIndex)
-        and edge_index.is_sorted
-        and edge_index.dtype == torch.long
-        and edge_index.sparse_size() == (num_src, num_dst)
-    )
+    find = _sorted if torch.compiler.is_compiling() else rows_of
+    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None)
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:

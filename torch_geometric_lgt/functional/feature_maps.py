@@ -121,7 +121,8 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
     length = x.norm(dim=-1, keepdim=True)
-    inverse = length.reciprocal().masked_fill_(length == 0, 0)
+    zero = length == 0
+    inverse = length.masked_fill(zero, 1).reciprocal().masked_fill(zero, 0)
     return x * inverse, inverse
 
 

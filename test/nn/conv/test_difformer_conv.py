@@ -81,6 +81,21 @@ def test_scores_are_the_weights(kernel, norm):
     torch.testing.assert_close(torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2]).flatten(1), conv(x, batch=BATCH))
 
 
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_gradients_of_scores(norm):
+    conv, x = DIFFormerConv(6, 8, 2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    q, k, _ = parts(conv, x)
+    one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
+    expected = dense.diffusion_attention(q, k, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
+    out, grad, leaves = conv.attention_scores(x, pairs(12, 12), BATCH), torch.randn(144, 2).double(), [x, *conv.lin_key.parameters()]
+    torch.testing.assert_close(out, expected)
+    for one, other in zip(*(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True):
+        torch.testing.assert_close(one, other)
+    torch.nn.init.zeros_(conv.lin_query.bias)
+    zero = torch.zeros(12, 6, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.grad(conv.attention_scores(zero, pairs(12, 12)).sum(), zero)[0].isfinite().all()
+
+
 @pytest.mark.parametrize('tau', [0.05, 0.5, 1.0])
 def test_the_energy_falls_at_each_step(tau):
     """The paper's step, with the states themselves as queries, keys and values: 2s - s^2/4 has the simple kernel 2 - s/2 as its slope over

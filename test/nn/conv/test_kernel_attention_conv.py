@@ -325,3 +325,28 @@ def test_the_error_does_not_grow_with_the_number_of_nodes():
             found.append(((conv(x) - exact).norm() / exact.norm()).item())
         errors.append(sum(found) / len(found))
     assert errors[1] < 1.3 * errors[0]
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_scores_and_probabilities_under_autocast(dtype):
+    """Projections of nodes are those of a layer under autocast, and all else is computed in single precision."""
+    conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
+    for scores in (conv.attention_scores, conv.log_edge_probability):
+        with torch.autocast('cpu', dtype):
+            out = scores(x, PAIRS)
+        assert out.dtype == torch.float32
+        torch.testing.assert_close(out, scores(x, PAIRS))
+        conv.zero_grad()
+        out.sum().backward()
+        assert conv.lin_key.weight.grad.isfinite().all()
+
+
+def test_log_edge_probability_compiles():
+    conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
+    compiled = torch.compile(conv.log_edge_probability, fullgraph=True, dynamic=True, backend='aot_eager')
+    grads = []
+    for run in (compiled, conv.log_edge_probability):
+        out = run(x, EDGES)
+        grads.append(torch.autograd.grad(out.sum(), conv.lin_query.weight)[0])
+        torch.testing.assert_close(out, conv.log_edge_probability(x, EDGES))
+    torch.testing.assert_close(*grads)

@@ -100,3 +100,15 @@ def test_raises():
         conv(torch.randn(12, 7))
     with pytest.raises(ValueError, match="'state' must have the graphs"):
         conv(x, state=SGFormerConv(6, 8, heads=2).attention_state(x))
+
+
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_gradients_of_scores(norm):
+    conv, x = SGFormerConv(6, 8, 2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    q, k = (lin(x).unflatten(1, (2, 4)) for lin in (conv.lin_query, conv.lin_key))
+    one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
+    expected = dense.sgformer_attention(q, k, one_hot, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
+    out, grad, leaves = conv.attention_scores(x, pairs(12, 12), BATCH), torch.randn(144, 2).double(), [x, *conv.lin_key.parameters()]
+    torch.testing.assert_close(out, expected)
+    for one, other in zip(*(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True):
+        torch.testing.assert_close(one, other)

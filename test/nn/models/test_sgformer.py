@@ -5,6 +5,7 @@ from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
 from torch_geometric.nn import GCN
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
+from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
@@ -31,7 +32,7 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     plain.load_state_dict(model.gnn.state_dict())
     x = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor):
-        out = model.gnn(x, model._local_edges(edges, 40, None, x.dtype))
+        out = model.gnn(x, *model._local_edges(edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
@@ -58,10 +59,17 @@ def test_local_branch_ignores_given_self_loops_and_can_be_explained():
     torch.testing.assert_close(model(x, edges), expected)
 
 
-def test_a_network_of_the_user_gets_the_edges_as_they_are():
-    gnn = GCN(8, 8, 2, 8, normalize=False)
+@pytest.mark.parametrize('normalize', [True, False])
+def test_a_gcn_of_the_user_is_the_default_one(normalize):
+    """Without weights of its own it gets those of the edges, from given degrees, too."""
+    gnn = GCN(8, 8, 2, 8, normalize=normalize)
     model, x, edges = SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval(), torch.randn(6, 4), torch.randint(6, (2, 9))
-    torch.testing.assert_close(model(x, edges), model.lin_out(gnn(model.input_layer(x), edges)))
+    expected = GCN(8, 8, 2, 8)
+    expected.load_state_dict(gnn.state_dict())
+    torch.testing.assert_close(model(x, edges), model.lin_out(expected(model.input_layer(x), edges)))
+    torch.testing.assert_close(model(x, sorted_edges(edges, 6, 6)), model(x, edges))
+    if not normalize:
+        assert not torch.allclose(model(x, edges, degree=torch.full((6,), 9)), model(x, edges))
 
 
 def test_nothing_is_normalised():

@@ -19,11 +19,11 @@ class LocalEdges(NamedTuple):
     weight: Tensor
     own: Tensor
 
-    def listed(self) -> tuple[Tensor, Tensor]:
+    def listed(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         r"""All of it as edges, with one self loop for each node behind the others, and their weights."""
         proper = self.edges.edge_index[0] != self.edges.edge_index[1]
         loops = torch.arange(self.own.size(0), device=proper.device).expand(2, -1)
-        return torch.cat([self.edges.edge_index[:, proper], loops], 1), torch.cat([self.weight[proper], self.own]).squeeze(1)
+        return torch.cat([self.edges.edge_index[:, proper], loops], 1), torch.cat([self.weight[proper], self.own]).squeeze(1).to(dtype)
 
 
 class LocalConv(GCNConv):
@@ -34,7 +34,7 @@ class LocalConv(GCNConv):
         if not isinstance(edge_index, LocalEdges):
             return super().forward(x, edge_index, edge_weight)
         if self.explain:
-            return super().forward(x, *edge_index.listed())
+            return super().forward(x, *edge_index.listed(x.dtype))
         h = self.lin(x)
         out = neighbor_sum(h, edge_index.edges, edge_index.weight, x.size(0)) + edge_index.own.to(h.dtype) * h
         return out if self.bias is None else out + self.bias
@@ -50,7 +50,7 @@ class LocalGCN(GCN):
 def local_edges(edge_index: Adj, num_nodes: int, dtype: torch.dtype, degree: Tensor | None) -> LocalEdges:
     r"""The edges and weights :math:`1 / \sqrt{(d_j + 1) (d_i + 1)}`, from the in-degrees :obj:`degree` without self loops, by default those
     of the edges."""
-    edges = sorted_edges(edge_index, num_nodes, num_nodes)
+    edges = sorted_edges(edge_index, num_nodes, num_nodes, torch.is_grad_enabled())
     source, target = edges.edge_index
     proper = (source != target).to(dtype)
     into = 1 + (scatter(proper, target, 0, num_nodes, 'sum') if degree is None else degree.to(dtype))

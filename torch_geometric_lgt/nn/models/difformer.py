@@ -1,4 +1,5 @@
 # N nodes, D hidden channels, H heads, L layers.
+import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -99,7 +100,9 @@ class DIFFormer(Backbone):
         return self.readout(self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)))
 
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
-        return sorted_edges(edge_index, num_nodes, num_nodes) if self.reads_edges and edge_index is not None else edge_index
+        if not self.reads_edges or edge_index is None:
+            return edge_index
+        return sorted_edges(edge_index, num_nodes, num_nodes, torch.is_grad_enabled())
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)

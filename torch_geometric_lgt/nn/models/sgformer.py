@@ -5,10 +5,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch_geometric.nn import GCN
 from torch_geometric.utils import remove_self_loops
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
@@ -105,7 +106,7 @@ class SGFormer(Backbone):
             rate = dropout if gnn_dropout is None else gnn_dropout
             gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm' if layer_norm else None)
         self.gnn: Any = gnn
-        self.weighted = isinstance(gnn, LocalGCN)
+        self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
     @with_advice
     def forward(
@@ -124,7 +125,7 @@ class SGFormer(Backbone):
         the edges uses :obj:`degree`."""
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
-        return self.readout(layers, self.gnn(source, self._local_edges(edge_index, x.size(0), degree, source.dtype)))
+        return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         local = cast(Tensor, local)
@@ -157,13 +158,14 @@ class SGFormer(Backbone):
         last = layer == self.gnn.num_layers - 1
         return stream.fill(f'local-{layer + 1}', self.gnn.out_channels if last else self.gnn.hidden_channels, weight.dtype, rows, True)
 
-    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> Any:
+    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> tuple[Any, ...]:
         r"""The edges of the local branch, with their weights if it has none of its own: found once for all of its layers."""
         if self.weighted:
-            return local_edges(edge_index, num_nodes, compute_dtype(dtype), degree[1] if isinstance(degree, tuple) else degree)
-        if not isinstance(edge_index, Tensor) or edge_index.layout != torch.strided:
-            return edge_index  # a sparse matrix: PyG's layers are faster with it than with a list
-        return edge_list(edge_index, num_nodes, num_nodes)
+            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), degree[1] if isinstance(degree, tuple) else degree)
+            return (edges,) if isinstance(self.gnn, LocalGCN) else edges.listed(dtype)
+        if isinstance(edge_index, SortedEdges) or (isinstance(edge_index, Tensor) and edge_index.layout == torch.strided):
+            return (edge_list(edge_index, num_nodes, num_nodes),)
+        return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
 
 
 def _matrix(edges: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
