@@ -48,6 +48,14 @@ def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     return lambda: conv(x), lambda: formulas.gumbel_attention(conv, x)
 
 
+def edge_probability(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""Ten edges for each node, as many rows as nodes."""
+    edges = torch.randint(x.size(0), (2, 10 * x.size(0)))
+    conv = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=30)
+    rows = x.size(0), 10
+    return lambda: conv.log_edge_probability(x, edges).view(rows), lambda: formulas.log_edge_probability(conv, x, edges).view(rows)
+
+
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Row norms, as in PyG's layer."""
     conv, peer = SGFormerConv(x.size(1), x.size(1), norm='row'), SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True)
@@ -167,6 +175,7 @@ CASES = {
     'degree-masked-attention': Case(degree_masked),
     'kernel-attention': Case(kernel),
     'nodeformer': Case(gumbel),
+    'edge-probability': Case(edge_probability),
     'sgformer': Case(sgformer),
     'sgformer-frobenius': Case(sgformer_frobenius),
     'difformer': Case(difformer),

@@ -1,6 +1,6 @@
 r"""The attention layers as their formulas read: whole feature matrices, one product after the other, left to autograd."""
 
-# N nodes, F input width, C channels, M features, H heads, K samples.
+# N nodes, E edges, F input width, C channels, M features, H heads, K samples.
 import torch
 from torch import Tensor
 from torch_geometric.nn.attention import PerformerAttention
@@ -49,6 +49,16 @@ def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
     numerator = torch.einsum('nhm,hkmd->nhkd', phi_q, state)
     denominator = torch.einsum('nhm,hkm->nhk', phi_q, weighted.sum(0))
     return (numerator / denominator[..., None]).mean(2).flatten(1)
+
+
+def log_edge_probability(layer: KernelAttentionConv, x: Tensor, edge_index: Tensor) -> Tensor:
+    r"""NodeFormer's, without temperature and noise, for a layer with one head: the features of both ends of all edges at once."""
+    scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
+    phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
+    phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
+    source, target = edge_index
+    weight = (phi_q[target] * phi_k[source]).sum(1)
+    return (weight / (phi_q @ phi_k.sum(0))[target]).log()[:, None]
 
 
 def sgformer_attention(layer: SGFormerConv, x: Tensor) -> Tensor:
