@@ -55,8 +55,8 @@ def adjacency_attention(
     row, col = edge_index
     step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
     with torch.no_grad():
-        peaks = [_logits(log_q, log_k, *part).amax(-1) for part in edge_index.split(step, 1)] if log_k is not None else []
-        top = scatter(torch.cat(peaks), col, 0, q.size(0), 'max') if peaks else None
+        peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
+        top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
     parts = ((top, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
     weight = chunked_map(_weights, step, parts)
     total = scatter(weight, col, 0, q.size(0), 'sum')
@@ -65,8 +65,12 @@ def adjacency_attention(
     return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
 
 
-def _logits(log_q: Tensor | None, log_k: Tensor, row: Tensor, col: Tensor) -> Tensor:
-    return log_k[row] if log_q is None else log_k[row] + log_q[col]
+def _logits(log_q: Tensor | None, log_k: Tensor) -> Tensor:
+    return log_k if log_q is None else log_k + log_q
+
+
+def _peaks(_at: slice, log_q: Tensor | None, log_k: Tensor) -> Tensor:
+    return _logits(log_q, log_k).amax(-1)
 
 
 def _weights(
@@ -75,7 +79,7 @@ def _weights(
     r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
     factors = [value for value in (value_q, value_k) if value is not None]
     if log_k is not None and top is not None:
-        factors.insert(0, ((log_k if log_q is None else log_k + log_q) - top[..., None]).exp())
+        factors.insert(0, (_logits(log_q, log_k) - top[..., None]).exp())
     product = factors[0]
     for factor in factors[1:]:
         product = product * factor

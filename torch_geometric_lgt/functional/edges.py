@@ -79,7 +79,7 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     return edge_index
 
 
-def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool = True) -> SortedEdges:
+def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool | None = None) -> SortedEdges:
     r"""The edges and both their orders, for layers and models to find them once where many steps see one graph.
 
     Args:
@@ -87,7 +87,8 @@ def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool = T
             are sorted already are given back.
         num_src (int): Number of sources.
         num_dst (int): Number of targets.
-        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes then find it. (default: :obj:`True`)
+        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes then find it. (default: :obj:`None`,
+            whether gradients are enabled)
 
     Raises:
         TypeError: If it is no known format.
@@ -96,6 +97,7 @@ def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool = T
     edges = edge_list(edge_index, num_src, num_dst)
     if isinstance(edge_index, SortedEdges):
         return edge_index
+    backward = torch.is_grad_enabled() if backward is None else backward
     find = _sorted if torch.compiler.is_compiling() else rows_of
     return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None)
 

@@ -49,11 +49,15 @@ def symmetric_weight(
     else:
         pair = degree if isinstance(degree, tuple) else (degree, degree)
         _check_degrees(pair, (num_src, num_dst))
-    source, target = (part.to(dtype).rsqrt()[ids] for part, ids in zip(pair, edge_index, strict=True))
-    weight = (source * target)[:, None]
+    weight = weight_of_degrees(edge_index, pair, dtype)
     if degree is not None and not torch.compiler.is_compiling() and not bool(weight.isfinite().all()):
         raise ValueError("'degree' must be at least 1 for nodes with edges (got less); take it from the graph with NodeDegree")
     return weight
+
+
+def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    source, target = (part.to(dtype).rsqrt()[ids] for part, ids in zip(pair, edge_index, strict=True))
+    return (source * target)[:, None]
 
 
 def _check_degrees(pair: Sequence[Tensor], sizes: tuple[int, int]) -> None:

@@ -55,7 +55,7 @@ class RelationalBias(torch.nn.Module):
             edge_index = hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')
         if len(edge_index) != self.order:
             raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
-        return [sorted_edges(edges, num_src, num_dst) for edges in edge_index]
+        return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
 
     def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
         if self.order > 1 and self.source == 'value':

@@ -105,7 +105,7 @@ def test_raises():
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_gradients_of_scores(norm):
     conv, x = SGFormerConv(6, 8, 2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
-    q, k = (lin(x).unflatten(1, (2, 4)) for lin in (conv.lin_query, conv.lin_key))
+    q, k, _ = parts(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
     expected = dense.sgformer_attention(q, k, one_hot, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
     out, grad, leaves = conv.attention_scores(x, pairs(12, 12), BATCH), torch.randn(144, 2).double(), [x, *conv.lin_key.parameters()]

@@ -1,5 +1,4 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
-import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
@@ -95,7 +94,7 @@ class DIFFormerConv(LinearLayer):
             return out
         if edge_index is None:
             raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
-        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), torch.is_grad_enabled()), compute_dtype(value.dtype)
+        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0)), compute_dtype(value.dtype)
         weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree)
         return out + neighbor_sum(value, edges, weight, x_dst.size(0))
 

@@ -170,7 +170,7 @@ class JaccardSubtractorConv(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
-        edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), torch.is_grad_enabled())
+        edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0))
         num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
             if edge_jaccard is None:

@@ -7,7 +7,7 @@ from torch_geometric.nn import GCN, GCNConv
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight, weight_of_degrees
 from torch_geometric_lgt.typing import Adj
 
 
@@ -50,9 +50,13 @@ class LocalGCN(GCN):
 def local_edges(edge_index: Adj, num_nodes: int, dtype: torch.dtype, degree: Tensor | None) -> LocalEdges:
     r"""The edges and weights :math:`1 / \sqrt{(d_j + 1) (d_i + 1)}`, from the in-degrees :obj:`degree` without self loops, by default those
     of the edges."""
-    edges = sorted_edges(edge_index, num_nodes, num_nodes, torch.is_grad_enabled())
+    edges = sorted_edges(edge_index, num_nodes, num_nodes)
     source, target = edges.edge_index
     proper = (source != target).to(dtype)
-    into = 1 + (scatter(proper, target, 0, num_nodes, 'sum') if degree is None else degree.to(dtype))
-    weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into)
+    if degree is None:
+        into = 1 + scatter(proper, target, 0, num_nodes, 'sum')
+        weight = weight_of_degrees(edges.edge_index, (into, into), dtype)
+    else:
+        into = 1 + degree.to(dtype)
+        weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into)
     return LocalEdges(edges, weight * proper[:, None], 1 / into[:, None])

@@ -1,5 +1,4 @@
 # N nodes, D hidden channels, H heads, L layers.
-import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
@@ -102,7 +101,7 @@ class DIFFormer(Backbone):
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
         if not self.reads_edges or edge_index is None:
             return edge_index
-        return sorted_edges(edge_index, num_nodes, num_nodes, torch.is_grad_enabled())
+        return sorted_edges(edge_index, num_nodes, num_nodes)
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)

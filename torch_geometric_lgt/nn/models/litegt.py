@@ -115,7 +115,7 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
-        edges = sorted_edges(edge_index, x.size(0), x.size(0), torch.is_grad_enabled())
+        edges = sorted_edges(edge_index, x.size(0), x.size(0))
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
@@ -133,7 +133,7 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> list[Tensor]:
         r"""The weights ``[E, H]`` of each edge in each layer."""
-        edges, out = sorted_edges(edge_index, x.size(0), x.size(0), torch.is_grad_enabled()), []
+        edges, out = sorted_edges(edge_index, x.size(0), x.size(0)), []
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = self.reduced(index, x)

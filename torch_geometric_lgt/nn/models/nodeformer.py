@@ -146,7 +146,7 @@ class NodeFormer(Backbone):
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
         if edge_index is None:
             none = torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device)
-            return [sorted_edges(none, num_nodes, num_nodes)] * self.relational_order
+            return [sorted_edges(none, num_nodes, num_nodes, backward=True)] * self.relational_order
         return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
 
     def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
