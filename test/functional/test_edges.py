@@ -165,6 +165,8 @@ def test_edges_sorted_for_other_nodes_are_refused(sizes):
     for take in (edge_list, sorted_edges):
         with pytest.raises(ValueError, match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets"):
             take(edges, *sizes)
+    with pytest.raises(ValueError, match="'edge_index' must hold source ids from 0 to 3"):
+        sorted_edges(sorted_edges(EDGES, 5, 5, backward=False), 4, 5)
     hops_of_five = NodeFormer(4, 8, 3).hops(EDGES, 5)
     with pytest.raises(ValueError, match="'edge_index' must be sorted for 6 sources and 6 targets"):
         NodeFormer(4, 8, 3)(torch.randn(6, 4), hops_of_five)

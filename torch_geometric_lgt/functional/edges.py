@@ -53,7 +53,9 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     if isinstance(edge_index, SortedEdges):
         if not edge_index.fit(num_src, num_dst):
             raise ValueError(f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it again with sorted_edges")
-        return edge_index.edge_index
+        if edge_index.back is not None:
+            return edge_index.edge_index
+        edge_index = edge_index.edge_index
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, _ = edge_index.coo()
         edge_index = torch.stack([source, target])
