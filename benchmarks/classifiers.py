@@ -15,6 +15,7 @@ from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
 NETWORKS = {'gcn': partial(pyg.GCN, cached=True), 'gat': pyg.GAT, 'sage': pyg.GraphSAGE, 'mlp': pyg.MLP}
 BY_MATRIX = ('gcn', 'sage')  # networks that are faster with the transposed adjacency as a sparse matrix
+BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # local branches of SGFormer beside its own
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
 SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp', 'polynormer')  # models that begin with a linear layer and take a CSR matrix
 
@@ -26,7 +27,7 @@ class Classifier(torch.nn.Module):
         super().__init__()
         self.name, self.model = name, model
         self.edges: Any = edge_index
-        if name in BY_MATRIX:
+        if name in BY_MATRIX or (name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])):
             self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
         elif name == 'nodeformer' and model.relational_order > 0:
             self.edges = model.hops(edge_index, num_nodes)
@@ -49,6 +50,10 @@ def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num
     r"""The model :obj:`name` with options of its own."""
     options = dict(options)
     hidden = options.pop('hidden_channels')
+    if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
+        width = in_channels if options['gnn_input'] == 'input' else hidden
+        norm = 'batch_norm' if options.get('layer_norm', True) else None
+        options['gnn'] = branch(width, hidden, options.pop('gnn_num_layers'), dropout=options.pop('gnn_dropout'), norm=norm)
     if name in OURS:
         model = OURS[name](in_channels, hidden, out_channels, **options)
     elif name == 'mlp':

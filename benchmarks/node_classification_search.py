@@ -15,14 +15,14 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from benchmarks.classifiers import OURS, SPARSE_INPUT
+from benchmarks.classifiers import BRANCHES, OURS, SPARSE_INPUT
 from benchmarks.common import training
 from benchmarks.graphs import PROTOCOLS, load, prepared, split
 from benchmarks.node_classification import prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
-WIDTHS, SHARES = (32, 64, 128), (0.0, 0.9)
-SPACE = 2  # counts the changes of the space, which a study that was begun cannot follow
+WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
+SPACE = 3  # counts the changes of the space, which a study that was begun cannot follow
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
@@ -44,7 +44,9 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
             'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
             'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
             'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
+            'gnn': trial.suggest_categorical('gnn', ('gcn', *BRANCHES)),
         }
+        options['gnn_input'] = 'hidden' if options['gnn'] == 'sage' else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
         changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
     if model in ('sgformer', 'difformer'):
         options['value_projection'] = trial.suggest_categorical('value_projection', (True, False))
@@ -63,7 +65,7 @@ def start(config: dict[str, Any], model: str) -> dict[str, Any]:
     if config['attention_weight_decay'] is None:
         config = config | {'attention_weight_decay': config['weight_decay']}
     rates = {name: value for name, value in config.items() if isinstance(value, bool) or value}
-    flat = {parameter.name: parameter.default for parameter in parameters} | rates | config['options']
+    flat = {parameter.name: parameter.default for parameter in parameters} | {'gnn': 'gcn'} | rates | config['options']
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
