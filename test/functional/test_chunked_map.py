@@ -4,7 +4,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_geometric_lgt.functional import _chunked_map, _edge_loops, adjacency_attention
 from torch_geometric_lgt.functional._chunked_map import chunked_map
-from torch_geometric_lgt.nn import KernelAttentionConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
 
 
 def product(_at, x, y, mask, weight):
@@ -40,6 +40,16 @@ def test_what_takes_no_part_has_no_gradient_and_what_has_no_effect_has_zero():
     assert torch.equal(x.grad, torch.ones(3, 2))
     assert torch.equal(y.grad, torch.zeros(3, 2))
     assert fixed.grad is None
+
+
+@pytest.mark.parametrize(
+    'layer', [KernelAttentionConv(4, 4, 2), DegreeMaskedAttention(8, 2), DIFFormerConv(4, 4, 2), SGFormerConv(4, 4, 2)]
+)
+def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
+    x = torch.randn(3, layer.lin_query.in_features, requires_grad=True)
+    scores = layer.attention_scores(x, torch.empty(2, 0, dtype=torch.long))
+    assert scores.shape == (0, 2)
+    assert torch.equal(torch.autograd.grad(scores.sum(), x)[0], torch.zeros_like(x))
 
 
 class Allocated(TorchDispatchMode):

@@ -150,8 +150,8 @@ def take(x: Tensor, nodes: Nodes) -> Tensor:
 
 
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
-    r"""``[G * n, H * C]`` as ``[G, H, n, C]``, a view."""
-    return x.unflatten(0, (graphs, -1)).unflatten(-1, (heads, -1)).transpose(1, 2)
+    r"""``[G * n, H * C]`` as ``[G, H, n, C]``, a view; n is 1 if there are no graphs."""
+    return x.unflatten(0, (graphs, x.size(0) // graphs if graphs > 0 else 1)).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
