@@ -181,23 +181,4 @@ CASES = {
     'difformer': Case(difformer),
     'difformer-frobenius': Case(difformer_frobenius),
 }
-WITH_PRODUCTS = ('degree-masked-attention', 'kernel-attention')
-
-
-def products(case: str, num_nodes: int, channels: int, num_features: int) -> Callable[[], None]:
-    r"""The matrix products of one forward and backward pass that no method avoids, at full size, into memory that is there already."""
-    n, m, width = num_nodes, num_features, (2 if case == 'degree-masked-attention' else 1) * (channels + 1)
-    inner = {'x': channels, 'qkv': m + 2 * channels, 'kv': 2 * channels, 'k': channels, 'phi': m, 'columns': width}
-    wide = {name: torch.rand(n, size) for name, size in inner.items()}
-    forward = [('x', 'qkv'), ('k', 'phi'), ('phi', 'columns')]
-    backward = [('columns', 'phi'), ('phi', 'x'), ('phi', 'columns'), ('columns', 'phi'), ('phi', 'k'), ('kv', 'x')]
-    sums = [('phi', 'columns'), ('phi', 'columns'), ('phi', 'x'), ('kv', 'x')]
-    square = {(a, b): torch.rand(inner[a], inner[b]) for a, b in forward + backward + sums}
-
-    def run() -> None:
-        for a, b in forward + backward:
-            torch.mm(wide[a], square[a, b], out=wide[b])
-        for a, b in sums:
-            torch.mm(wide[a].t(), wide[b], out=square[a, b])
-
-    return run
+PRODUCTS_OF = {'ragged-batch': 'kernel-attention', 'exact-softmax': 'kernel-attention'}  # whose peers do theirs within one operator

@@ -1,4 +1,5 @@
-r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix products, in fresh processes, in turn.
+r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix products of the peer, in fresh
+processes, in turn.
 
 python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table and the picture
 python -m benchmarks.runtime.layers --table         # the table and the picture alone, from the results that are there
@@ -20,17 +21,14 @@ from benchmarks.common.figures import save_figure
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.tables import write_table
-from benchmarks.runtime.cases import CASES, WITH_PRODUCTS, products
+from benchmarks.runtime.cases import CASES, PRODUCTS_OF
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from benchmarks.runtime.roofline import PROBE, matrix_products, replay
 
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
 DEFAULTS = {'heads': 1, 'channels': 64}
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
-
-
-def methods(case: str) -> tuple[str, ...]:
-    return METHODS if case in WITH_PRODUCTS else METHODS[:2]
 
 
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
@@ -58,14 +56,15 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
     r"""Times and memory of one method in this process; empty where it needs more than the memory allowed."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
     repeats = config['repeats']
-    if method == 'products':
-        run = products(case, config['num_nodes'], config['channels'], config['num_features'])
-        run()
-        return {'forward_backward': seconds(run, repeats)}
-    small = make(case, config | {'num_nodes': 1000})[method]()
+    small = make(case, config | {'num_nodes': 1000})['ours' if method == 'products' else method]()
     small.sum().backward()  # libraries are loaded and their buffers are there
-    forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1))
     try:
+        if method == 'products':
+            formula = make(PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})['formula']
+            run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
+            run()
+            return {'forward_backward': seconds(run, repeats)}
+        forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1))
         out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad))]}
         with torch.no_grad():
             out['forward'] = seconds(forward, repeats)
@@ -82,7 +81,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
     found: dict[str, list[float]] = {}
     late: set[str] = set()
     for _ in range(rounds):
-        for method in methods(case):
+        for method in METHODS:
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
             work = {'case': case, 'method': method, 'config': config}
             values = {} if method in late else fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS)
@@ -161,7 +160,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        with tqdm(total=sum(len(methods(case)) for case in args.cases) * len(args.nodes) * args.rounds) as bar:
+        with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
                 sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features, 'heads': args.heads}
                 measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)

@@ -2,10 +2,12 @@ import json
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.common.scaling import slope
 from benchmarks.runtime import layers
 from benchmarks.runtime.cases import CASES, Case
+from benchmarks.runtime.roofline import PROBE, Operand, matrix_products, replay
 
 CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2}
 
@@ -21,7 +23,7 @@ def test_peers_compute_what_the_layers_compute(case, monkeypatch):
 @pytest.mark.parametrize('case', CASES)
 def test_times_and_memory_of_each_method(case, monkeypatch):
     monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
-    for method in layers.methods(case):
+    for method in layers.METHODS:
         found = layers.work(case, method, CONFIG)
         assert len(found['forward_backward']) == 2
         assert method == 'products' or found.keys() == {'peak_memory_mib', 'forward', 'forward_backward'}
@@ -36,6 +38,23 @@ def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
     monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
     monkeypatch.setitem(layers.CASES, 'large', Case(too_large))
     assert layers.work('large', 'formula', CONFIG) == {}
+
+
+def test_bare_products_are_those_of_the_peer_at_full_size():
+    """One linear map forward, and the gradients of its input and of its weight backward."""
+    x, weight = torch.randn(PROBE, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
+    found = matrix_products(lambda: x @ weight.t())
+    of_input = (Operand((PROBE, 3), False), Operand((3, 4), False))
+    assert found[0] == (Operand((PROBE, 4), False), Operand((4, 3), True))
+    assert of_input in found
+    assert sorted(a.shape[0] * a.shape[1] * b.shape[1] for a, b in found) == [PROBE * 12] * 3
+    with FlopCounterMode(display=False) as counter:
+        replay(found, 2 * PROBE, 4)()
+    assert counter.get_total_flops() == 3 * 2 * 2 * PROBE * 12
+    found = matrix_products(lambda: x[None] @ x[None].mT)
+    with FlopCounterMode(display=False) as counter:
+        replay(found, 3, 4)()
+    assert counter.get_total_flops() == 3 * 2 * 3 * 3 * 4
 
 
 def test_table_of_results(tmp_path, monkeypatch):
