@@ -106,8 +106,8 @@ def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[st
         found, uniform = entropy(weight, data)
         bins = np.linspace(0, float(uniform.max()) * 1.02, 60)
         axes.hist(uniform.numpy(), bins, density=True, color='0.75', label='equal weights')
-        for name, half, color in zip(kernels, found.chunk(2, 1), ('C0', 'C1'), strict=True):
-            axes.hist(half.flatten().numpy(), bins, density=True, histtype='step', color=color, label=name)
+        for name, of, half, color in zip(kernels, ('first', 'second'), found.chunk(2, 1), ('C0', 'C1'), strict=True):
+            axes.hist(half.flatten().numpy(), bins, density=True, histtype='step', color=color, label=f'{name} ({of} half of the heads)')
         axes.set_title(f'layer {layer}', fontsize='medium')
     panels[0, 0].legend(fontsize='x-small', loc='upper left')
     figure.supxlabel('entropy of the weights of a node (nats)', fontsize='medium')
