@@ -80,6 +80,7 @@ def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument('--root', default='data', help='folder of data sets')
     parser.add_argument('--models', nargs='+', choices=networks, default=list(networks), metavar='MODEL', help=', '.join(networks))
     parser.add_argument('--preset', choices=PRESETS, default='full')
+    parser.add_argument('--layers', type=int, help='another number of layers than that of the preset')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3])
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--pictures', action='store_true', help='draw the attention that transformers have learned')
@@ -111,7 +112,7 @@ def run_all(
             )
             for part in ('train', 'val', 'test')
         }
-        options = {'num_layers': preset['layers'] or settings['layers']}
+        options = {'num_layers': args.layers or preset['layers'] or settings['layers']}
         config = {**TRAINING, **preset['training'], 'pe_channels': pe_channels, 'options': options}
         for name in args.models:
             print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
@@ -127,7 +128,8 @@ def run(
     sizes, pe_channels = (first.num_features, config['hidden_channels'], num_classes), config['pe_channels']
     loaders = {part: DataLoader(split, config['batch_size'], shuffle=part == 'train') for part, split in splits.items()}
     found: dict[str, list[float]] = {}
-    variant = '' if args.preset == 'full' else args.preset
+    parts = '' if args.preset == 'full' else args.preset, f'{args.layers}-layers' if args.layers else ''
+    variant = '-'.join(filter(None, parts))
     for seed in args.seeds:
         path = checkpoint(model_name, name, [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed])
         torch.manual_seed(seed)

@@ -79,6 +79,13 @@ def test_runs_from_data_to_table(monkeypatch, tmp_path, capsys):
     assert again['metrics']['accuracy'] == record['metrics']['accuracy']
 
 
+def test_another_number_of_layers_is_a_variant(monkeypatch, tmp_path):
+    run(monkeypatch, tmp_path, '--dataset', 'CLUSTER', '--models', 'gcn', '--layers', '2')
+    record = json.loads((tmp_path / 'sbm' / 'gcn-cluster-small-2-layers.json').read_text())
+    assert record['protocol'] == 'small-2-layers'
+    assert record['config']['options'] == {'num_layers': 2}
+
+
 def test_entropies_by_hand():
     edges = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
     data = Data(edge_index=edges, num_nodes=5)
