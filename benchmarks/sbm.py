@@ -6,8 +6,8 @@ python -m benchmarks.sbm --root DATA --dataset PATTERN --models litegt-subtracto
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt gcn --layers 16
 python -m benchmarks.sbm --table          # the table of all results that are there
 
-The graphs are made on the first call. A run that was killed goes on where it was when the same command is given again. The memory is that of
-the process: give it one model to compare models.
+The graphs are made on the first call. A run that was killed goes on where it was when the same command is given again. The memory is that
+of the process: give it one model to compare models.
 """
 
 from benchmarks.edge_networks import NETWORKS
