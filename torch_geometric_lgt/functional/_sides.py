@@ -140,8 +140,8 @@ def rows(side: Side) -> int:
 
 
 def inverse_of(x: Tensor) -> Tensor:
-    r"""1 over each number, 0 where it is 0."""
-    return x.reciprocal().masked_fill_(x == 0, 0)
+    r"""1 over each number; where it is 0, 0 with a gradient of 0."""
+    return x.masked_fill(x == 0, torch.inf).reciprocal_()
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:

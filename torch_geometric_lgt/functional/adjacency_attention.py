@@ -4,7 +4,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
-from torch_geometric_lgt.functional._sides import plain_side
+from torch_geometric_lgt.functional._sides import inverse_of, plain_side
 from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 
@@ -61,8 +61,7 @@ def adjacency_attention(
     weight = chunked_map(_weights, step, parts)
     total = scatter(weight, col, 0, q.size(0), 'sum')
     out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
-    inverse = torch.where(total == 0, torch.zeros_like(total), 1 / torch.where(total == 0, torch.ones_like(total), total))
-    return out.unflatten(1, (q.size(1), -1)) * inverse[..., None]
+    return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
 
 
 def _logits(log_q: Tensor | None, log_k: Tensor) -> Tensor:

@@ -121,8 +121,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
 def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
     length = x.norm(dim=-1, keepdim=True)
-    zero = length == 0
-    inverse = length.masked_fill(zero, 1).reciprocal().masked_fill(zero, 0)
+    inverse = length.masked_fill(length == 0, torch.inf).reciprocal()
     return x * inverse, inverse
 
 

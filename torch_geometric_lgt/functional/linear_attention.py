@@ -105,7 +105,7 @@ class LinearForm(NamedTuple):
             return None
         factor = self.queries.x.new_ones((count.size(0), self.queries.heads), dtype=compute_dtype(self.queries.x.dtype))
         for part in squares:
-            factor = factor * torch.where(part == 0, torch.zeros_like(part), torch.where(part == 0, torch.ones_like(part), part).rsqrt())
+            factor = factor * part.masked_fill(part == 0, torch.inf).rsqrt()
         if self.own is not None:
             factor = factor / count.clamp(min=1)[:, None]
         factor = factor[..., None].expand(-1, -1, self.queries.channels)
