@@ -12,6 +12,7 @@ from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import RESULTS
 from benchmarks.common.tables import spread, write_table
+from benchmarks.common.training import add_device
 from benchmarks.graphs import PROTOCOLS, load, split
 from benchmarks.pokec import accuracy
 
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
     parser.add_argument('--epochs', type=int, default=60)
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
+    add_device(parser)
     parser.add_argument('--table', action='store_true', help='write the table from the results that are there, run nothing')
     args = parser.parse_args()
     args.results = RESULTS

@@ -33,10 +33,10 @@ class Classifier(torch.nn.Module):
             self.edges = model.hops(edge_index, num_nodes)
         elif name in OURS:
             self.edges = sorted_edges(edge_index, num_nodes, num_nodes)
-        self.batch = torch.zeros(num_nodes, dtype=torch.long)
+        self.batch = edge_index.new_zeros(num_nodes)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
-        nothing = torch.zeros(())
+        nothing = torch.zeros((), device=x.device)
         if self.name == 'mlp':
             return self.model(x), nothing
         if self.name == 'nodeformer' and with_loss:

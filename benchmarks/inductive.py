@@ -18,7 +18,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import Plateau, Training, checkpoint, curves
+from benchmarks.common.training import Plateau, Training, add_device, checkpoint, curves
 from benchmarks.edge_networks import Transformer, network
 from benchmarks.inductive_pictures import draw
 from benchmarks.inductive_report import report
@@ -47,7 +47,7 @@ def class_weights(target: Tensor, num_classes: int) -> Tensor:
 
 
 def loss(model: torch.nn.Module, data: Data, num_classes: int) -> Tensor:
-    return cross_entropy(model(data), data.y, class_weights(data.y, num_classes))
+    return cross_entropy(model(data).float(), data.y, class_weights(data.y, num_classes))
 
 
 def weighted_accuracy(prediction: Tensor, target: Tensor) -> float:
@@ -66,12 +66,12 @@ def f1(prediction: Tensor, target: Tensor) -> float:
 @torch.no_grad()
 def evaluate(model: torch.nn.Module, loader: DataLoader, metric: Metric, num_classes: int) -> tuple[float, float]:
     r"""The metric over all graphs, and the mean loss of a batch."""
-    predictions, targets, losses = [], [], []
+    predictions, targets, losses, device = [], [], [], next(model.parameters()).device
     for data in loader:
-        out = model(data)
-        losses.append(cross_entropy(out, data.y, class_weights(data.y, num_classes)))
+        out, y = model(data.to(device)).cpu(), data.y.cpu()
+        losses.append(cross_entropy(out, y, class_weights(y, num_classes)))
         predictions.append(out.argmax(1))
-        targets.append(data.y)
+        targets.append(y)
     return metric(torch.cat(predictions), torch.cat(targets)), float(torch.stack(losses).mean())
 
 
@@ -82,6 +82,8 @@ def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentPar
     parser.add_argument('--preset', choices=PRESETS, default='full')
     parser.add_argument('--layers', type=int, help='another number of layers than that of the preset')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3])
+    parser.add_argument('--precision', choices=('float32', 'bfloat16'), default='float32', help='of the products in training')
+    add_device(parser)
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--pictures', action='store_true', help='draw the attention that transformers have learned')
     parser.add_argument('--table', action='store_true', help='write the table of the results that are there, run nothing')
@@ -113,7 +115,7 @@ def run_all(
             for part in ('train', 'val', 'test')
         }
         options = {'num_layers': args.layers or preset['layers'] or settings['layers']}
-        config = {**TRAINING, **preset['training'], 'pe_channels': pe_channels, 'options': options}
+        config = {**TRAINING, **preset['training'], 'pe_channels': pe_channels, 'options': options, 'precision': args.precision}
         for name in args.models:
             print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
     print(report(RESULTS / task, metric[0]))
@@ -129,16 +131,16 @@ def run(
     loaders = {part: DataLoader(split, config['batch_size'], shuffle=part == 'train') for part, split in splits.items()}
     found: dict[str, list[float]] = {}
     parts = '' if args.preset == 'full' else args.preset, f'{args.layers}-layers' if args.layers else ''
-    variant = '-'.join(filter(None, parts))
+    variant = '-'.join(filter(None, (*parts, '' if args.precision == 'float32' else args.precision)))
     for seed in args.seeds:
         path = checkpoint(model_name, name, [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed])
         torch.manual_seed(seed)
-        model = network(model_name, sizes, level, pe_channels, config['options'])
+        model = network(model_name, sizes, level, pe_channels, config['options']).to(args.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'])
         score = partial(evaluate, loader=loaders['val'], metric=metric[1], num_classes=num_classes)
         plateau = Plateau(config['lr'], config['patience'], config['least_lr'])
         step = partial(loss, num_classes=num_classes)
-        training = Training(model, optimizer, step, lambda: loaders['train'], score, path, plateau)
+        training = Training(model, optimizer, step, lambda: loaders['train'], score, path, plateau, args.precision)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
         training.fit(config['epochs'], config['epochs'], 1, f'{model_name}, seed {seed}', log)
         figures = {
@@ -150,7 +152,7 @@ def run(
         for figure, value in figures.items():
             found.setdefault(figure, []).append(value)
         if args.pictures and isinstance(model, Transformer) and seed == args.seeds[0]:
-            draw(model, splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, (name, model_name, variant))))
+            draw(model.cpu(), splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, (name, model_name, variant))))
         print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
     return write_result(
         task,

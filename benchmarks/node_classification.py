@@ -27,17 +27,22 @@ from torch_geometric.data import Data
 
 from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import Training, checkpoint, curves
+from benchmarks.common.training import Training, add_device, checkpoint, curves
 from benchmarks.graphs import PROTOCOLS, load, prepared, split
 from benchmarks.node_classification_pictures import draw
 from benchmarks.node_classification_report import report, save_curves
 from benchmarks.node_classification_settings import MODELS, merged, settings, studies
 
 
-def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float, precision: str) -> Tensor:
-    with torch.autocast('cpu', torch.bfloat16, enabled=precision == 'bfloat16'):
-        out, own = classifier(data.x, edge_loss_weight > 0)
+def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
+    out, own = classifier(data.x, edge_loss_weight > 0)
     return cross_entropy(out[train].float(), data.y[train]) + edge_loss_weight * own
+
+
+def placed(plain: Data, model: str, config: dict[str, Any], device: torch.device) -> Data:
+    r"""The graph as a model gets it; products with sparse features are fast, and in single precision, on a CPU."""
+    sparse = model in SPARSE_INPUT and device.type == 'cpu' and config['precision'] == 'float32'
+    return prepared(plain, config['normalize_features'], sparse).to(device)
 
 
 @torch.no_grad()
@@ -49,11 +54,12 @@ def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
 def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     num_classes = int(data.y.max()) + 1
-    classifier = make(model, data.num_features, num_classes, data.edge_index, data.num_nodes, config['options'])
+    classifier = make(model, data.num_features, num_classes, data.edge_index, data.num_nodes, config['options']).to(data.edge_index.device)
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
-    train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'], precision=config['precision'])
-    return Training(classifier, optimizer, train, lambda: [data], partial(accuracy, data=data, nodes=parts['valid']), path)
+    train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
+    score = partial(accuracy, data=data, nodes=parts['valid'])
+    return Training(classifier, optimizer, train, lambda: [data], score, path, precision=config['precision'])
 
 
 def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
@@ -86,13 +92,13 @@ class Plan(NamedTuple):
 def run(args: argparse.Namespace, plan: Plan) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     variant, protocol, neighbors, config = plan
-    sparse = args.model in SPARSE_INPUT and config['precision'] == 'float32'  # no other products with a sparse matrix on a CPU
-    data = prepared(load(args.root, args.dataset, neighbors), config['normalize_features'], sparse)
+    plain = load(args.root, args.dataset, neighbors)
+    data = placed(plain, args.model, config, args.device)
     name = Path(args.dataset).stem
     found: dict[str, list[float]] = {}
     for seed in args.seeds:
         path = checkpoint(args.model, name, [name, protocol, neighbors, args.model, config, seed])
-        parts = split(data, protocol, seed)
+        parts = split(plain, protocol, seed)
         training = prepare(data, parts, args.model, config, seed, path)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
         training.fit(config['epochs'], config['patience'], 1, f'{args.model}, seed {seed}', log)
@@ -148,14 +154,15 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
     parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration')
     parser.add_argument('--study', help='variants that differ from the default in one respect: ablation, depth, neighbors, labels, ..')
+    add_device(parser)
     parser.add_argument('--pictures', action='store_true', help='draw what the attention of the last seed has learned')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--curves', help='PNG for the curves of the last seed')
     parser.add_argument('--table', action='store_true', help='write the tables from the results that are there, run nothing')
     args = parser.parse_args(argv)
     protocol, default = settings(args.dataset, args.protocol, args.model)
-    if args.pictures and args.model not in OURS:
-        parser.error(f'--pictures is for {", ".join(OURS)}')
+    if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
+        parser.error(f'--pictures is for {", ".join(OURS)} on the CPU')
     if args.study is not None:
         known = studies(args.model)
         if args.study not in known or args.set or args.variant:

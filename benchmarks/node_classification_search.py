@@ -15,10 +15,10 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
-from benchmarks.classifiers import BRANCHES, OURS, SPARSE_INPUT
+from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
-from benchmarks.graphs import PROTOCOLS, load, prepared, split
-from benchmarks.node_classification import prepare
+from benchmarks.graphs import PROTOCOLS, load, split
+from benchmarks.node_classification import placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
@@ -88,14 +88,14 @@ def search(args: argparse.Namespace) -> optuna.Study:
     if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start(default, args.model))
     plain = load(args.root, args.dataset)
-    graphs = {normalize: prepared(plain, normalize, args.model in SPARSE_INPUT) for normalize in (False, True)}
+    graphs = {choice: placed(plain, args.model, default | {'normalize_features': choice}, args.device) for choice in (False, True)}
 
     def objective(trial: optuna.Trial) -> float:
         config, found = merged(default, space(trial, args.model)), []
         data = graphs[config['normalize_features']]
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
-                run = prepare(data, split(data, protocol, seed), args.model, config, seed, Path(folder) / 'checkpoint')
+                run = prepare(data, split(plain, protocol, seed), args.model, config, seed, Path(folder) / 'checkpoint')
                 run.fit(config['epochs'], args.patience, 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
             found.append(run.best_score)
             trial.report(statistics.fmean(found), number)
@@ -130,6 +130,7 @@ def main() -> None:
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--trials', type=int, default=60)
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
+    training.add_device(parser)
     args = parser.parse_args()
     study = search(args)
     seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)

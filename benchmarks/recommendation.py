@@ -22,7 +22,7 @@ from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import CHECKPOINTS, Training, checkpoint, curves
+from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves
 from benchmarks.recommendation_report import report
 from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY, defaults
 from benchmarks.recommenders import (
@@ -46,11 +46,11 @@ from torch_geometric_lgt.transforms import SVDEncoding
 class Task:
     r"""A data set and what is measured on it."""
 
-    def __init__(self, root: str, name: str) -> None:
+    def __init__(self, root: str, name: str, device: torch.device) -> None:
         dataset = InteractionDataset(root, name)
         self.data, self.protocol = dataset[0], {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[dataset.split]
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
-        self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in SPLITS)
+        self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device) for part in SPLITS)
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
     @property
@@ -103,7 +103,7 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
 
 def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
-    module = encoder(task, model, config)
+    module = encoder(task, model, config).to(task.train.device)
     optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'], fused=True)
     if 'gamma' in config:
         loss = partial(directau, weight=config['gamma'], variant=config['loss'])
@@ -113,12 +113,13 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
         loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
     scoring = partial(task.scoring, rule=config['scoring'])
     batches = partial(task.batches, config['batch_size'])
-    return Training(module, optimizer, loss, batches, lambda module: task.choose(scoring(module))[1]['ndcg@20'], path)
+    score, precision = lambda module: task.choose(scoring(module))[1]['ndcg@20'], config['precision']
+    return Training(module, optimizer, loss, batches, score, path, precision=precision)
 
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
-    task = Task(args.root, args.dataset)
+    task = Task(args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu'))
     found: dict[str, list[float]] = {}
     seconds = parameters = None
     if 'epochs' in config:
@@ -166,6 +167,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
     parser.add_argument('--study', choices=STUDIES, help='MGFormer in small, and all that differ from it in one respect')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    add_device(parser)
     parser.add_argument('--table', action='store_true', help='write tables and pictures from the results that are there, run nothing')
     options: dict[str, Any] = {}
     for config in DEFAULTS.values():

@@ -12,6 +12,7 @@ TRAINED = {
     'weight_decay': 1e-6,
     'dim': 256,
     'scoring': 'popularity',
+    'precision': 'float32',
 }
 DIRECTAU = {**TRAINED, 'batch_size': 1024, 'lr': 3e-3, 'gamma': 1.0, 'loss': 'directau'}
 BPR = {**TRAINED, 'epochs': 500, 'patience': 10, 'every': 5, 'dim': 64, 'regularization': 1e-4}

@@ -24,11 +24,15 @@ class SymmetricProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx, matrix: Tensor, x: Tensor) -> Tensor:
         ctx.matrix = matrix
-        return torch.sparse.mm(matrix, x, 'sum')
+        return _product(matrix, x)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[None, Tensor]:
-        return None, torch.sparse.mm(ctx.matrix, grad, 'sum')
+        return None, _product(ctx.matrix, grad)
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    return torch.sparse.mm(matrix, x, 'sum') if x.device.type == 'cpu' else matrix @ x  # the reduction is the faster one, and a CPU's
 
 
 class GraphEncoder(LightGCN):
@@ -42,10 +46,10 @@ class GraphEncoder(LightGCN):
         alpha[0] = 0 if skip_input else alpha[0]
         super().__init__(num_users + num_items, embedding_dim, num_layers, alpha, normalize=False)
         pairs = pairs + pairs.new_tensor([[0], [num_users]])
-        edges, number = torch.cat([pairs, pairs.flip(0)], 1), torch.arange(pairs.size(1)).repeat(2)
+        edges, number = torch.cat([pairs, pairs.flip(0)], 1), torch.arange(pairs.size(1), device=pairs.device).repeat(2)
         self.edges, self.number = sort_edge_index(edges, number, self.num_nodes)
-        self.pointer = torch.searchsorted(self.edges[0].contiguous(), torch.arange(self.num_nodes + 1))
-        self.adjacency = self.graph(torch.ones(pairs.size(1)))
+        self.pointer = torch.searchsorted(self.edges[0].contiguous(), torch.arange(self.num_nodes + 1, device=pairs.device))
+        self.adjacency = self.graph(torch.ones(pairs.size(1), device=pairs.device))
 
     def graph(self, keep: Tensor) -> Tensor:
         r"""The symmetrically normalised adjacency matrix of the training pairs that :obj:`keep` marks with a 1."""
@@ -60,7 +64,7 @@ class GraphEncoder(LightGCN):
 
     def dropped(self, share: float) -> Tensor:
         r"""The encoding over a random part of the graph."""
-        return self.propagated(self.graph((torch.rand(self.number.numel() // 2) >= share).float()))
+        return self.propagated(self.graph((torch.rand(self.number.numel() // 2, device=self.number.device) >= share).float()))
 
     def perturbed(self, length: float) -> Tensor:
         r"""The encoding with noise of a given length after each layer, in the orthant of what it is added to."""
@@ -118,7 +122,7 @@ def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: st
 
 def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization: float) -> Tensor:
     r"""Bayesian personalised ranking against one item for each pair, drawn from all items."""
-    negative = torch.randint(num_users, encoder.num_nodes, pairs.shape[1:])
+    negative = torch.randint(num_users, encoder.num_nodes, pairs.shape[1:], device=pairs.device)
     triples = torch.cat([pairs, negative[None]])
     user, item, other = encoder.encode(triples.flatten()).view(3, pairs.size(1), -1)
     ranking = -logsigmoid((user * (item - other)).sum(1)).mean()
@@ -128,7 +132,7 @@ def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization:
 def contrast(one: Tensor, other: Tensor, nodes: Tensor, temperature: float) -> Tensor:
     r"""InfoNCE between two views of the distinct :obj:`nodes` of a batch."""
     one, other = (normalize(view[nodes.unique()]) for view in (one, other))
-    return cross_entropy(one @ other.t() / temperature, torch.arange(one.size(0)))
+    return cross_entropy(one @ other.t() / temperature, torch.arange(one.size(0), device=one.device))
 
 
 def contrastive(

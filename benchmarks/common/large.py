@@ -2,6 +2,7 @@ r"""Node classification on one large graph: what the scripts of benchmarks/ogb h
 
 # N nodes.
 import argparse
+import copy
 import json
 import resource
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from torch_geometric.data import Data
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import RESULTS, machine, write_result
 from benchmarks.common.tables import spread
-from benchmarks.common.training import Training, checkpoint
+from benchmarks.common.training import Training, add_device, checkpoint
 from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
@@ -51,6 +52,9 @@ class Batch(NamedTuple):
     train: Tensor
     states: list[AttentionState] | None
 
+    def to(self, device: torch.device) -> 'Batch':
+        return Batch(self.data.to(device), self.train.to(device), self.states)
+
 
 class Batches:
     r"""The batches of an epoch, by what a node attends to."""
@@ -63,7 +67,7 @@ class Batches:
             data = (data, data)
         self.whole = NeighborLoader(data, [-1], batch_size=config['inference_batch_size'])
         if self.domain == 'graph':
-            self.loader: Any = [data]
+            self.loader: Any = [copy.copy(data).to(next(model.parameters()).device)]
         elif self.domain == 'partition':
             self.loader = NodePartitionLoader(data, config['batch_size'])
         else:
@@ -112,20 +116,20 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
     training = None
     for seed in args.seeds:
         torch.manual_seed(seed)
-        model = network(task, config)
+        model = network(task, config).to(args.device)
         batches = Batches(task, model, config)
         optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'], weight_decay=config['weight_decay'])
 
         def part(model: torch.nn.Module, name: str, batches: Batches = batches) -> float:
             nodes = task.split[name]
-            return task.measure(scores_of(model, batches)[nodes], task.data['y'][nodes])
+            return task.measure(scores_of(model, batches).cpu()[nodes], task.data['y'][nodes])
 
         loss = partial(loss_of, binary=task.binary, edge_loss=config['edge_loss'])
         path = checkpoint(config['model'], name, [name, args.protocol, config, seed])
         training = Training(model, optimizer, loss, lambda batches=batches: batches, partial(part, name='valid'), path)
         training.fit(config['epochs'], config['patience'], config['every'], f'{name}, seed {seed}', lambda *_: None)
         with torch.no_grad():
-            scores = scores_of(training.model.eval(), batches)
+            scores = scores_of(training.model.eval(), batches).cpu()
         figures = {split: task.measure(scores[nodes], task.data['y'][nodes]) for split, nodes in task.split.items()}
         for metric, value in {task.metric: figures['test'], **{f'{key}_{task.metric}': figures[key] for key in ('valid', 'train')}}.items():
             found.setdefault(metric, []).append(value)
@@ -177,6 +181,7 @@ def arguments(description: str | None, protocols: tuple[str, ...] = ('published'
     parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)])
     parser.add_argument('--epochs', type=int, help='at most (default: as published)')
     parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
+    add_device(parser)
     parser.set_defaults(results=RESULTS)
     return parser
 

@@ -1,3 +1,4 @@
+import argparse
 import hashlib
 import json
 import time
@@ -15,6 +16,11 @@ from torch_geometric_lgt._io import read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', RESULTS.parent / 'checkpoints'
 SAVE_SECONDS = 20.0
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    default = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    parser.add_argument('--device', type=torch.device, default=default, help='where to train (default: the GPU where there is one)')
 
 
 def checkpoint(model: str, dataset: str, settings: list[Any]) -> Path:
@@ -48,7 +54,8 @@ class Plateau(NamedTuple):
 
 
 class Training:
-    r"""Trains until the score stops rising, and goes on from :obj:`path` after a kill as if nothing had happened.
+    r"""Trains until the score stops rising, on the device of the model, and goes on from :obj:`path` after a kill as if nothing had
+    happened.
 
     Args:
         model (torch.nn.Module): What is trained.
@@ -58,18 +65,21 @@ class Training:
         score (callable): The validation score of the model, the higher the better, with a plateau also its validation loss.
         path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
         plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`, that of the optimizer)
+        precision (str, optional): :obj:`"bfloat16"`: the loss is computed under autocast. (default: :obj:`"float32"`)
     """
 
     def __init__(
         self,
         model: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
-        loss: Callable[[torch.nn.Module, Tensor], Tensor],
+        loss: Callable[[torch.nn.Module, Any], Tensor],
         batches: Callable[[], Any],
         score: Callable[[torch.nn.Module], Any],
         path: Path,
         plateau: Plateau | None = None,
+        precision: str = 'float32',
     ) -> None:
+        self.device, self.precision = next(model.parameters()).device, precision
         self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
         self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = 0, 0, float('-inf'), 0.0, plateau
         self.best, self.history, self.saved = self._weights(), torch.empty(0, 3 if plateau is None else 4), time.perf_counter()
@@ -110,9 +120,10 @@ class Training:
         self.epoch += 1
         return loss
 
-    def _step(self, batch: Tensor) -> Tensor:
+    def _step(self, batch: Any) -> Tensor:
         self.optimizer.zero_grad()
-        loss = self.loss(self.model, batch)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == 'bfloat16'):
+            loss = self.loss(self.model, batch.to(self.device))
         loss.backward()
         self.optimizer.step()
         return loss.detach()
@@ -138,6 +149,8 @@ class Training:
         for index, state in self.optimizer.state_dict()['state'].items():
             tensors |= {f'optimizer.{index}.{name}': value for name, value in state.items()}
         tensors['random'] = torch.get_rng_state()
+        if self.device.type == 'cuda':
+            tensors['random_on_device'] = torch.cuda.get_rng_state(self.device)
         tensors['history'] = self.history
         tensors['progress'] = torch.tensor([self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,6 +172,8 @@ class Training:
             state.setdefault(int(index), {})[key] = value
         self.optimizer.load_state_dict({'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']})
         torch.set_rng_state(tensors['random'])
+        if self.device.type == 'cuda':
+            torch.cuda.set_rng_state(tensors['random_on_device'], self.device)
         self.history = tensors['history']
         epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()
         self.epoch, self.best_epoch = int(epoch), int(best_epoch)

@@ -9,6 +9,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
+import torch
+
 from benchmarks.common.results import write_result
 from benchmarks.recommendation import Task, prepare
 from benchmarks.recommendation_settings import DEFAULTS
@@ -18,7 +20,7 @@ TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 
 def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str, list[float]]:
     r"""The seconds of each round, after one epoch that is not counted."""
-    task, seconds = Task(root, dataset), {model: [] for model in models}
+    task, seconds = Task(root, dataset, torch.device('cpu')), {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         runs = {model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model) for model in models}
     for _ in range(rounds + 1):

@@ -27,24 +27,27 @@ from benchmarks.runtime.roofline import PROBE, matrix_products, replay
 
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
-DEFAULTS = {'heads': 1, 'channels': 64}
+DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
 
 
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
     r"""The layer and its peer on the same input, as functions of no argument that return the output."""
-    return dict(zip(METHODS, CASES[case].make(features(config), config), strict=False))
+    with torch.device(config['device']):
+        return dict(zip(METHODS, CASES[case].make(features(config), config), strict=False))
 
 
 def features(config: dict[str, Any]) -> torch.Tensor:
     torch.manual_seed(0)
-    return torch.randn(config['num_nodes'], config['channels'], requires_grad=True)
+    return torch.randn(config['num_nodes'], config['channels'], device=config['device'], requires_grad=True)
 
 
 def check(case: str, config: dict[str, Any]) -> None:
     r"""The peer computes what the layer computes, or else what it claims to, given the same random numbers."""
     small, found = config | {'num_nodes': 1000}, []
-    for function in (CASES[case].claim or CASES[case].make)(features(small), small):
+    with torch.device(config['device']):
+        functions = (CASES[case].claim or CASES[case].make)(features(small), small)
+    for function in functions:
         torch.manual_seed(1)
         found.append(function().detach())
     error = float((found[0] - found[1]).norm() / found[1].norm())
@@ -54,23 +57,25 @@ def check(case: str, config: dict[str, Any]) -> None:
 
 def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float]]:
     r"""Times and memory of one method in this process; empty where it needs more than the memory allowed."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
-    repeats = config['repeats']
+    repeats, device = config['repeats'], config['device']
+    if device == 'cpu':
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
     small = make(case, config | {'num_nodes': 1000})['ours' if method == 'products' else method]()
     small.sum().backward()  # libraries are loaded and their buffers are there
     try:
         if method == 'products':
             formula = make(PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})['formula']
-            run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
+            with torch.device(device):
+                run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
             run()
-            return {'forward_backward': seconds(run, repeats)}
-        forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1))
-        out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad))]}
+            return {'forward_backward': seconds(run, repeats, device)}
+        forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1), device=device)
+        out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad), device)]}
         with torch.no_grad():
-            out['forward'] = seconds(forward, repeats)
-        out['forward_backward'] = seconds(lambda: forward().backward(grad), repeats)
+            out['forward'] = seconds(forward, repeats, device)
+        out['forward_backward'] = seconds(lambda: forward().backward(grad), repeats, device)
     except RuntimeError as error:
-        if 'allocate memory' not in str(error):
+        if 'allocate memory' not in str(error) and not isinstance(error, torch.OutOfMemoryError):
             raise
         return {}
     return out
@@ -104,7 +109,11 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
 
 def row(record: dict[str, Any]) -> dict[str, str]:
     metric, nodes = record['metrics'], record['config']['num_nodes']
-    out = {'layer': record['model'], **{name: str(record['config'][name]) for name in DEFAULTS}, 'nodes': f'{nodes:,}'}
+    out = {
+        'layer': record['model'],
+        **{name: str(record['config'].get(name, default)) for name, default in DEFAULTS.items()},
+        'nodes': f'{nodes:,}',
+    }
     ours, memory = metric['ours_forward_backward'], metric['ours_peak_memory_mib']['median']
     out |= {'ours (ms)': f'{1e3 * ours["median"]:.0f}', 'ours (MiB)': f'{memory:.0f}'}
     if 'formula_forward_backward' not in metric:
@@ -126,7 +135,7 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 def records() -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
     found = [record for record in found if record['model'] in CASES]
-    return sorted(found, key=lambda record: (record['model'], *(record['config'][name] for name in (*DEFAULTS, 'num_nodes'))))
+    return sorted(found, key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']))
 
 
 def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
@@ -153,6 +162,7 @@ def main() -> None:
     parser.add_argument('--channels', type=int, default=DEFAULTS['channels'])
     parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
     parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
+    parser.add_argument('--device', default=DEFAULTS['device'], help='cpu or a CUDA device')
     parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -162,8 +172,8 @@ def main() -> None:
     if not args.table:
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
-                sizes = {'num_nodes': num_nodes, 'channels': args.channels, 'num_features': args.num_features, 'heads': args.heads}
-                measure(case, args.rounds, {**sizes, 'repeats': args.repeats}, bar)
+                names = 'channels', 'num_features', 'heads', 'device', 'repeats'
+                measure(case, args.rounds, {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names}, bar)
     found = records()
     picture = figure(found)
     if picture is not None:

@@ -1,5 +1,5 @@
-r"""Times a function: seconds of each call and the peak of memory above what stood before; and runs a benchmark's part in a process of its
-own."""
+r"""Times a function: seconds of each call and the peak of memory above what stood before, on the CPU or a CUDA device; and runs a
+benchmark's part in a process of its own."""
 
 import json
 import signal
@@ -7,8 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
 
 STATUS, CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
 
@@ -18,19 +21,26 @@ def resident_mib(field: str) -> float:
     return int(line.split()[1]) / 1024
 
 
-def peak_memory_mib(function: Callable[[], object]) -> float:
-    r"""Peak of resident memory during one call above the level before it, in MiB (Linux)."""
+def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
+    r"""Peak of memory during one call above the level before it, in MiB: resident (Linux), or allocated on the device."""
+    if device != 'cpu':
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        function()
+        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
     CLEAR.write_text('5')  # the peak counts from here
     before = resident_mib('VmRSS')
     function()
     return resident_mib('VmHWM') - before
 
 
-def seconds(function: Callable[[], object], repeats: int) -> list[float]:
-    times = []
+def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -> list[float]:
+    times, finish = [], (lambda: None) if device == 'cpu' else partial(torch.cuda.synchronize, device)
     for _ in range(repeats):
+        finish()
         start = time.perf_counter()
         function()
+        finish()
         times.append(time.perf_counter() - start)
     return times
 

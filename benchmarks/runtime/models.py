@@ -98,20 +98,21 @@ def graph(num_nodes: int) -> Data:
     return Data(x=torch.randn(num_nodes, CHANNELS), edge_index=torch.cat([pairs, pairs.flip(0)], 1), num_nodes=num_nodes)
 
 
-def work(model: str, num_nodes: int) -> dict[str, list[float]]:
+def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
     r"""Seconds and memory of one pass in this process, after one over a small graph and one that measures the memory."""
     torch.manual_seed(0)
-    MODELS[model](graph(200))().square().mean().backward()  # libraries are loaded and their buffers are there
-    forward = MODELS[model](graph(num_nodes))
+    with torch.device(device):
+        MODELS[model](graph(200))().square().mean().backward()  # libraries are loaded and their buffers are there
+        forward = MODELS[model](graph(num_nodes))
 
     def step() -> None:
         forward().square().mean().backward()
 
-    memory = peak_memory_mib(step)
-    return {'seconds': seconds(step, 1), 'peak_memory_mib': [memory]}
+    memory = peak_memory_mib(step, device)
+    return {'seconds': seconds(step, 1, device), 'peak_memory_mib': [memory]}
 
 
-def measure(models: list[str], nodes: list[int], rounds: int) -> None:
+def measure(models: list[str], nodes: list[int], rounds: int, device: str) -> None:
     r"""One result for each model: the figures of each size by its number of nodes, up to the first that does not fit into memory or whose
     process, with all that it prepares, takes too long."""
     found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
@@ -122,20 +123,26 @@ def measure(models: list[str], nodes: list[int], rounds: int) -> None:
                 for model in models:
                     bar.set_postfix_str(f'{model}, {size} nodes')
                     bar.update()
-                    values = {} if model in late else fresh('benchmarks.runtime.models', {'model': model, 'num_nodes': size}, LIMIT_SECONDS)
+                    given = {'model': model, 'num_nodes': size, 'device': device}
+                    values = {} if model in late else fresh('benchmarks.runtime.models', given, LIMIT_SECONDS)
                     late |= set() if values else {model}
                     for name, value in values.items():
                         found[model].setdefault(f'{name}-{size}', []).extend(value)
             for model, metrics in found.items():
                 config = {'channels': CHANNELS, 'degree': DEGREE, 'nodes': nodes, 'rounds': rounds, 'limit_seconds': LIMIT_SECONDS}
-                named = {'variant': model, 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
+                config |= {'device': device, 'model': model}
+                named = {
+                    'variant': model if device == 'cpu' else f'{model}-{device}',
+                    'protocol': 'fresh-processes-alternating',
+                    'seeds': [0],
+                }
                 write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
 
 
 def records() -> dict[str, dict[str, Any]]:
-    found = (json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('models-random-*.json'))
-    by_name = {record['variant']: record for record in found}
-    return {model: by_name[model] for model in MODELS if model in by_name}
+    found = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('models-random-*.json')]
+    found.sort(key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model'])))
+    return {record['variant']: record for record in found}
 
 
 def curve(record: dict[str, Any], name: str) -> dict[int, float]:
@@ -163,6 +170,7 @@ def main() -> None:
     parser.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS])
     parser.add_argument('--nodes', nargs='+', type=int, default=NODES)
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each model and size')
+    parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
     parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -170,7 +178,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        measure(args.models, args.nodes, args.rounds)
+        measure(args.models, args.nodes, args.rounds, args.device)
     found = records()
     save_figure(figure(found), RESULTS / 'runtime' / 'models.png')
     print(write_table(RESULTS / 'runtime' / 'models', table(found)))

@@ -9,7 +9,7 @@ from benchmarks.runtime import layers
 from benchmarks.runtime.cases import CASES, Case
 from benchmarks.runtime.roofline import PROBE, Operand, matrix_products, replay
 
-CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2}
+CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2, 'device': 'cpu'}
 
 
 @pytest.mark.parametrize('case', CASES)
@@ -73,8 +73,8 @@ def test_table_of_results(tmp_path, monkeypatch):
     monkeypatch.setattr(layers, 'RESULTS', tmp_path)
     found = layers.records()
     measured, not_measured = (list(layers.row(record).values()) for record in found)
-    assert measured == ['sgformer', '1', '64', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
-    assert not_measured == ['sgformer', '1', '64', '1,001', '200', '0', 'more than 16 GiB or 300 s', *[''] * 6]
+    assert measured == ['sgformer', '1', '64', 'cpu', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
+    assert not_measured == ['sgformer', '1', '64', 'cpu', '1,001', '200', '0', 'more than 16 GiB or 300 s', *[''] * 6]
     picture = layers.figure(found)
     assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}

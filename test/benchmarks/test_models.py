@@ -8,7 +8,7 @@ from benchmarks.runtime import models
 
 @pytest.mark.parametrize('model', models.MODELS)
 def test_a_step_of_each_model(model):
-    found = models.work(model, 300)
+    found = models.work(model, 300, 'cpu')
     assert found.keys() == {'seconds', 'peak_memory_mib'}
     assert found['seconds'][0] > 0
 
@@ -26,14 +26,15 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
     write = models.write_result
     monkeypatch.setattr(models, 'write_result', lambda *args, **named: write(*args, **named, folder=tmp_path))
     monkeypatch.setattr(models, 'RESULTS', tmp_path)
-    models.measure(['sgformer', 'quadratic'], [5, 10, 20, 40], 2)
+    models.measure(['quadratic', 'sgformer'], [5, 10, 20, 40], 2, 'cpu')
+    models.measure(['sgformer'], [5], 1, 'cuda')
     assert calls.count(('sgformer', 40)) == 2
     assert calls.count(('quadratic', 20)) == 1
     assert ('quadratic', 40) not in calls
     found = models.records()
-    assert list(found) == ['sgformer', 'quadratic']
+    assert list(found) == ['sgformer', 'quadratic', 'sgformer-cuda']
     assert models.curve(found['quadratic'], 'seconds') == {5: 0.5, 10: 1.0}
-    fast, slow = models.table(found)
+    fast, slow, _ = models.table(found)
     assert fast == {
         'model': 'sgformer',
         **{str(n): f'{n / 10:.3g} s, {n**2} MiB' for n in (5, 10, 20, 40)},

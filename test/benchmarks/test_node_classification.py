@@ -175,7 +175,9 @@ def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
-    args = argparse.Namespace(dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1, patience=9)
+    args = argparse.Namespace(
+        dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1, patience=9, device=torch.device('cpu')
+    )
     (first,) = node_classification_search.search(args).trials
     default = settings('toy.npz', None, model)[1]
     assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {name: default[name] for name in ('lr', 'weight_decay')}

@@ -59,7 +59,7 @@ def test_masks_and_scoring_rules(world, mask):
 
 def test_keys_are_computed_every_few_steps(world):
     """Between, gradients reach the batch's own rows only; after an evaluation the keys are new."""
-    task = recommendation.Task(str(world / 'data'), 'tiny')
+    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
     model = recommendation.encoder(task, 'mgformer', recommendation.DEFAULTS['mgformer'] | {'refresh': 3, 'dim': 4, 'encoding': 2})
     nodes, reached = torch.tensor([0, 41]), []
     for step in range(6):
@@ -73,7 +73,7 @@ def test_keys_are_computed_every_few_steps(world):
 
 
 def test_what_the_attention_adds(world):
-    task = recommendation.Task(str(world / 'data'), 'tiny')
+    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
     config = recommendation.DEFAULTS['mgformer'] | {'dim': 4, 'encoding': 0}
     model = recommendation.encoder(task, 'mgformer', config)
     with torch.no_grad():

@@ -50,6 +50,27 @@ def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True))
 
 
+def test_batches_come_to_the_device_and_products_in_the_precision(tmp_path):
+    class Recorded:
+        def __init__(self):
+            self.devices = []
+
+        def to(self, device):
+            self.devices.append(device)
+            return torch.ones(2, 3)
+
+    seen, batch, model = [], Recorded(), Linear(3, 1)
+
+    def loss(model, x):
+        seen.append(model(x).dtype)
+        return model(x).sum()
+
+    run = Training(model, torch.optim.SGD(model.parameters()), loss, lambda: [batch], lambda _: 0.0, tmp_path / 'run', precision='bfloat16')
+    run.run_epoch()
+    assert batch.devices == [torch.device('cpu')]
+    assert seen == [torch.bfloat16]
+
+
 def test_stops_and_returns_the_best_weights(tmp_path):
     run = training(tmp_path / 'run')
     seen = []

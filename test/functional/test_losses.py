@@ -84,6 +84,19 @@ def test_pairs_of_many_rows_are_computed_again(rows, products):
     assert forward + counter.get_total_flops() == products * forward
 
 
+@pytest.mark.parametrize('rows', [500, 1500])
+def test_half_precision_is_that_of_the_input_alone(rows):
+    x, y = torch.randn(2, rows, 64).bfloat16()
+    expected = alignment_uniformity(x.double(), y.double())
+    for enabled in (False, True):
+        with torch.autocast('cpu', torch.bfloat16, enabled=enabled):
+            loss = alignment_uniformity(x, y)
+            (grad,) = torch.autograd.grad(alignment_uniformity(leaf := x.detach().requires_grad_(), y), leaf)
+        torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
+        assert loss.dtype == torch.float32
+        assert grad.dtype == torch.bfloat16
+
+
 def test_raises():
     x = torch.randn(3, 2)
     with pytest.raises(ValueError, match=r"'x' and 'y' must both have shape"):

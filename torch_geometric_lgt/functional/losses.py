@@ -8,6 +8,8 @@ from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import degree
 
+from torch_geometric_lgt.functional._sides import compute_dtype
+
 CHUNK_ELEMENTS = 1 << 20
 
 
@@ -28,7 +30,7 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     """
     if x.dim() != 2 or x.shape != y.shape:
         raise ValueError(f"'x' and 'y' must both have shape [B, C] (got {tuple(x.shape)} and {tuple(y.shape)})")
-    return (normalize(x) - normalize(y)).square().sum() / max(1, x.size(0))
+    return (_unit(x) - _unit(y)).square().sum() / max(1, x.size(0))
 
 
 def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
@@ -53,8 +55,8 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
         raise ValueError(f"'temperature' must be positive (got {temperature})")
     num_rows = x.size(0)
     if num_rows < 2:
-        return x.sum() * 0
-    unit = normalize(x)
+        return _unit(x).sum() * 0
+    unit = _unit(x)
     lengths, one = unit.square().sum(1, keepdim=True), unit.new_ones(num_rows, 1)  # 1, or 0 for a row of zeros
     left = torch.cat([2 * unit, -lengths, -one], 1) * temperature
     right = torch.cat([unit, one, lengths], 1)
@@ -117,9 +119,15 @@ def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: 
     return -(share * mean).sum() / max(1, num_nodes)
 
 
+def _unit(x: Tensor) -> Tensor:
+    r"""Rows of length 1, in single precision if they are in half."""
+    return normalize(x.to(compute_dtype(x.dtype)))
+
+
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:
-    r"""That of the pairs of a row with each later row, summed."""
-    logits = left @ right.t()
+    r"""That of the pairs of a row with each later row, summed; never in half precision, in which distances of 0 are not."""
+    with torch.autocast(left.device.type, enabled=False):
+        logits = left @ right.t()
     earlier = logits.new_ones(logits.shape[:1] * 2, dtype=torch.bool).tril()
     logits[:, : logits.size(0)].masked_fill_(earlier, -torch.inf)
     return logits.logsumexp((0, 1))
