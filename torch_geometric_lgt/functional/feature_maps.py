@@ -1,5 +1,6 @@
 # H heads, C channels per head, M features, `...` any leading dimensions.
 import math
+from functools import partial
 from typing import cast
 
 import torch
@@ -24,7 +25,7 @@ def gaussian_projection(num_features: int, channels: int, geometry: str = 'ortho
         num_features (int): Number of rows :math:`M`.
         channels (int): Number of columns :math:`C`.
         geometry (str, optional): :obj:`"positive"`, :obj:`"orthogonal"` or :obj:`"simplex"`. (default: :obj:`"orthogonal"`)
-        generator (torch.Generator, optional): CPU generator to draw from. (default: :obj:`None`, the global one)
+        generator (torch.Generator, optional): To draw from, on its device. (default: :obj:`None`, the global one)
 
     Raises:
         ValueError: If a size is not positive, :obj:`geometry` is unknown, or a simplex is asked for with one channel.
@@ -35,22 +36,22 @@ def gaussian_projection(num_features: int, channels: int, geometry: str = 'ortho
         raise ValueError(f"'geometry' must be 'positive', 'orthogonal' or 'simplex' (got {geometry!r})")
     if geometry == 'simplex' and channels == 1:
         raise ValueError("'geometry' = 'simplex' needs at least 2 channels (got 1); use 'orthogonal'")
+    draw = partial(torch.randn, dtype=torch.float64, generator=generator, device=None if generator is None else generator.device)
     if geometry == 'positive':
-        return torch.randn(num_features, channels, dtype=torch.float64, generator=generator)
+        return draw(num_features, channels)
     blocks = []
     for start in range(0, num_features, channels):
-        gaussian = torch.randn(channels, channels, dtype=torch.float64, generator=generator)
-        rotation, upper = torch.linalg.qr(gaussian)
+        rotation, upper = torch.linalg.qr(draw(channels, channels))
         rotation = rotation * upper.diagonal().sign()
-        rows = rotation if geometry == 'orthogonal' else simplex_rows(channels) @ rotation
-        norms = torch.randn(channels, channels, dtype=torch.float64, generator=generator).norm(dim=1, keepdim=True)
+        rows = rotation if geometry == 'orthogonal' else simplex_rows(channels, rotation.device) @ rotation
+        norms = draw(channels, channels).norm(dim=1, keepdim=True)
         blocks.append((rows * norms)[: num_features - start])
     return torch.cat(blocks)
 
 
-def simplex_rows(m: int) -> Tensor:
+def simplex_rows(m: int, device: torch.device | None = None) -> Tensor:
     r"""The :math:`m` unit rows of a regular simplex in :math:`m` dimensions, with pairwise inner products :math:`-1/(m-1)`, in float64."""
-    centred = torch.eye(m, dtype=torch.float64) - 1.0 / m
+    centred = torch.eye(m, dtype=torch.float64, device=device) - 1.0 / m
     return centred * math.sqrt(m / (m - 1))
 
 
