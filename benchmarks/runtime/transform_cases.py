@@ -131,7 +131,7 @@ def svd_quality(data: HeteroData, found: Any) -> float:
 
 
 def pyg_eigenvectors(data: Data) -> Method:
-    transform = AddLaplacianEigenvectorPE(K, 'laplacian_pe')
+    transform = AddLaplacianEigenvectorPE(K, 'laplacian_pe', is_undirected=True)
     if isinstance(data, Batch):
         return lambda: Batch.from_data_list([transform(graph) for graph in data.to_data_list()])
     return lambda: transform(data)
@@ -144,6 +144,8 @@ GRAPHS: dict[str, Callable[[], Data | HeteroData]] = {
     'regular-100k-nodes': lambda: regular(100_000, 8),
     'regular-1M-nodes': lambda: regular(1_000_000, 10),
     'cluster-500-graphs': lambda: cluster(500),
+    'regular-100-graphs-of-300-nodes': lambda: Batch.from_data_list([regular(300, 8)] * 100),
+    'regular-100-graphs-of-1k-nodes': lambda: Batch.from_data_list([regular(1000, 8)] * 100),
     'small': lambda: regular(1000, 8),
     'bipartite-1M-edges': lambda: bipartite(100_000, 50_000, 1_050_000),
     'small-bipartite': lambda: bipartite(300, 200, 2000),
@@ -171,6 +173,14 @@ QUALITY: dict[str, Callable[[Any, Any], float]] = {'jaccard': jaccard_quality, '
 SMALL = {'jaccard': 'small', 'laplacian-pe': 'small', 'svd': 'small-bipartite'}
 ON = {
     'jaccard': ('rmat-1M-edges', 'rmat-10M-edges'),
-    'laplacian-pe': ('cluster-500-graphs', 'grid-100k-nodes', 'regular-100k-nodes', 'regular-1M-nodes', 'rmat-10M-edges'),
+    'laplacian-pe': (
+        'cluster-500-graphs',
+        'regular-100-graphs-of-300-nodes',
+        'regular-100-graphs-of-1k-nodes',
+        'grid-100k-nodes',
+        'regular-100k-nodes',
+        'regular-1M-nodes',
+        'rmat-10M-edges',
+    ),
     'svd': ('amazon-beauty', 'bipartite-1M-edges'),
 }

@@ -3,6 +3,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import Any, cast
 
 import numpy as np
 from scipy.linalg.blas import get_blas_funcs
@@ -10,7 +11,7 @@ from scipy.sparse import csr_array, diags_array
 from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
-PRECISE, COARSE = 1e-10, 1e-2
+PRECISE, SINGLE, COARSE = 1e-10, 1e-6, 1e-2
 SMALL = 2e-3
 
 Product = Callable[[np.ndarray], np.ndarray]
@@ -32,8 +33,8 @@ def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: ty
 
 
 def hops(adjacency: csr_array) -> np.ndarray:
-    r"""The distance of each node of a connected graph from the first."""
-    order, parent = breadth_first_order(adjacency, 0, directed=False)
+    r"""The distance of each node of a connected graph from the first; each edge is there in both directions."""
+    order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
     above, start, stop, layer = place[parent[order[1:]]], 0, 1, 0
@@ -51,12 +52,12 @@ def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int
     moved = np.array([vector @ product(vector) + 2 for vector in known.T], dtype)
 
     def rest(x: np.ndarray) -> np.ndarray:
-        x = x.ravel()
         return gemv(-1, known, moved * gemv(1, known, x, trans=1), 1, product(x))
 
     shape = (known.shape[0],) * 2
     operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
-    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(2 * size, 40), tol=tolerance)[1]
+    cast(Any, operator).matvec = rest  # without the checks of each product, which take as long as one with a small matrix
+    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(3 * size, 24), tol=tolerance)[1]
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
@@ -67,7 +68,7 @@ def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search
     r"""Lanczos iteration in single precision, single vectors in double."""
     short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
     single = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
-    return lambda known, size, tolerance: (double if size == 1 else single)(known, size, tolerance)
+    return lambda known, size, tolerance: double(known, 1, tolerance) if size == 1 else single(known, size, max(tolerance, SINGLE))
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:

@@ -3,13 +3,13 @@ from itertools import pairwise
 
 import numpy as np
 from scipy.linalg import eigh
-from scipy.sparse import csr_array, diags_array
+from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError
 
 from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, solvers
 
-DENSE_NODES = 600
+DENSE_NODES = 150
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
@@ -29,8 +29,9 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
     """
     num_components, component = connected_components(adjacency, directed=False)
     nodes, stop = np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()
-    together, bounds = adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
-    found = [(nodes[a:b], *component_eigenpairs(together[a:b, a:b], k, dtype)) for a, b in bounds if b - a > 1]
+    together, bounds = adjacency if num_components == 1 else adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
+    parts = ((a, b, together if b - a == nodes.size else together[a:b, a:b]) for a, b in bounds if b - a > 1)
+    found = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in parts]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
     order = np.argsort(values, kind='stable')
     order = order[: min(_count(k, values[order]), k + MOST_SPARE)]
@@ -51,8 +52,9 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
-    scale = diags_array(1 / np.sqrt(degree))
-    matrix = csr_array(scale @ adjacency @ scale)
+    scale = 1 / np.sqrt(degree)
+    weight = adjacency.data * np.repeat(scale, np.diff(adjacency.indptr)) * scale[adjacency.indices]
+    matrix = csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
     if num_nodes <= DENSE_NODES or 3 * (k + SPARE) >= num_nodes:
         last = min(num_nodes - 1, k + MOST_SPARE) - 1
         values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null), subset_by_index=(0, last))
@@ -104,17 +106,18 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     positive, or where it vanishes the first of the largest entries."""
     if vectors.size == 0:
         return vectors
-    out, groups = np.empty_like(vectors), np.split(np.arange(values.size), np.flatnonzero(np.diff(values) > SAME) + 1)
-    for group in groups:
-        rest = vectors[:, group]
-        for column in group:
+    out, bounds = vectors.copy(), pairwise([0, *np.flatnonzero(np.diff(values) > SAME) + 1, values.size])
+    for first, last in (group for group in bounds if group[1] - group[0] > 1):
+        rest = vectors[:, first:last]
+        for column in range(first, last):
             node = np.argmax(np.round((rest**2).sum(1), 8))
             direction = rest[node] / np.linalg.norm(rest[node])
             out[:, column] = rest @ direction
             rest = rest - np.outer(out[:, column], direction)
-    cubes, largest = (out**3).sum(0), np.argmax(np.round(np.abs(out), 8), axis=0)
-    decisive = np.abs(cubes) > 1e-8 * (np.abs(out) ** 3).sum(0)
-    return out * np.where(np.where(decisive, cubes, out[largest, np.arange(values.size)]) < 0, -1.0, 1.0)
+    sign = (out**3).sum(0)
+    for column in np.flatnonzero(np.abs(sign) <= 1e-8 * (np.abs(out) ** 3).sum(0)):
+        sign[column] = out[np.argmax(np.round(np.abs(out[:, column]), 8)), column]
+    return out * np.where(sign < 0, -1.0, 1.0)
 
 
 def _first(k: int, values: np.ndarray, vectors: np.ndarray) -> Pairs:

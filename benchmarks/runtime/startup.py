@@ -1,0 +1,123 @@
+r"""What a program waits for before it works: the import, and the first call beside the second one, in fresh processes, in turn with PyG's.
+
+python -m benchmarks.runtime.startup              # measure, write results/runtime/startup.json, then the table
+python -m benchmarks.runtime.startup --table      # the table alone, from the result that is there
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.nn.models import SGFormer as PyGSGFormer
+from torch_geometric.transforms import AddLaplacianEigenvectorPE
+from tqdm import tqdm
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import fresh, seconds
+from benchmarks.runtime.models import CHANNELS, MODELS, SIZES, graph
+from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE
+
+PARTS = ('nn', 'functional', 'transforms', 'loader', 'data', 'datasets')
+IMPORTS = {
+    'ours': f'import torch_geometric, {", ".join(f"torch_geometric_lgt.{part}" for part in PARTS)}',
+    'pyg': 'import torch_geometric',
+}
+IMPORT = 'import time; start = time.perf_counter(); {}; print(time.perf_counter() - start)'
+NODES = 1000
+
+
+def model_step(name: str) -> Callable[[Data], Callable[[], object]]:
+    def prepared(data: Data) -> Callable[[], object]:
+        forward = MODELS[name](data)
+        return lambda: forward().square().mean().backward()
+
+    return prepared
+
+
+def pyg_sgformer(data: Data) -> Callable[[], object]:
+    model, batch = PyGSGFormer(*SIZES), torch.zeros(NODES, dtype=torch.long)
+    return lambda: model(data.x, data.edge_index, batch).square().mean().backward()
+
+
+# For each first call how ours and PyG's, where there is one, are made.
+CALLS: dict[str, dict[str, Callable[[Data], Callable[[], object]]]] = {
+    'sgformer': {'ours': model_step('sgformer'), 'pyg': pyg_sgformer},
+    **{name: {'ours': model_step(name)} for name in ('nodeformer', 'difformer', 'mgformer', 'litegt')},
+    'jaccard-scores': {'ours': lambda data: lambda: JaccardScores()(data)},
+    'laplacian-pe': {
+        'ours': lambda data: lambda: LaplacianPE(8)(data),
+        'pyg': lambda data: lambda: AddLaplacianEigenvectorPE(8, is_undirected=True)(data),
+    },
+    'neighbor-loader': {
+        'ours': lambda data: lambda: next(iter(NeighborLoader(data, [10, 10], batch_size=64))),
+        'pyg': lambda data: lambda: next(iter(PyGNeighborLoader(data, [10, 10], batch_size=64))),
+    },
+}
+
+
+def work(case: str, method: str) -> dict[str, list[float]]:
+    r"""The seconds of the first and of the second call in this process."""
+    torch.manual_seed(0)
+    call = CALLS[case][method](graph(NODES))
+    return {'first': seconds(call, 1), 'second': seconds(call, 1)}
+
+
+def imported(method: str) -> float:
+    out = subprocess.run([sys.executable, '-c', IMPORT.format(IMPORTS[method])], capture_output=True, text=True, check=True)
+    return float(out.stdout)
+
+
+def measure(rounds: int) -> dict[str, list[float]]:
+    r"""The seconds of all rounds, by case, method and call."""
+    found: dict[str, list[float]] = {}
+    pairs = [(case, method) for case, methods in CALLS.items() for method in methods]
+    with tqdm(total=rounds * (len(IMPORTS) + len(pairs))) as bar:
+        for _ in range(rounds):
+            for method in IMPORTS:
+                found.setdefault(f'import/{method}/first', []).append(imported(method))
+                bar.update()
+            for case, method in pairs:
+                for name, values in fresh('benchmarks.runtime.startup', {'case': case, 'method': method}).items():
+                    found.setdefault(f'{case}/{method}/{name}', []).extend(values)
+                bar.update()
+    return found
+
+
+def rows(metrics: dict[str, Any]) -> Iterator[dict[str, str]]:
+    r"""Medians in milliseconds."""
+    for case in ('import', *CALLS):
+        row = {'what': case}
+        for method in ('ours', 'pyg'):
+            for name in ('first', 'second'):
+                held = metrics.get(f'{case}/{method}/{name}')
+                row[f'{method}, {name} (ms)'] = '' if held is None else f'{1e3 * held["median"]:.0f}'
+        yield row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each')
+    parser.add_argument('--table', action='store_true', help='write the table from the result that is there, measure nothing')
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        print(json.dumps(work(**json.loads(args.worker))))
+        return
+    if not args.table:
+        config = {'nodes': NODES, 'channels': CHANNELS, 'rounds': args.rounds}
+        named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
+        write_result('runtime', 'random', 'startup', metrics=measure(args.rounds), config=config, folder=RESULTS, **named)
+    record = json.loads((RESULTS / 'runtime' / 'startup-random.json').read_text())
+    print(write_table(RESULTS / 'runtime' / 'startup', [*rows(record['metrics'])]))
+
+
+if __name__ == '__main__':
+    main()
