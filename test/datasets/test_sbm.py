@@ -4,6 +4,7 @@ import sys
 import pytest
 import torch
 from torch_geometric.loader import DataLoader
+from torch_geometric.transforms import AddRandomWalkPE, Compose
 
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
@@ -118,12 +119,16 @@ def test_transforms_are_told_apart(tmp_path):
     for change in (
         {'pre_transform': JaccardScores(neighbors='in')},
         {'pre_transform': JaccardScores()},
+        {'pre_transform': AddRandomWalkPE(4)},
+        {'pre_transform': AddRandomWalkPE(8)},
+        {'pre_transform': Compose([JaccardScores(), AddRandomWalkPE(4)])},
+        {'pre_transform': Compose([JaccardScores(), AddRandomWalkPE(8)])},
         {'pre_filter': has_many_nodes},
         {},
     ):
         for _ in range(2):
             SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, **change)
-    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 4
+    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 8
     with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
         SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=lambda graph: True)
 

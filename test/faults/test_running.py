@@ -49,7 +49,7 @@ def test_pairs_in_two_parts(tmp_path):
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'train.txt').write_text('0 1 2 2\n1 1\n')
     (tmp_path / 'mine' / 'test.txt').write_text('0 2 3\n')
-    with pytest.raises(ValueError, match='1 pairs in two parts'):
+    with pytest.raises(ValueError, match='1 pairs in two parts, as user 0 and item 2'):
         InteractionDataset(tmp_path, 'mine')
     (tmp_path / 'mine' / 'test.txt').write_text('0 3\n')
     data = InteractionDataset(tmp_path, 'mine')[0]

@@ -105,7 +105,7 @@ class InteractionDataset(InMemoryDataset):
         user_ids, user = self._number('user', [file.user for file in files.values()])
         item_ids, item = self._number('item', [file.item for file in files.values()])
         part = np.repeat([SPLITS.index(name) if given else 0 for name in names], [file.user.size for file in files.values()])
-        user, item, part = self._distinct(user, item, part, item_ids.size)
+        user, item, part = self._distinct(user, item, part, (user_ids, item_ids))
         if not given:
             part = assign_splits(user, None if self.split == 'leave-one-out' else self.ratios, self.seed)
         elif 'valid' not in names:
@@ -125,13 +125,17 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"{kind} ids must be the numbers from 0 to {ids.size - 1} (got {ids[0]} to {ids[-1]}); set 'relabel' = True")
         return ids, number
 
-    def _distinct(self, user: np.ndarray, item: np.ndarray, part: np.ndarray, num_items: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _distinct(
+        self, user: np.ndarray, item: np.ndarray, part: np.ndarray, ids: tuple[np.ndarray, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         r"""Each pair once, where it came first."""
-        _, first, pair = np.unique(user * num_items + item, return_index=True, return_inverse=True)
-        leaked = int((part != part[first][pair]).sum())
-        if leaked > 0:
+        _, first, pair = np.unique(user * ids[1].size + item, return_index=True, return_inverse=True)
+        leaked = np.flatnonzero(part != part[first][pair])
+        if leaked.size > 0:
+            one = f'user {ids[0][user[leaked[0]]]} and item {ids[1][item[leaked[0]]]}'
             raise ValueError(
-                f"the given split of {self.name!r} must not share pairs (got {leaked} pairs in two parts); use 'split' = 'ratio'"
+                f'the given split of {self.name!r} must not share pairs (got {leaked.size} pairs in two parts, as {one}); '
+                "use 'split' = 'ratio'"
             )
         first.sort()
         return user[first], item[first], part[first]

@@ -38,7 +38,8 @@ class SBMDataset(GeneratedDataset):
         pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, or :obj:`num_graphs` is not positive.
+        ValueError: If :obj:`name` or :obj:`split` is unknown, or :obj:`num_graphs` is not positive, or :obj:`pre_transform` or
+            :obj:`pre_filter` has no representation that names files, like a ``lambda``.
     """
 
     def __init__(

@@ -80,9 +80,10 @@ def plain_side(
     if x.dim() != 3:
         raise ValueError(f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})')
     drawn = feature_map in PROJECTED_KINDS
-    known = (*PROJECTED_KINDS, *LINEAR_KINDS, 'elu', 'logits')
-    if feature_map not in known:
-        raise ValueError(f"'feature_map' must be one of {known} (got {feature_map!r})")
+    if feature_map not in (*PROJECTED_KINDS, *LINEAR_KINDS, 'elu', 'logits'):
+        known = (*PROJECTED_KINDS, 'relu', 'focused', 'values', 'elu', 'logits')
+        geometries = "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
+        raise ValueError(f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})")
     if drawn != (projection is not None):
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")

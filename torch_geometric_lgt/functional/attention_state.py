@@ -128,7 +128,7 @@ class AttentionState:
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
         """
-        if bool((other.count > self.count).any()):
+        if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
             raise ValueError(f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of {self.count.tolist()})")
         minus = other._like(-other.sums, other.maximum, -other.count, -other.squares, -other.query_squares)
         return self.merge(minus)

@@ -13,7 +13,7 @@ LINEAR_KINDS = ('relu', 'focused', 'values', 'unit', *BIASED_KINDS)
 
 
 def gaussian_projection(num_features: int, channels: int, geometry: str = 'orthogonal', generator: torch.Generator | None = None) -> Tensor:
-    r"""Draws :math:`\mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}` for positive random features, in float64 on the CPU.
+    r"""Draws :math:`\mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}` for positive random features, in float64.
 
     :math:`\mathbf{R}` is Haar-orthogonal, :math:`D_{ii} \sim \chi_C` and :math:`\mathbf{S}` the identity (:obj:`"orthogonal"`,
     `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_) or the rows of a regular simplex (:obj:`"simplex"`,

@@ -51,7 +51,10 @@ def symmetric_weight(
         _check_degrees(pair, (num_src, num_dst))
     weight = weight_of_degrees(edge_index, pair, dtype)
     if degree is not None and not torch.compiler.is_compiling() and not bool(weight.isfinite().all()):
-        raise ValueError("'degree' must be at least 1 for nodes with edges (got less); take it from the graph with NodeDegree")
+        raise ValueError(
+            "'degree' must be at least 1 for nodes with edges (got less): give that of the graph the edges are from; "
+            'NodeDegree counts no self loops'
+        )
     return weight
 
 

@@ -10,19 +10,20 @@ COMPILED_ONLY = ('time_attr', 'weight_attr')
 
 
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
-    r""":class:`torch_geometric.loader.NeighborLoader`, also where neither ``pyg-lib`` nor ``torch-sparse`` is installed: then
-    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same distribution. It also takes over from
-    ``torch-sparse`` for :obj:`disjoint=True`, which that one refuses. Node and edge attributes of a batch are those of the full graph.
+    r""":class:`torch_geometric.loader.NeighborLoader`, also without a compiled sampler: unless ``pyg-lib`` is installed,
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same distribution. Node and edge attributes of a
+    batch are those of the full graph.
 
     Of a :class:`~torch_geometric_lgt.data.MappedGraph`, given twice, :obj:`input_nodes` are all nodes unless others are named, and the ids
     of its edges may be of int32, which no compiled sampler takes.
 
-    ``torch-sparse`` does not draw uniformly without replacement: of 12 neighbours, 4 of which are taken, the last comes up a quarter less
-    often than the first. Pass a :class:`~torch_geometric_lgt.loader.NeighborSampler` as :obj:`neighbor_sampler` where that matters.
+    It also takes the place of ``torch-sparse``, which PyG's loader would use: that one is slower, and does not draw uniformly without
+    replacement: of 12 neighbours, 4 of which are taken, the last comes up a quarter less often than the first.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
         num_neighbors (list or dict): As in PyG's loader.
+        input_nodes (optional): As in PyG's loader. (default: :obj:`None`, all nodes)
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
@@ -30,12 +31,10 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             :obj:`transform` moves or drops the seed nodes of a batch.
     """
 
-    def __init__(self, data: Any, num_neighbors: list[int] | dict, **kwargs) -> None:
-        disjoint = kwargs.get('disjoint', False)
-        compiled = torch_geometric.typing.WITH_PYG_LIB or (torch_geometric.typing.WITH_TORCH_SPARSE and not disjoint)
-        compiled = compiled and not _has_short_ids(data)
-        if isinstance(data, tuple) and kwargs.get('input_nodes') is None:
-            kwargs['input_nodes'] = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
+    def __init__(self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs) -> None:
+        compiled = torch_geometric.typing.WITH_PYG_LIB and not _has_short_ids(data)
+        if isinstance(data, tuple) and input_nodes is None:
+            input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         if kwargs.get('neighbor_sampler') is None and not compiled:
             given = [name for name in COMPILED_ONLY if kwargs.get(name) is not None]
             if given:
@@ -44,7 +43,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             options = {name: kwargs.pop(name) for name in names if name in kwargs}
             workers = kwargs.get('num_workers', 0) > 0
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
-        super().__init__(data, num_neighbors, **kwargs)
+        super().__init__(data, num_neighbors, input_nodes, **kwargs)
 
     def filter_fn(self, out: Any) -> Any:
         batch = super().filter_fn(out)

@@ -10,6 +10,13 @@ from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.typing import Batch
 
 
+def check_sizes(**sizes: int) -> None:
+    r"""Raises a ValueError that names the first of the sizes that is not positive."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"'{name}' must be positive (got {size})")
+
+
 def check_features(x: Tensor, lin: Linear) -> None:
     r"""Raises a ValueError unless :obj:`x` is an input ``[N, F]`` of a linear part."""
     weight = lin.weight
@@ -37,13 +44,15 @@ class AttentionLayer(torch.nn.Module):
         key_channels: int | None = None,
     ) -> None:
         super().__init__()
+        check_sizes(in_channels=in_channels)
         if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
             raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
-        if not value_projection and (in_channels != out_channels or not concat):
+        if not value_projection and in_channels != out_channels:
             raise ValueError(
-                f"'value_projection' = False needs 'concat' and as many 'in_channels' as 'out_channels' "
-                f'(got concat={concat}, {in_channels} and {out_channels})'
+                f"'value_projection' = False needs as many 'in_channels' as 'out_channels' (got {in_channels} and {out_channels})"
             )
+        if not value_projection and not concat:
+            raise ValueError("'value_projection' = False needs 'concat' = True (got False)")
         self.in_channels, self.out_channels, self.heads, self.concat = in_channels, out_channels, heads, concat
         self.head_channels = out_channels // heads if concat else out_channels
         width = self.head_channels * heads

@@ -36,7 +36,9 @@ class FeatureMap(torch.nn.Module):
     def __init__(self, kind: str, channels: int, num_features: int | None = None, power: float = 3.0) -> None:
         super().__init__()
         if kind not in RANDOM_MAPS + PLAIN_MAPS:
-            raise ValueError(f"'feature_map' must be one of {RANDOM_MAPS + PLAIN_MAPS} or a module (got {kind!r})")
+            raise ValueError(f"'feature_map', the 'kind' of a FeatureMap, must be one of {RANDOM_MAPS + PLAIN_MAPS} (got {kind!r})")
+        if kind == 'simplex' and channels == 1:
+            raise ValueError("'simplex' needs at least 2 channels per head (got 1): use fewer 'heads' or 'feature_map' = 'orthogonal'")
         if kind in PLAIN_MAPS and num_features is not None:
             raise ValueError(
                 f"'num_features' must be None for the feature map {kind!r}, which has one feature per channel (got {num_features})"

@@ -1,7 +1,19 @@
 from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
 from torch_geometric_lgt.functional.edges import edge_list
+
+
+def homogeneous(data: Data) -> Data:
+    r"""The data, of one type of nodes and edges.
+
+    Raises:
+        ValueError: If they have several.
+    """
+    if not isinstance(data, Data):
+        raise ValueError(f"'data' must be a Data (got {type(data).__name__}); use to_homogeneous()")
+    return data
 
 
 def num_nodes_of(store: NodeStorage) -> int:

@@ -3,7 +3,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.node_sampling import MEASURES, attention_distance, largest_per_graph
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('attention_node_sampling')
@@ -33,7 +33,7 @@ class AttentionNodeSampling(BaseTransform):
         self.factor, self.measure, self.attr_name = factor, measure, attr_name
 
     def forward(self, data: Data) -> Data:
-        num_nodes = num_nodes_of(data._store)
+        num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         distance = attention_distance(edges, num_nodes, self.measure).to(edges.device)
         data[self.attr_name] = largest_per_graph(distance, data.batch if 'batch' in data else None, self.factor)

@@ -4,7 +4,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.jaccard import NEIGHBORS, jaccard, minhash_jaccard
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('jaccard_scores')
@@ -40,7 +40,7 @@ class JaccardScores(BaseTransform):
         self.attr_name, self.neighbors, self.num_hashes, self.generator = attr_name, neighbors, num_hashes, generator
 
     def forward(self, data: Data) -> Data:
-        num_nodes, store = num_nodes_of(data._store), data.edge_stores[0]
+        num_nodes, store = num_nodes_of(homogeneous(data)._store), data.edge_stores[0]
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:
             store[self.attr_name] = jaccard(edges, num_nodes, neighbors=self.neighbors)

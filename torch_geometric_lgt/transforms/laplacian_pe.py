@@ -15,7 +15,7 @@ from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('laplacian_pe')
@@ -66,7 +66,7 @@ class LaplacianPE(BaseTransform):
         self.k, self.normalization, self.attr_name, self.cache_dir = k, normalization, attr_name, cache_dir
 
     def forward(self, data: Data) -> Data:
-        num_nodes = num_nodes_of(data._store)
+        num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes)
         if self.cache_dir is None:

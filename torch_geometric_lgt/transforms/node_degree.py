@@ -11,7 +11,8 @@ from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
 class NodeDegree(BaseTransform):
     r"""Adds the number of distinct neighbours of each node, in whichever direction the edges run and without the node itself
     (functional name: :obj:`node_degree`). Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
-    edge types count, each node once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full graph.
+    edge types count, each node once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full graph: those that
+    layers divide by, where every edge is there once and in both directions and none joins a node to itself.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[N]`` in int64. (default: :obj:`"degree"`)

@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
 
-from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree
@@ -54,9 +54,9 @@ def test_litegt(options):
     data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))
     data.laplacian_pe = data.laplacian_pe.double()
     model = LiteGT(5, 16, 3, **{'num_layers': 2, **options}).double()
-    for _ in range(3):
-        model(data.x, data.edge_index, laplacian_pe=data.laplacian_pe, edge_jaccard=data.edge_jaccard)
     pe = data.laplacian_pe if 'pe_channels' in options else None
+    for _ in range(3):
+        model(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard)
     found = model.inference(loader(data))
     whole = model.eval()(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
     torch.testing.assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
@@ -137,6 +137,8 @@ def test_scores_of_another_model_or_graph_are_refused(tmp_path):
 
 
 def test_raises(tmp_path):
+    with pytest.raises(ValueError, match=r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got NodePartitionLoader\)"):
+        BACKBONES['sgformer']().inference(NodePartitionLoader(graph(), batch_size=9))
     data, model = graph(), BACKBONES['difformer']().double()
     with pytest.raises(ValueError, match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)"):
         model.inference(NeighborLoader(data, [4], batch_size=9))

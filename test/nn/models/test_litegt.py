@@ -86,6 +86,12 @@ def test_dropout_acts_in_training_only():
     assert torch.equal(*[model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)])
 
 
+def test_narrow_heads_have_weights():
+    model = LiteGT(5, 2, 3, 1, 2)
+    assert [lin.out_channels for lin in model.lin_out.lins] == [1, 1, 3]
+    assert all(parameter.abs().max() <= 1 for parameter in model.lin_out.parameters())
+
+
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
@@ -94,11 +100,13 @@ def test_dropout_acts_in_training_only():
         ({'num_layers': 3, 'reduce': True}, "'num_layers' must be at least 4"),
         ({'heads': 4, 'reduce': True}, 'multiples of 4 and 8'),
         ({'dropout': 1.0}, "'dropout' must be"),
+        ({'pe_channels': -1}, "'pe_channels' must not be negative"),
+        ({'out_channels': 0}, "'out_channels' must be positive"),
     ],
 )
 def test_raises_when_made(options, message):
     with pytest.raises(ValueError, match=message):
-        LiteGT(5, 16, 3, **options)
+        LiteGT(**{'in_channels': 5, 'hidden_channels': 16, 'out_channels': 3, **options})
 
 
 def test_raises_when_run():
@@ -107,4 +115,6 @@ def test_raises_when_run():
         model(x, EDGES, edge_jaccard=JACCARD)
     with pytest.raises(ValueError, match=r"'x' must have shape \[N, 5\]"):
         model(x[:, 1:], EDGES, edge_jaccard=JACCARD)
+    with pytest.raises(ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"):
+        LiteGT(5, 8, 3)(x, EDGES, laplacian_pe=torch.randn(30, 2), edge_jaccard=JACCARD)
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"

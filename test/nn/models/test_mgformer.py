@@ -172,7 +172,7 @@ def test_raises(arguments, message):
 
 def test_raises_without_edges():
     model = make(degree=None)
-    with pytest.raises(ValueError, match="'edge_index' must be given to a model without 'degree'"):
+    with pytest.raises(ValueError, match=r"'degree' must be in the model, from MGFormer\.from_data or as an argument"):
         model.get_embedding()
     with pytest.raises(ValueError, match="'mask' = 'adjacency'"):
         make(mask='adjacency').get_embedding()

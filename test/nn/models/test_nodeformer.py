@@ -38,6 +38,15 @@ def test_without_a_graph():
     assert not torch.allclose(model(x, None), model(x, EDGES))
 
 
+@pytest.mark.parametrize('order', [0, 1])
+def test_no_graph_is_a_graph_without_edges(order):
+    model, x = make(relational_order=order).eval(), torch.randn(8, 6, dtype=torch.float64)
+    expected = model(x, torch.empty(2, 0, dtype=torch.long)) if order == 0 else model(x, None)
+    out, loss = model(x, None, return_edge_loss=True)
+    torch.testing.assert_close(out, expected)
+    assert loss == 0
+
+
 @pytest.mark.parametrize('order', [0, 2])
 def test_edge_loss_is_the_mean_over_layers(order):
     """Of the graph's edges without a relational bias, with one of those of its first order."""

@@ -19,7 +19,7 @@ KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'sub
 class JaccardSubtractorConv(AttentionLayer):
     r"""The two-branch attention over the neighbours from the `"LiteGT: Efficient and Lightweight Graph Transformers"
     <https://doi.org/10.1145/3459637.3482272>`_ paper: the first half of the heads have a softmax kernel on the edges into the nodes
-    that were sampled beforehand, and a plain mean elsewhere (Eq. 3 and 9)
+    that were sampled beforehand, and a plain mean elsewhere (Eq. 3 and 4)
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}} \left(

@@ -71,7 +71,7 @@ class KernelAttentionConv(KernelLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, :obj:`value_projection` is off with
             unequal widths, or the feature map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not
-            those of :obj:`relational_order` orders.
+            those of :obj:`relational_order` orders, :obj:`temperature` is not positive, or another option is unknown.
     """
 
     def __init__(

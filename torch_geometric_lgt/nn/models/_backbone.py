@@ -11,7 +11,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
 from torch_geometric_lgt.nn.models._around import Around, Edges
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
@@ -46,11 +46,7 @@ class Backbone(Module):
         read_channels: int,
     ) -> None:
         super().__init__()
-        for name, size in {'in_channels': in_channels, 'hidden_channels': hidden_channels, 'out_channels': out_channels}.items():
-            if size < 1:
-                raise ValueError(f"'{name}' must be positive (got {size})")
-        if num_layers < 1:
-            raise ValueError(f"'num_layers' must be positive (got {num_layers})")
+        check_sizes(in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels, num_layers=num_layers)
         if not 0 <= dropout < 1:
             raise ValueError(f"'dropout' must be at least 0 and below 1 (got {dropout})")
         self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers

@@ -52,6 +52,8 @@ class Stream:
     """
 
     def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
+        if not hasattr(loader, 'node_sampler'):
+            raise ValueError(f"'loader' must be a NeighborLoader with num_neighbors=[-1] (got {type(loader).__name__})")
         numbers = loader.node_sampler.num_neighbors
         numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
         if list(numbers) != [-1]:

@@ -10,7 +10,7 @@ from torch_geometric.nn import MLP, global_mean_pool
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -73,6 +73,9 @@ class LiteGT(Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels)
+        if pe_channels < 0:
+            raise ValueError(f"'pe_channels' must not be negative (got {pe_channels})")
         if level not in LEVELS:
             raise ValueError(f"'level' must be one of {', '.join(map(repr, LEVELS))} (got {level!r})")
         if num_layers < (4 if reduce else 1):
@@ -95,7 +98,7 @@ class LiteGT(Module):
                 width, heads = width // 2, heads // 2
             self.layers.append(_Layer(width, heads, kernel, normalize, dropout))
         read = 2 * width if level == 'edge' else width
-        self.lin_out = MLP([read, read // 2, read // 4, out_channels], norm=None)
+        self.lin_out = MLP([read, max(1, read // 2), max(1, read // 4), out_channels], norm=None)
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters."""
@@ -158,6 +161,8 @@ class LiteGT(Module):
         r"""The input ``[N, D]`` of the first layer."""
         check_features(x, self.lin_in)
         if self.lin_pe is None:
+            if laplacian_pe is not None:
+                raise ValueError(f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {tuple(laplacian_pe.shape)})")
             return self.lin_in(x)
         shape = (x.size(0), self.lin_pe.in_features)
         if laplacian_pe is None or laplacian_pe.shape != shape:

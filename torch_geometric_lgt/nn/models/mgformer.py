@@ -35,7 +35,8 @@ class MGFormer(torch.nn.Module):
     rows of :math:`\mathbf{H}`. Differs from the paper, which names neither: the residual (without it every row starts as the mean of all
     rows) and the length :math:`s` of the encodings (``None`` leaves them as they are).
 
-    The interface is that of :class:`torch_geometric.nn.LightGCN`: nodes 0 to U - 1 are users, U to U + I - 1 items.
+    The methods are those of :class:`torch_geometric.nn.LightGCN`, without its edge weights and with more arguments: nodes 0 to U - 1 are
+    users, U to U + I - 1 items.
 
     Args:
         num_users (int): U.
@@ -264,7 +265,9 @@ class MGFormer(torch.nn.Module):
         if self.degree is not None:
             return self.degree
         if edge_index is None:
-            raise ValueError("'edge_index' must be given to a model without 'degree' (got neither)")
+            raise ValueError(
+                "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
+            )
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
     def __repr__(self) -> str:

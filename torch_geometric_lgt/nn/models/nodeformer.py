@@ -114,8 +114,9 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`),
-        or is :obj:`None`: no graph, no bias. The edge loss is that of the first order's edges, over the nodes at hand. The other arguments
-        serve a part of a graph, see :meth:`DIFFormer.forward`."""
+        or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the first order, in which with
+        ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the nodes at hand. The other
+        arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
         edges = self._edges(edge_index, x.size(0))
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
@@ -145,8 +146,8 @@ class NodeFormer(Backbone):
 
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
         if edge_index is None:
-            none = torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device)
-            return [sorted_edges(none, num_nodes, num_nodes, backward=True)] * self.relational_order
+            none = sorted_edges(torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device), num_nodes, num_nodes, backward=True)
+            return [none] * self.relational_order if self.relational_order > 0 else none
         return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
 
     def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
