@@ -100,7 +100,7 @@ def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[st
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
     figure, panels = plt.subplots(
-        rows, columns, figsize=(2.8 * columns, 2.2 * rows + 0.5), sharex=True, squeeze=False, layout='constrained'
+        rows, columns, figsize=(2.8 * columns, 2.2 * rows + 0.8), sharex=True, squeeze=False, layout='constrained'
     )
     for layer, (axes, weight) in enumerate(zip(panels.flat, weights, strict=False), 1):
         found, uniform = entropy(weight, data)
@@ -109,7 +109,7 @@ def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[st
         for name, of, half, color in zip(kernels, ('first', 'second'), found.chunk(2, 1), ('C0', 'C1'), strict=True):
             axes.hist(half.flatten().numpy(), bins, density=True, histtype='step', color=color, label=f'{name} ({of} half of the heads)')
         axes.set_title(f'layer {layer}', fontsize='medium')
-    panels[0, 0].legend(fontsize='x-small', loc='upper left')
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), fontsize='small', loc='outside upper center', ncols=3)
     figure.supxlabel('entropy of the weights of a node (nats)', fontsize='medium')
     return figure
 
