@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from torch_geometric_lgt.diagnostics import attention_report
+from torch_geometric_lgt.diagnostics import attention_report, check_finite
 from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models._around import Around
 
@@ -86,3 +86,13 @@ def test_training_mode_and_random_state_are_left_alone():
 def test_other_models_are_refused():
     with pytest.raises(ValueError, match="'model' must be NodeFormer, DIFFormer or SGFormer"):
         attention_report(MGFormer(3, 4), torch.randn(7, 6), EDGES)
+
+
+def test_sparse_parts_are_looked_at():
+    model, x = torch.nn.Identity(), torch.eye(4)
+    with check_finite(model):
+        model(x.to_sparse_csr())
+        x[2, 2] = float('nan')
+        for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
+            with pytest.raises(ValueError, match=r'input of the model \(Identity\) is not finite, first in row 2'):
+                model(sparse)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._layerwise import evaluation
 
 __all__ = ['AttentionReport', 'attention_report', 'check_finite']
 INERT_ENTROPY = 0.999
@@ -73,12 +74,8 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
     """
     if not hasattr(model, 'convs') or not hasattr(model, 'layers'):
         raise ValueError(f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})")
-    training = model.training
-    model.eval()
-    try:
+    with evaluation(model):
         return model.layers(x, Around(model._edges(edge_index, x.size(0)), batch))
-    finally:
-        model.train(training)
 
 
 def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:
@@ -118,8 +115,14 @@ def _require_finite(what: str, *values: Any) -> None:
     for value in values:
         if isinstance(value, (tuple, list)):
             _require_finite(what, *value)
-        elif isinstance(value, Tensor) and not bool(value.isfinite().all()):
-            raise ValueError(f'the {what} is not finite, first in row {int((~value.isfinite()).nonzero()[0, 0])}')
+        elif isinstance(value, Tensor):
+            held, rows = value, None
+            if value.layout != torch.strided:
+                matrix = value.to_sparse_coo().coalesce()
+                held, rows = matrix.values(), matrix.indices()[0]
+            if not bool(held.isfinite().all()):
+                first = (~held.isfinite()).nonzero()[0, 0]
+                raise ValueError(f'the {what} is not finite, first in row {int(first if rows is None else rows[first])}')
 
 
 def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:

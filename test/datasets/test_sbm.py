@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import AddRandomWalkPE, Compose
+from torch_geometric.transforms import AddRandomWalkPE, Compose, RandomNodeSplit
 
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
@@ -123,12 +123,21 @@ def test_transforms_are_told_apart(tmp_path):
         {'pre_transform': AddRandomWalkPE(8)},
         {'pre_transform': Compose([JaccardScores(), AddRandomWalkPE(4)])},
         {'pre_transform': Compose([JaccardScores(), AddRandomWalkPE(8)])},
+        {'pre_transform': RandomNodeSplit(num_val=1)},
+        {'pre_transform': RandomNodeSplit(num_val=9)},
         {'pre_filter': has_many_nodes},
         {},
     ):
         for _ in range(2):
             SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, **change)
-    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 8
+    assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 10
+    threshold = 100
+
+    def many(graph):
+        return graph.num_nodes > threshold
+
+    with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
+        SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=many)
     with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
         SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=lambda graph: True)
 

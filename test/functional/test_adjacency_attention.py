@@ -36,3 +36,16 @@ def test_large_norms_and_no_edges_are_finite():
         grads = torch.autograd.grad(out.sum(), (q, k), allow_unused=edges.numel() == 0)
         assert out.isfinite().all()
         assert all(grad is None or grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.parametrize('feature_map', ['elu', 'relu'])
+def test_half_precision_is_that_of_the_input_and_output_alone(feature_map):
+    """Products of features of 1e4 and more are not finite in half precision."""
+    q, k, v = (300 * torch.randn(9, 2, 4)).half(), (300 * torch.randn(9, 2, 4)).half(), torch.randn(9, 2, 3).half()
+    edges = torch.randint(9, (2, 60))
+    expected = adjacency_attention(q.double(), k.double(), v.double(), edges, feature_map)
+    for enabled in (False, True):
+        with torch.autocast('cpu', torch.float16, enabled=enabled):
+            out = adjacency_attention(q, k, v, edges, feature_map)
+        assert out.dtype == torch.float16
+        torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=1e-3)

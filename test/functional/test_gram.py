@@ -88,3 +88,16 @@ def test_three_products_forward_and_backward_in_place_of_fifteen():
             SGFormerConv(32, 32, heads=4)(x).sum().backward()
         flops[num_nodes] = counter.get_total_flops()
     assert (flops[4000] - flops[2000]) / 2000 == 2 * (2 * 32 * 32 + 3 * 32 * (32 + 4))
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('make', [lambda: SGFormerConv(4, 4), lambda: DIFFormerConv(4, 4, norm='frobenius', use_graph=False)])
+def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype):
+    """70,000 nodes are more than half precision can count."""
+    conv, x = make(), torch.randn(70_000, 4)
+    expected = conv(x)
+    with torch.autocast('cpu', dtype):
+        out, state = conv(x), conv.attention_state(x)
+    torch.testing.assert_close(out.float(), expected)
+    assert state.sums.dtype == torch.float32
+    assert state.count.tolist() == [70_000]

@@ -66,3 +66,14 @@ def test_raises():
         NodePartitionLoader(graph(), 0)
     with pytest.raises(ValueError, match="'persistent_workers' must be False"):
         NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)
+
+
+@pytest.mark.parametrize('workers', [0, 2])
+def test_iterations_at_once_have_partitions_of_their_own(workers):
+    data = Data(x=torch.arange(50.0)[:, None], edge_index=torch.randint(50, (2, 90)))
+    loader, outer = NodePartitionLoader(data, batch_size=10, num_workers=workers), []
+    for batch in loader:
+        outer.append(batch.n_id)
+        inner = torch.cat([other.n_id for other in loader])
+        assert inner.sort().values.tolist() == list(range(50))
+    assert torch.cat(outer).sort().values.tolist() == list(range(50))

@@ -210,3 +210,23 @@ def test_raises_and_repr():
         LaplacianPE(0)
     with pytest.raises(ValueError, match="'normalization' must be 'sym' or 'rw'"):
         LaplacianPE(1, 'none')
+
+
+@pytest.mark.parametrize(('clique', 'path', 'k'), [(76, 5, 25), (100, 100, 40)])
+def test_many_eigenvectors_of_cliques(clique, path, k):
+    """LOBPCG takes no constraints where it is asked for a fifth of all eigenvectors: there the next solver has its turn."""
+    networkx = pytest.importorskip('networkx')
+    edges = torch.tensor(list(networkx.barbell_graph(clique, path).edges)).t()
+    data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
+    found = LaplacianPE(k)(data).laplacian_pe.double()
+    laplacian = _normalized(data)
+    values = np.linalg.eigvalsh(laplacian)
+    quotients = (found * (torch.from_numpy(laplacian) @ found)).sum(0)
+    torch.testing.assert_close(quotients, torch.from_numpy(values[1 : k + 1]), rtol=0, atol=1e-6)
+
+
+def _normalized(data):
+    adjacency = np.zeros((data.num_nodes, data.num_nodes))
+    adjacency[tuple(data.edge_index.numpy())] = 1
+    scale = adjacency.sum(1) ** -0.5
+    return np.eye(data.num_nodes) - scale[:, None] * adjacency * scale

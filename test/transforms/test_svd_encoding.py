@@ -103,3 +103,13 @@ def test_raises_and_repr():
         SVDEncoding(1)(data)
     with pytest.raises(ValueError, match='source ids from 0 to 0'):
         SVDEncoding(1)(bipartite([[3, 0]], 1, 1))
+
+
+def test_the_cache_knows_the_dtype(tmp_path):
+    data = bipartite([[0, 0], [1, 0], [2, 1]])
+    assert SVDEncoding(2, cache_dir=tmp_path)(data)['user'].svd_pe.dtype == torch.float32
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert SVDEncoding(2, cache_dir=tmp_path)(data)['user'].svd_pe.dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -81,7 +81,7 @@ def _write_edges(folder: Path, edges: np.ndarray, num_nodes: int, undirected: bo
             ids = edges[side, part]
             if ids.size > 0 and (ids.min() < 0 or ids.max() >= num_nodes):
                 raise ValueError(f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to {ids.max()})")
-        pointer[1:] += np.bincount(edges[target, part], minlength=num_nodes)
+        np.add.at(np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1)  # no pass over all nodes for a part of the edges
     np.cumsum(pointer, out=pointer)
     dtype = '<i4' if num_nodes < 2**31 else '<i8'
     row, place = mapped(folder / ROW, dtype, (len(ways) * edges.shape[1],), 'w+'), np.array(pointer[:-1])

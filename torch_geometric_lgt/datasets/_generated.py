@@ -70,16 +70,14 @@ class GeneratedDataset(InMemoryDataset):
 
 
 def _described(name: str, change: Callable | None) -> str:
-    r"""What tells a transform apart from others in the next process, too. The representation of most of PyG's transforms has no
-    arguments; their attributes do."""
-    if isinstance(change, FunctionType) and change.__name__ != '<lambda>':
+    r"""What tells a transform apart from others in the next process, too. The representation of most of PyG's transforms lacks arguments;
+    their attributes have them."""
+    if isinstance(change, FunctionType) and change.__name__ != '<lambda>' and change.__closure__ is None:
         return f'{change.__module__}.{change.__qualname__}'
     for parts in ('transforms', 'filters'):
         if hasattr(change, parts):
             return f'{type(change).__name__}({", ".join(_described(name, part) for part in getattr(change, parts))})'
-    text = repr(change)
-    if text.endswith('()'):
-        text += repr(sorted(vars(change).items()))
+    text = repr(change) + repr(sorted(getattr(change, '__dict__', {}).items()))
     if ' at 0x' in text:
         raise ValueError(f"'{name}' must say what it does in its representation (got {change!r}); use a named function or add a __repr__")
     return text

@@ -87,6 +87,7 @@ def plain_side(
     if drawn != (projection is not None):
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
+    check_projection(projection)
     if projection is not None and projection.size(-1) != x.size(2):
         raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
     if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
@@ -140,9 +141,15 @@ def rows(side: Side) -> int:
     return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features)))
 
 
+def check_projection(projection: Tensor | None) -> None:
+    r"""Raises a ValueError if gradients are asked for that are not computed."""
+    if projection is not None and projection.requires_grad:
+        raise ValueError("'projection' must not require a gradient, features have none for it; give projection.detach()")
+
+
 def inverse_of(x: Tensor) -> Tensor:
-    r"""1 over each number; where it is 0, 0 with a gradient of 0."""
-    return x.masked_fill(x == 0, torch.inf).reciprocal_()
+    r"""1 over each number; where it is 0 or too small for that, 0 with a gradient of 0."""
+    return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:

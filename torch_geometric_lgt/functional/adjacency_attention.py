@@ -4,7 +4,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
-from torch_geometric_lgt.functional._sides import inverse_of, plain_side
+from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of, plain_side
 from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 
@@ -49,7 +49,13 @@ def adjacency_attention(
     """
     for x in (q, k):
         plain_side(x, None, feature_map, projection, scale, power)
-    q, k = q * scale, k * scale
+    with torch.autocast(v.device.type, enabled=False):
+        dtype = compute_dtype(v.dtype)
+        projection = None if projection is None else projection.to(dtype)
+        return _attended(q.to(dtype) * scale, k.to(dtype) * scale, v.to(dtype), edge_index, feature_map, projection, power).to(v.dtype)
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, edge_index: Tensor, feature_map: str, projection: Tensor | None, power: float) -> Tensor:
     log_q, value_q = log_features(feature_map, q, projection, power, None)
     log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
     row, col = edge_index

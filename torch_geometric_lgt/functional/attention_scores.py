@@ -55,7 +55,7 @@ def attention_scores(
     def score(at: slice, q: Side, k: Side, maximum: Tensor, denominator: Tensor, factor: Tensor | None) -> Tensor:
         phi_q = Queries(q).features(slice(None), maximum)[2][:, :, 0]
         phi_q = phi_q if factor is None else phi_q * factor
-        phi_k = scaled(*_key_features(k), maximum)
+        phi_k = scaled(*_key_features(k), maximum.masked_fill(~of.same_graph[at][..., None], torch.inf))  # it bounds its own graph's keys
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[:, None, :] for side in (q, k))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, denominator) * a).sum(-1) + own
         weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * of.same_node[at]

@@ -14,28 +14,30 @@ from torch_geometric_lgt.functional.segment import Segments
 def gram_state(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> AttentionState:
     r"""The state of keys and values that are affine maps of one input, with linear features, and the sum of squares of the queries: all of
     it follows from the inner products of the columns of the input, so that no key, value or query is evaluated."""
-    products = gram(keys.x, sources)
-    own = products if queries.x is keys.x and targets is sources else gram(queries.x, targets)
-    k, v, q = (_map(part.weight, part.bias, keys.heads, keys.x.dtype) for part in (keys, values, queries))
-    weighted = torch.einsum('bef,fhd->behd', products, torch.cat([v, _constant(v)], -1))
-    sums = torch.einsum('ehc,behd->bhcd', k, weighted)
-    if keys.kind in BIASED_KINDS:
-        sums = torch.cat([weighted[:, -1:].transpose(1, 2), sums], 2)
-    squares, query_squares = (torch.einsum('bef,ehc,fhc->bh', part, w, w).clamp(min=0) for part, w in ((products, k), (own, q)))
+    with torch.autocast(keys.x.device.type, enabled=False):
+        products = gram(keys.x, sources)
+        own = products if queries.x is keys.x and targets is sources else gram(queries.x, targets)
+        k, v, q = (_map(part.weight, part.bias, keys.heads, keys.x.dtype) for part in (keys, values, queries))
+        weighted = torch.einsum('bef,fhd->behd', products, torch.cat([v, _constant(v)], -1))
+        sums = torch.einsum('ehc,behd->bhcd', k, weighted)
+        if keys.kind in BIASED_KINDS:
+            sums = torch.cat([weighted[:, -1:].transpose(1, 2), sums], 2)
+        squares, query_squares = (torch.einsum('bef,ehc,fhc->bh', part, w, w).clamp(min=0) for part, w in ((products, k), (own, q)))
     return AttentionState(sums, sums.new_zeros(sums.shape[:3]), squares, sources.sizes, query_squares=query_squares)
 
 
 def gram_read(state: AttentionState, queries: Side, own: Values | None, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: a state read by queries that are affine maps of their input, with linear features: each output is the ratio of two
     affine maps of the query's input. With :obj:`own` each query adds that affine map of its input with weight 1."""
-    query, sums = _map(queries.weight, queries.bias, queries.heads, queries.x.dtype), state.sums
-    maps = torch.einsum('ehc,bhcd->behd', query, sums[:, :, -queries.channels :])
-    constant = _constant(query)[..., None]
-    if queries.kind in BIASED_KINDS:
-        maps = maps + constant.squeeze(-1) * sums[:, None, :, 0]
-    if own is not None:
-        added = _map(own.weight, own.bias, queries.heads, queries.x.dtype)
-        maps = maps + torch.cat([added, constant.squeeze(-1)], -1)
+    with torch.autocast(queries.x.device.type, enabled=False):
+        query, sums = _map(queries.weight, queries.bias, queries.heads, queries.x.dtype), state.sums
+        maps = torch.einsum('ehc,bhcd->behd', query, sums[:, :, -queries.channels :])
+        constant = _constant(query)[..., None]
+        if queries.kind in BIASED_KINDS:
+            maps = maps + constant.squeeze(-1) * sums[:, None, :, 0]
+        if own is not None:
+            added = _map(own.weight, own.bias, queries.heads, queries.x.dtype)
+            maps = maps + torch.cat([added, constant.squeeze(-1)], -1)
     return affine_ratio(queries.x, maps[..., :-1].flatten(2), maps[..., -1].contiguous(), targets)
 
 

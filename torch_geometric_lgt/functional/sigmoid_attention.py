@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
+from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._ops import call, differentiable, operator
-from torch_geometric_lgt.functional._sides import Nodes, compute_dtype, join, split, take
+from torch_geometric_lgt.functional._sides import Nodes, compute_dtype, inverse_of, join, split, take
 from torch_geometric_lgt.functional.segment import Segments, groups
 
 SIDES = 'Tensor q, Tensor k, Tensor v, int heads, Tensor q_sizes, Tensor? q_order, Tensor k_sizes, Tensor? k_order'
@@ -43,6 +44,18 @@ def sigmoid_sums(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segments,
             raise ValueError(f"'kernel' = 'sigmoid' compares all pairs, {pairs} of them here, of at most {MAX_PAIRS}; use 'simple'")
     sums = call(_sums, q, k, v, heads, *targets, *sources).unflatten(1, (heads, -1))
     return sums[..., :-1], sums[..., -1:]
+
+
+def sigmoid_scores(q: Tensor, k: Tensor, total: Tensor, heads: int, pairs: Tensor) -> Tensor:
+    r"""``[E, H]``: the weight of each pair of a key and a query, chunk by chunk, with :obj:`total` the second of :meth:`sigmoid_sums`."""
+    source, target = pairs
+
+    def score(_at: slice, q: Tensor, k: Tensor, total: Tensor) -> Tensor:
+        dtype = compute_dtype(q.dtype)
+        logits = (q.to(dtype) * k.to(dtype)).unflatten(1, (heads, -1)).sum(-1)
+        return logits.sigmoid() * inverse_of(total.squeeze(2))
+
+    return chunked_map(score, max(1, CHUNK_ELEMENTS // q.size(1)), [(q, target), (k, source), (total, target)])
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, heads: int, *axes) -> Iterator[tuple[Nodes, Nodes, Tensor, Tensor, Tensor, Tensor]]:

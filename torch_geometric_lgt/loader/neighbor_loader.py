@@ -41,6 +41,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
                 raise ValueError(f"'{given[0]}' needs pyg-lib, which is not installed (https://github.com/pyg-team/pyg-lib)")
             names = ('replace', 'subgraph_type', 'disjoint')
             options = {name: kwargs.pop(name) for name in names if name in kwargs}
+            if not kwargs.get('directed', True):  # PyG's older name of it
+                options.setdefault('subgraph_type', 'induced')
             workers = kwargs.get('num_workers', 0) > 0
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)

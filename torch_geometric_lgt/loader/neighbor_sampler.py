@@ -74,7 +74,8 @@ class NeighborSampler(BaseSampler):
         return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
 
     def _sample(self, seed: Tensor | dict[str, Tensor], _time: Any = None) -> Output:
-        random = np.random.default_rng(int(torch.randint(1 << 62, ())))
+        draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
+        random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
         found, first = {}, 0
         for kind, nodes in (seed if isinstance(seed, dict) else {ALONE: seed}).items():
             batch = np.arange(first, first + nodes.numel()) if self.disjoint else np.zeros(nodes.numel(), np.int64)

@@ -1,5 +1,6 @@
 # N nodes, E edges, B nodes of a batch.
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -49,16 +50,14 @@ class NodePartitionLoader(DataLoader):
             raise ValueError("'persistent_workers' must be False: workers learn the partition of an epoch when they start")
         self.data, self.edge_index, self.num_nodes = data, data.edge_index, data.num_nodes or 0
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
-        self._nodes: tuple[Tensor, ...] = ()
-        self._edges: tuple[Tensor, ...] = ()
-        batches, collate = cast(Dataset, range(-(-self.num_nodes // batch_size))), cast(Any, self._batch)
-        super().__init__(batches, batch_size=None, collate_fn=collate, generator=generator, **kwargs)
+        batches = cast(Dataset, range(-(-self.num_nodes // batch_size)))
+        super().__init__(batches, batch_size=None, generator=generator, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         edges, num_nodes = self.edge_index, self.num_nodes
         place = torch.randperm(num_nodes, generator=self.generator) if self.shuffled else torch.arange(num_nodes)
         part = place // self.nodes_per_batch
-        self._nodes = part.argsort(stable=True).split(self.nodes_per_batch)
+        nodes = part.argsort(stable=True).split(self.nodes_per_batch)
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
@@ -66,11 +65,12 @@ class NodePartitionLoader(DataLoader):
             inner.append(kept + start)
             parts.append(ends[0, kept])
         edge, of = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
-        self._edges = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=len(self)).tolist())
+        kept = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=len(self)).tolist())
+        self.collate_fn = cast(Any, partial(self._batch, nodes, kept))  # of the iterator that is made now
         return super().__iter__()
 
-    def _batch(self, number: int) -> Data:
-        nodes, edge = self._nodes[number], self._edges[number]
+    def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
+        nodes, edge = parts[number], inner[number]
         row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
         batch = filter_data(self.data, nodes, row, col, edge)
         batch.n_id, batch.e_id = nodes, edge

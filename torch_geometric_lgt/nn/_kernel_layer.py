@@ -7,7 +7,7 @@ from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._paths import is_fused
-from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype
+from torch_geometric_lgt.functional._sides import Side, Values, check_projection, compute_dtype
 from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
 from torch_geometric_lgt.functional.edges import edge_list
@@ -61,6 +61,7 @@ class KernelLayer(AttentionLayer):
             features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return Side(features, None, None, mask, None, 'values', 1.0, 1.0, self.heads)
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
+        check_projection(phi.projection)
         return Side(x, lin.weight, lin.bias, mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:

@@ -52,7 +52,7 @@ class SVDEncoding(BaseTransform):
         if self.cache_dir is None:
             encodings = self._encode(matrix)
         else:
-            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize]))
+            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize, torch.get_default_dtype().itemsize]))
             key = hashlib.sha256(b''.join(hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts)).hexdigest()
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
             encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))

@@ -83,3 +83,9 @@ def test_raises(degree, message):
 def test_constructor_raises():
     with pytest.raises(ValueError, match="'max_degree'"):
         DegreeMaskedAttention(8, max_degree=-1)
+
+
+def test_a_pair_has_a_pair_of_degrees():
+    layer = DegreeMaskedAttention(8, 2)
+    with pytest.raises(ValueError, match="'degree' must be a pair for a pair 'x'"):
+        layer((torch.randn(10, 8), torch.randn(1, 8)), torch.tensor([3]))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional import _sides
+from torch_geometric_lgt.functional import _sides, kernel_attention
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -350,3 +350,23 @@ def test_log_edge_probability_compiles():
         grads.append(torch.autograd.grad(out.sum(), conv.lin_query.weight)[0])
         torch.testing.assert_close(out, conv.log_edge_probability(x, EDGES))
     torch.testing.assert_close(*grads)
+
+
+@pytest.mark.parametrize('feature_map', ['simplex', 'orthogonal', 'fourier'])
+def test_scores_across_graphs_are_0_whatever_the_other_graph_is(feature_map):
+    x = torch.randn(8, 8, requires_grad=True)
+    large = torch.cat([30 * x[:4], x[4:]])
+    scores = KernelAttentionConv(8, 8, feature_map=feature_map).attention_scores(
+        large, torch.tensor([[0, 4], [4, 1]]), torch.arange(8) // 4
+    )
+    assert scores.tolist() == [[0], [0]]
+    assert torch.autograd.grad(scores.sum(), x)[0].isfinite().all()
+
+
+def test_projections_have_no_gradient():
+    conv, x = KernelAttentionConv(6, 8), torch.randn(12, 6)
+    conv.feature_map.projection.requires_grad_()
+    with pytest.raises(ValueError, match="'projection' must not require a gradient"):
+        conv(x)
+    with pytest.raises(ValueError, match="'projection' must not require a gradient"):
+        kernel_attention(*torch.randn(3, 5, 1, 8), 'softmax', conv.feature_map.projection)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_sparse import SparseTensor
 
+from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
@@ -136,12 +138,46 @@ def test_scores_of_another_model_or_graph_are_refused(tmp_path):
     model.eval().inference(loader(graph()), tmp_path)
 
 
+def test_scores_of_another_adjacency_matrix_are_refused(tmp_path):
+    data, model = graph(), BACKBONES['difformer']().double()
+    one, other = (
+        Data(x=data.x, adj_t=SparseTensor.from_edge_index(edges, sparse_sizes=(N, N)))
+        for edges in (data.edge_index, data.edge_index.flip(0))
+    )
+    model.inference(loader(one), tmp_path)
+    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+        model.inference(loader(other), tmp_path)
+
+
+def test_scores_of_another_graph_of_a_pair_are_refused(tmp_path):
+    model, features, folders = BACKBONES['difformer']().double(), graph(), []
+    for number, edges in enumerate((features.edge_index, features.edge_index.flip(0))):
+        write_graph(tmp_path / str(number), edges, N, {'x': features.x})
+        folders.append(MappedGraph(tmp_path / str(number)))
+    model.inference(loader((folders[0], folders[0])), tmp_path / 'scores')
+    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+        model.inference(loader((folders[0], folders[1])), tmp_path / 'scores')
+
+
+def test_parts_in_evaluation_stay_so_and_nothing_is_drawn():
+    model = BACKBONES['sgformer']().double().train()
+    model.gnn.eval()
+    state = torch.get_rng_state()
+    model.inference(loader(graph()))
+    assert model.training
+    assert model.lin_in.training
+    assert not any(part.training for part in model.gnn.modules())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_raises(tmp_path):
     with pytest.raises(ValueError, match=r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got NodePartitionLoader\)"):
         BACKBONES['sgformer']().inference(NodePartitionLoader(graph(), batch_size=9))
     data, model = graph(), BACKBONES['difformer']().double()
     with pytest.raises(ValueError, match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)"):
         model.inference(NeighborLoader(data, [4], batch_size=9))
+    with pytest.raises(ValueError, match="'x' must be dense to be read in parts"):
+        model.inference(loader(Data(x=data.x.to_sparse_csr(), edge_index=data.edge_index)))
     with pytest.raises(ValueError, match="with the attribute 'x'"):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
     model.inference(loader(data), tmp_path)

@@ -118,3 +118,10 @@ def test_raises_when_run():
     with pytest.raises(ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"):
         LiteGT(5, 8, 3)(x, EDGES, laplacian_pe=torch.randn(30, 2), edge_jaccard=JACCARD)
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"
+
+
+def test_a_graph_without_nodes_is_the_same_in_a_batch():
+    model, x, none = LiteGT(5, 8, 3, 1, 2, level='graph').eval(), torch.empty(0, 5), torch.empty(2, 0, dtype=torch.long)
+    alone = model(x, none, edge_jaccard=torch.empty(0))
+    assert alone.isfinite().all()
+    torch.testing.assert_close(alone, model(x, none, torch.empty(0, dtype=torch.long), 1, edge_jaccard=torch.empty(0)))

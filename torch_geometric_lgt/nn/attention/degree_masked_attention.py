@@ -1,6 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 import math
 import warnings
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -99,8 +100,10 @@ class DegreeMaskedAttention(KernelLayer):
             if not isinstance(x, Tensor):
                 raise ValueError("'degree' must be given for a pair 'x'; the NodeDegree transform computes degrees")
             degree = degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0))
+        if isinstance(degree, Tensor) and not isinstance(x, Tensor):
+            raise ValueError("'degree' must be a pair for a pair 'x', of sources and targets (got one tensor)")
         if isinstance(degree, Tensor):
-            angle = self._angle(degree, x if isinstance(x, Tensor) else x[1])
+            angle = self._angle(degree, cast(Tensor, x))
             return self._weights(angle, angle)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         return self._weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))

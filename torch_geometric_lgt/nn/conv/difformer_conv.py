@@ -2,12 +2,12 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
-from torch_geometric_lgt.functional.segment import Segments, node_to_graph
-from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_sums
+from torch_geometric_lgt.functional.segment import node_to_graph
+from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_scores, sigmoid_sums
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -88,8 +88,10 @@ class DIFFormerConv(LinearLayer):
         if self.kernel == 'simple':
             out = self._attend((x_src, x_dst), batch, batch_size, state, value)
         else:
-            sums, total = self._sigmoid_sums(x_src, x_dst, value, *node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device))
-            out = (sums / total.masked_fill(total == 0, 1)).flatten(1).to(value.dtype)
+            self._check(x_dst)
+            graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
+            sums, total = sigmoid_sums(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs)
+            out = (sums * inverse_of(total)).flatten(1).to(value.dtype)
         if not self.use_graph:
             return out
         if edge_index is None:
@@ -114,16 +116,13 @@ class DIFFormerConv(LinearLayer):
             return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
-        source, target = edge_list(edge_index, x_src.size(0), x_dst.size(0))
-        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        total = self._sigmoid_sums(x_src, x_dst, x_src[:, :0], sources, targets)[1].squeeze(2)
-        q, k = (part.unflatten(1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src)))
-        weight = (q[target] * k[source]).sum(-1).sigmoid() / total[target]
-        return weight * (node_to_graph(*sources)[source] == node_to_graph(*targets)[target])[:, None]
-
-    def _sigmoid_sums(self, x_src: Tensor, x_dst: Tensor, value: Tensor, sources: Segments, targets: Segments) -> PairTensor:
         self._check(x_dst)
-        return sigmoid_sums(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, sources, targets)
+        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
+        q, k = self.lin_query(x_dst), self.lin_key(x_src)
+        total = sigmoid_sums(q, k, x_src[:, :0], self.heads, sources, targets)[1]
+        same = node_to_graph(*sources)[pairs[0]] == node_to_graph(*targets)[pairs[1]]
+        return sigmoid_scores(q, k, total, self.heads, pairs) * same[:, None]
 
     def __repr__(self) -> str:
         sizes = f'{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}'

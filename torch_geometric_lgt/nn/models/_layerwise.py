@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def evaluation(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
     r"""The model in evaluation and without gradients, then as it was."""
-    was = model.training
+    modes = [(part, part.training) for part in model.modules()]
     try:
         with torch.no_grad():
             yield model.eval()
     finally:
-        model.train(was)
+        for part, mode in modes:
+            part.training = mode
 
 
 def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:

@@ -13,6 +13,7 @@ from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 from tqdm import tqdm
 
 from torch_geometric_lgt._io import checksum, is_unfinished, read_tensors, write_atomically, write_tensors
@@ -66,7 +67,8 @@ class Stream:
         self.done: dict[str, int] = {}
         self.key = ''
         if self.folder is not None:
-            parts = (VERSION, self.num_nodes, _model_key(model), _graph_key(self.store))
+            stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
+            parts = (VERSION, self.num_nodes, _model_key(model), *map(_graph_key, stores))
             self.key = hashlib.sha256(repr(parts).encode()).hexdigest()
             self._open(self.folder, resume)
 
@@ -93,7 +95,10 @@ class Stream:
         if isinstance(self.store, Data):
             if self.store.get(name) is None:
                 raise ValueError(f"'loader' must be of data with the attribute {name!r} (got {self.store})")
-            return self.store[name][nodes]
+            value = self.store[name]
+            if value.layout != torch.strided:
+                raise ValueError(f'{name!r} must be dense to be read in parts (got {value.layout}); use to_dense()')
+            return value[nodes]
         index = torch.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
         return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
 
@@ -171,7 +176,8 @@ class Stream:
         parts = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
         if neighbors:
             workers = getattr(self.loader, 'num_workers', 0)
-            found = DataLoader(cast(Dataset, parts), batch_size=None, collate_fn=cast(Any, self._neighborhood), num_workers=workers)
+            options: dict[str, Any] = {'collate_fn': self._neighborhood, 'num_workers': workers, 'generator': torch.Generator()}
+            found = DataLoader(cast(Dataset, parts), batch_size=None, **options)
         else:
             found = (Part(part, *[torch.empty(0)] * 3) for part in parts)
         yield from tqdm(found, name, len(parts), disable=not self.progress_bar)
@@ -205,8 +211,24 @@ def _model_key(model: Module) -> tuple[str, str]:
 
 
 def _graph_key(store: Any) -> str:
-    r"""The content of the graph: of its tensors, or of the files that it is mapped from."""
+    r"""The content of the graph: of its tensors, or of the files that it is mapped from.
+
+    Raises:
+        ValueError: If it has neither.
+    """
     if isinstance(store, Data):
-        held = {str(name): value for name, value in store.to_dict().items() if isinstance(value, Tensor) and value.layout == torch.strided}
+        held = {f'{name}-{part}': x for name, value in store.to_dict().items() for part, x in enumerate(_strided(value))}
         return checksum({name: value.cpu().contiguous() for name, value in held.items()})
-    return repr(getattr(store, 'files', None))
+    if not hasattr(store, 'files'):
+        raise ValueError(f"'folder' must be None for a graph that neither is a Data nor has files (got {type(store).__name__})")
+    return repr(store.files)
+
+
+def _strided(value: Any) -> list[Tensor]:
+    r"""The dense tensors that a tensor or a sparse matrix consists of."""
+    if is_torch_sparse_tensor(value):
+        value = value.to_sparse_coo().coalesce()
+        return [value.indices(), value.values()]
+    if is_sparse(value):
+        return [part for part in value.coo() if part is not None]
+    return [value] if isinstance(value, Tensor) else []

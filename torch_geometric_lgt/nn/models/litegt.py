@@ -124,7 +124,10 @@ class LiteGT(Module):
             x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
-        return self.lin_out(global_mean_pool(x, batch, batch_size) if self.level == 'graph' else x)
+        if self.level == 'graph':
+            none = batch is None
+            x = global_mean_pool(x, edges.edge_index.new_zeros(x.size(0)) if none else batch, 1 if none else batch_size)
+        return self.lin_out(x)
 
     def attention_scores(
         self,
