@@ -1,9 +1,11 @@
+import copy
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import _gram
-from torch_geometric_lgt.functional._gram import affine_ratio, gram
+from torch_geometric_lgt.functional._gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.linear_attention import LinearForm
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
@@ -26,9 +28,10 @@ def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
     monkeypatch.setattr(_gram, 'GRAM_ELEMENTS', elements)
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
-    longer = torch.cat([x, torch.ones(12, 1, dtype=DOUBLE)], 1)
+    centre, graph = torch.randn(graphs, 3, dtype=DOUBLE), torch.zeros(12, dtype=torch.long) if batch is None else batch
+    longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     expected = torch.stack([longer[nodes].t() @ longer[nodes] for nodes in members(batch, graphs)])
-    actual = gram(x, segments(batch, 12, graphs))
+    actual = gram(x, centre, segments(batch, 12, graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
     torch.testing.assert_close(*(torch.autograd.grad(out, x, grad)[0] for out in (actual, expected)))
@@ -42,10 +45,11 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
     leaves = [torch.randn(*shape, dtype=DOUBLE).requires_grad_() for shape in ((12, 3), (graphs, 4, 10), (graphs, 4, 2))]
     x, above, below = leaves
     graph = torch.zeros(12, dtype=torch.long) if batch is None else batch
-    longer = torch.cat([x, torch.ones(12, 1, dtype=DOUBLE)], 1)
+    centre = torch.randn(graphs, 3, dtype=DOUBLE)
+    longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     top, bottom = (torch.einsum('nf,nfc->nc', longer, part[graph]) for part in (above, below))
     expected = (top.unflatten(1, (2, 5)) / bottom[..., None]).flatten(1)
-    actual = affine_ratio(x, above, below, segments(batch, 12, graphs))
+    actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
     for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
@@ -56,7 +60,7 @@ def test_a_denominator_of_zero_gives_zero():
     x, above, below = torch.ones(2, 1), torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0]]])
     for part in (x, above, below):
         part.requires_grad_()
-    out = affine_ratio(x, above, below, segments(None, 2))
+    out = affine_ratio(x, above, below, torch.zeros(1, 1), segments(None, 2))
     assert torch.equal(out, torch.zeros(2, 1))
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (x, above, below)))
 
@@ -77,6 +81,27 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
         found[way] = [*outs, *grads, state.sums, state.maximum, state.squares, state.query_squares, state.count]
     for one, two in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize('name', BATCHES)
+def test_centres_are_means(name):
+    batch, graphs = BATCHES[name]
+    x = torch.randn(12, 3)
+    expected = torch.stack([x[nodes].mean(0) if nodes.numel() > 0 else torch.zeros(3) for nodes in members(batch, graphs)])
+    torch.testing.assert_close(centres(x, segments(batch, 12, graphs)), expected)
+
+
+@pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
+def test_gradients_where_the_rows_have_a_large_part_in_common(layer):
+    options = {'use_graph': False} if layer is DIFFormerConv else {}
+    conv, x, grad = layer(16, 16, norm='frobenius', **options), 100 + torch.randn(2000, 16), torch.randn(2000, 16)
+    with torch.no_grad():
+        for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
+            lin.bias -= 100 * lin.weight.sum(1)  # queries, keys and values of ordinary size
+    exact = copy.deepcopy(conv).double()
+    (expected,) = torch.autograd.grad(exact(x.double()), exact.lin_query.weight, grad.double())
+    (actual,) = torch.autograd.grad(conv(x), conv.lin_query.weight, grad)
+    assert float((actual.double() - expected).norm() / expected.norm()) < 1e-4  # without centres 4e-3
 
 
 def test_three_products_forward_and_backward_in_place_of_fifteen():

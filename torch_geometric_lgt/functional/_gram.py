@@ -4,37 +4,57 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._ops import call, differentiable, operator
-from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, compute_dtype, inverse_of, take
+from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, Nodes, compute_dtype, inverse_of, take
 from torch_geometric_lgt.functional.segment import Segments, groups
 
 GRAM_ELEMENTS = 1 << 21
 AXIS = 'Tensor sizes, Tensor? order'
 
 
-def gram(x: Tensor, nodes: Segments) -> Tensor:
-    r"""``[B, F + 1, F + 1]``: the inner products of the columns of :obj:`x` and of a column of ones over the nodes of each graph. All sums
-    over the nodes of products of two affine maps of :obj:`x` follow from it."""
-    return call(_gram, x, *nodes)
+def centres(x: Tensor, nodes: Segments) -> Tensor:
+    r"""``[B, F]``: the mean row of each graph, or of its first nodes where they are many. Sums of products of rows lose as many digits as
+    the rows' common part is larger than what they differ by; what follows from sums over rows without it is the same, whatever it is, so
+    that it counts as a constant."""
+    return call(_centres, x.detach(), *nodes)
 
 
-def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, nodes: Segments) -> Tensor:
-    r"""``[N, H * D]``: affine maps of each row of :obj:`x`, divided head by head by other ones, with coefficients ``[B, F + 1, H * D]`` and
-    ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator is 0."""
-    return call(_ratio, x, numerator, denominator, *nodes)[0]
+def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
+    r"""``[B, F + 1, F + 1]``: the inner products of the columns of :obj:`x` less its :obj:`centre` and of a column of ones over the nodes
+    of each graph. All sums over the nodes of products of two affine maps of :obj:`x` follow from it."""
+    return call(_gram, x, centre, *nodes)
+
+
+def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
+    r"""``[N, H * D]``: affine maps of each row of :obj:`x` less its graph's :obj:`centre`, divided head by head by other ones, with
+    coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator is 0."""
+    return call(_ratio, x, numerator, denominator, centre, *nodes)[0]
 
 
 def _graphs(elements: int, width: int, columns: int, axis: Segments):
     return groups(max(64, elements // width), max(1, elements // ((width + 1) * columns)), axis)
 
 
-@operator('gram', f'Tensor x, {AXIS}', 'Tensor')
-def _gram(x, sizes, order):
+def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
+    r"""``[G, n, F]``: rows of some graphs less their centres ``[G, F]``."""
+    return take(x, nodes).unflatten(0, (centre.size(0), -1)) - centre[:, None]
+
+
+@operator('centres', f'Tensor x, {AXIS}', 'Tensor')
+def _centres(x, sizes, order):
+    out = x.new_zeros((sizes.numel(), x.size(1)), dtype=compute_dtype(x.dtype))
+    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, x.size(1), 1, Segments(sizes, order)):
+        out[graphs] = take(x, chunks[0]).unflatten(0, (graphs.numel(), -1)).mean(1)
+    return out
+
+
+@operator('gram', f'Tensor x, Tensor centre, {AXIS}', 'Tensor')
+def _gram(x, centre, sizes, order):
     width = x.size(1)
     out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=compute_dtype(x.dtype))
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, Segments(sizes, order)):
         square, total = out.new_zeros(graphs.numel(), width, width), out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
-            part = take(x, nodes).unflatten(0, (graphs.numel(), -1))
+            part = _rows(x, nodes, centre[graphs])
             square.baddbmm_(part.transpose(1, 2), part)
             total += part.sum(1)
         out[graphs, :width, :width] = square
@@ -43,15 +63,15 @@ def _gram(x, sizes, order):
     return out
 
 
-@operator('gram_backward', f'Tensor grad, Tensor x, {AXIS}', 'Tensor')
-def _gram_backward(grad, x, sizes, order):
+@operator('gram_backward', f'Tensor grad, Tensor x, Tensor centre, {AXIS}', 'Tensor')
+def _gram_backward(grad, x, centre, sizes, order):
     width = x.size(1)
     slope = grad + grad.transpose(1, 2)
     out = torch.empty_like(x)
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, Segments(sizes, order)):
         own, constant = slope[graphs, :width, :width], slope[graphs, width : width + 1, :width]
         for nodes in chunks:
-            part = take(x, nodes).unflatten(0, (graphs.numel(), -1))
+            part = _rows(x, nodes, centre[graphs])
             out[nodes] = torch.baddbmm(constant, part, own).flatten(0, 1).to(out.dtype)
     return out
 
@@ -62,15 +82,15 @@ def _inverse(x: Tensor, denominator: Tensor) -> Tensor:
     return inverse_of(value)
 
 
-@operator('affine_ratio', f'Tensor x, Tensor numerator, Tensor denominator, {AXIS}', '(Tensor, Tensor)')
-def _ratio(x, numerator, denominator, sizes, order):
+@operator('affine_ratio', f'Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}', '(Tensor, Tensor)')
+def _ratio(x, numerator, denominator, centre, sizes, order):
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
     inverse = x.new_empty((x.size(0), heads), dtype=numerator.dtype)
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
         above, below = numerator[graphs], denominator[graphs]
         for nodes in chunks:
-            part = take(x, nodes).unflatten(0, (graphs.numel(), -1))
+            part = _rows(x, nodes, centre[graphs])
             share = _inverse(part, below)
             value = torch.baddbmm(above[:, -1:], part, above[:, :-1]).unflatten(2, (heads, -1))
             out[nodes] = value.mul_(share).flatten(2).flatten(0, 1).to(out.dtype)
@@ -80,17 +100,18 @@ def _ratio(x, numerator, denominator, sizes, order):
 
 @operator(
     'affine_ratio_backward',
-    f'Tensor grad, Tensor out, Tensor inverse, Tensor x, Tensor numerator, Tensor denominator, {AXIS}',
+    f'Tensor grad, Tensor out, Tensor inverse, Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}',
     'Tensor[]',
 )
-def _ratio_backward(grad, out, inverse, x, numerator, denominator, sizes, order):
+def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order):
     heads, columns = denominator.size(2), numerator.size(2)
     grad_x, grads = torch.empty_like(x), [torch.zeros_like(part) for part in (numerator, denominator)]
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
         above, below = (part[graphs, :-1].transpose(1, 2) for part in (numerator, denominator))
         own = [part.new_zeros((graphs.numel(), *part.shape[1:])) for part in grads]
         for nodes in chunks:
-            part, slope, value, share = (take(t, nodes).unflatten(0, (graphs.numel(), -1)) for t in (x, grad, out, inverse))
+            part = _rows(x, nodes, centre[graphs])
+            slope, value, share = (take(t, nodes).unflatten(0, (graphs.numel(), -1)) for t in (grad, out, inverse))
             slope = slope.unflatten(2, (heads, -1)) * share.unsqueeze(-1)
             along = (slope * value.unflatten(2, (heads, -1))).sum(-1).neg_()
             slope = slope.flatten(2)
@@ -103,23 +124,28 @@ def _ratio_backward(grad, out, inverse, x, numerator, denominator, sizes, order)
     return [grad_x, *grads]
 
 
-@_gram.register_fake
+@_centres.register_fake
 def _(x, sizes, _order):
+    return x.new_empty((sizes.shape[0], x.shape[1]), dtype=compute_dtype(x.dtype))
+
+
+@_gram.register_fake
+def _(x, _centre, sizes, _order):
     return x.new_empty((sizes.shape[0], x.shape[1] + 1, x.shape[1] + 1), dtype=compute_dtype(x.dtype))
 
 
 @_gram_backward.register_fake
-def _(_grad, x, _sizes, _order):
+def _(_grad, x, _centre, _sizes, _order):
     return torch.empty_like(x)
 
 
 @_ratio.register_fake
-def _(x, numerator, denominator, _sizes, _order):
+def _(x, numerator, denominator, _centre, _sizes, _order):
     return x.new_empty((x.shape[0], numerator.shape[2])), x.new_empty((x.shape[0], denominator.shape[2]), dtype=numerator.dtype)
 
 
 @_ratio_backward.register_fake
-def _(_grad, _out, _inverse, x, numerator, denominator, _sizes, _order):
+def _(_grad, _out, _inverse, x, numerator, denominator, _centre, _sizes, _order):
     return [torch.empty_like(part) for part in (x, numerator, denominator)]
 
 
@@ -129,7 +155,7 @@ differentiable(_ratio, _ratio_backward, (0, 1, 2), (0,), (0, 1))
 
 @register_flop_formula([torch.ops.torch_geometric_lgt.gram, torch.ops.torch_geometric_lgt.gram_backward], get_raw=True)
 def _gram_flops(*args, **_):
-    x = args[-3]
+    x = args[-4]
     return 2 * x.shape[0] * x.shape[1] ** 2
 
 
