@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.spatial import KDTree
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
@@ -83,6 +82,8 @@ def tour(points: np.ndarray) -> np.ndarray:
 def labelled(points: np.ndarray, order: np.ndarray) -> Data:
     r"""The nearest neighbours of the points, and which of the edges lie on the tour."""
     neighbors = min(NEIGHBORS, order.size - 1)
+    from scipy.spatial import KDTree  # a twelfth of a second, which only these graphs are worth
+
     distance, source = (part[:, 1:].ravel() for part in map(np.asarray, KDTree(points).query(points, neighbors + 1)))
     target = np.repeat(np.arange(order.size), neighbors)
     following = np.empty_like(order)
