@@ -1,6 +1,6 @@
 r"""What a program waits for before it works: the import, and the first call beside the second one, in fresh processes, in turn with PyG's.
 
-python -m benchmarks.runtime.startup              # measure, write results/runtime/startup.json, then the table
+python -m benchmarks.runtime.startup              # measure, write results/runtime/startup-random.json, then the table
 python -m benchmarks.runtime.startup --table      # the table alone, from the result that is there
 """
 
@@ -14,14 +14,13 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
-from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from tqdm import tqdm
 
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
-from benchmarks.runtime.models import CHANNELS, MODELS, SIZES, graph
+from benchmarks.runtime.models import CHANNELS, MODELS, graph
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE
 
@@ -42,14 +41,9 @@ def model_step(name: str) -> Callable[[Data], Callable[[], object]]:
     return prepared
 
 
-def pyg_sgformer(data: Data) -> Callable[[], object]:
-    model, batch = PyGSGFormer(*SIZES), torch.zeros(NODES, dtype=torch.long)
-    return lambda: model(data.x, data.edge_index, batch).square().mean().backward()
-
-
 # For each first call how ours and PyG's, where there is one, are made.
 CALLS: dict[str, dict[str, Callable[[Data], Callable[[], object]]]] = {
-    'sgformer': {'ours': model_step('sgformer'), 'pyg': pyg_sgformer},
+    'sgformer': {'ours': model_step('sgformer'), 'pyg': model_step('pyg-sgformer')},
     **{name: {'ours': model_step(name)} for name in ('nodeformer', 'difformer', 'mgformer', 'litegt')},
     'jaccard-scores': {'ours': lambda data: lambda: JaccardScores()(data)},
     'laplacian-pe': {

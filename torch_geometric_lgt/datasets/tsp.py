@@ -81,9 +81,9 @@ def tour(points: np.ndarray) -> np.ndarray:
 
 def labelled(points: np.ndarray, order: np.ndarray) -> Data:
     r"""The nearest neighbours of the points, and which of the edges lie on the tour."""
-    neighbors = min(NEIGHBORS, order.size - 1)
     from scipy.spatial import KDTree  # a twelfth of a second, which only these graphs are worth
 
+    neighbors = min(NEIGHBORS, order.size - 1)
     distance, source = (part[:, 1:].ravel() for part in map(np.asarray, KDTree(points).query(points, neighbors + 1)))
     target = np.repeat(np.arange(order.size), neighbors)
     following = np.empty_like(order)
