@@ -167,7 +167,9 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
         known = studies(args.model)
         if args.study not in known or args.set or args.variant:
             parser.error(f'a study of {args.model} is one of {", ".join(known)} and names its own variants')
-        return args, [planned(name, protocol, default, dict(change)) for name, change in known[args.study].items()]
+        same = Plan('', protocol, None, default)
+        plans = [planned(name, protocol, default, dict(change)) for name, change in known[args.study].items()]
+        return args, [plan for plan in plans if plan._replace(variant='') != same]
     try:
         config = merged(default, changes(args.set))
     except ValueError as error:

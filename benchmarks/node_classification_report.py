@@ -14,14 +14,14 @@ from benchmarks.node_classification_settings import PUBLISHED
 
 
 def report(folder: Path) -> str:
-    r"""Writes one table of all results and the pictures of varied settings beside them, and returns the table."""
+    r"""Writes a table of the models with their settings, given or searched for, and one of the variants of a study, and the pictures of
+    varied settings beside them; returns the tables."""
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
-    rows = [row(record) for record in found]
-    if not rows:
-        return ''
     save_sweeps(found, folder)
-    return write_table(folder / 'accuracy', rows)
+    varied = [record for record in found if record['variant'] and not record['variant'].startswith('searched')]
+    tables = {'accuracy': [record for record in found if record not in varied], 'variants': varied}
+    return '\n'.join(write_table(folder / name, [row(record) for record in table]) for name, table in tables.items() if table)
 
 
 def row(record: dict[str, Any]) -> dict[str, str]:

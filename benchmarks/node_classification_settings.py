@@ -52,6 +52,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     'difformer': {
         'ablation': {
             'no-graph': {'options': {'use_graph': False}},
+            'row-norm': {'options': {'norm': 'row'}},
             'frobenius-norm': {'options': {'norm': 'frobenius'}},
             'sigmoid': {'options': {'kernel': 'sigmoid'}},
         },

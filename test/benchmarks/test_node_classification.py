@@ -114,6 +114,7 @@ def test_studies_name_options_that_exist():
         for name in studies(model):
             _, plans = node_classification.parse(['--dataset', 'cora', '--model', model, '--study', name])
             assert len({plan.variant for plan in plans}) == len(plans)
+            assert all(plan[1:] != ('published-20-per-class', None, settings('cora', None, model)[1]) for plan in plans)
             for plan in plans:
                 assert plan.protocol in node_classification.PROTOCOLS
                 make(model, 5, 3, torch.tensor([[0], [1]]), 4, plan.config['options'])
@@ -130,6 +131,11 @@ def test_a_study_with_its_picture(monkeypatch, tmp_path):
     line = node_classification_pictures.lines('sgformer', records)
     assert [value for value, _ in line['num_layers']] == [1, 2, 3]
     assert (folder / 'sgformer-toy-sweeps.png').read_bytes().startswith(b'\x89PNG')
+    tables = [(folder / f'{name}.csv').read_text().splitlines()[1:] for name in ('accuracy', 'variants')]
+    assert [sorted(line.split(',')[2] for line in table) for table in tables] == [
+        ['sgformer'],
+        ['sgformer (num_layers-2)', 'sgformer (num_layers-3)'],
+    ]
 
 
 @pytest.mark.parametrize('model', OURS)
