@@ -40,14 +40,16 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def class_weights(target: Tensor, num_classes: int) -> Tensor:
-    r"""The share of the other classes, for each class that occurs."""
-    count = torch.bincount(target, minlength=num_classes)
-    return (1 - count / count.sum()) * (count > 0)
+def criterion(out: Tensor, target: Tensor, level: str) -> Tensor:
+    r"""Cross entropy, as published: plain for edges; for nodes each class has the share of the other classes as its weight."""
+    if level == 'edge':
+        return cross_entropy(out.float(), target)
+    count = torch.bincount(target, minlength=out.size(1))
+    return cross_entropy(out.float(), target, (1 - count / count.sum()) * (count > 0))
 
 
-def loss(model: torch.nn.Module, data: Data, num_classes: int) -> Tensor:
-    return cross_entropy(model(data).float(), data.y, class_weights(data.y, num_classes))
+def loss(model: torch.nn.Module, data: Data, level: str) -> Tensor:
+    return criterion(model(data), data.y, level)
 
 
 def weighted_accuracy(prediction: Tensor, target: Tensor) -> float:
@@ -64,12 +66,12 @@ def f1(prediction: Tensor, target: Tensor) -> float:
 
 
 @torch.no_grad()
-def evaluate(model: torch.nn.Module, loader: DataLoader, metric: Metric, num_classes: int) -> tuple[float, float]:
+def evaluate(model: torch.nn.Module, loader: DataLoader, metric: Metric, level: str) -> tuple[float, float]:
     r"""The metric over all graphs, and the mean loss of a batch."""
     predictions, targets, losses, device = [], [], [], next(model.parameters()).device
     for data in loader:
         out, y = model(data.to(device)).cpu(), data.y.cpu()
-        losses.append(cross_entropy(out, y, class_weights(y, num_classes)))
+        losses.append(criterion(out, y, level))
         predictions.append(out.argmax(1))
         targets.append(y)
     return metric(torch.cat(predictions), torch.cat(targets)), float(torch.stack(losses).mean())
@@ -137,14 +139,14 @@ def run(
         torch.manual_seed(seed)
         model = network(model_name, sizes, level, pe_channels, config['options']).to(args.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'])
-        score = partial(evaluate, loader=loaders['val'], metric=metric[1], num_classes=num_classes)
+        score = partial(evaluate, loader=loaders['val'], metric=metric[1], level=level)
         plateau = Plateau(config['lr'], config['patience'], config['least_lr'])
-        step = partial(loss, num_classes=num_classes)
+        step = partial(loss, level=level)
         training = Training(model, optimizer, step, lambda: loaders['train'], score, path, plateau, args.precision)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
         training.fit(config['epochs'], config['epochs'], 1, f'{model_name}, seed {seed}', log)
         figures = {
-            metric[0]: evaluate(model.eval(), loaders['test'], metric[1], num_classes)[0],
+            metric[0]: evaluate(model.eval(), loaders['test'], metric[1], level)[0],
             f'valid_{metric[0]}': training.best_score,
             'best_epoch': training.best_epoch,
             'epoch_seconds': training.seconds / training.epoch,

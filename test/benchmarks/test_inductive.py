@@ -12,7 +12,7 @@ from torch_geometric.transforms import Compose
 from benchmarks import inductive, inductive_pictures, sbm
 from benchmarks.common import training
 from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, Stack, network
-from benchmarks.inductive import PRESETS, class_weights, f1, weighted_accuracy
+from benchmarks.inductive import PRESETS, criterion, f1, weighted_accuracy
 from benchmarks.inductive_report import PUBLISHED
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
@@ -49,9 +49,16 @@ def test_sampling_and_narrowing_are_told_by_the_name(batch):
 def test_metrics_by_hand():
     target, prediction = torch.tensor([0, 0, 0, 1, 3, 3]), torch.tensor([0, 0, 1, 1, 0, 3])
     assert weighted_accuracy(prediction, target) == pytest.approx((2 / 3 + 1 + 1 / 2) / 3)
-    assert class_weights(target, 5).tolist() == pytest.approx([1 / 2, 5 / 6, 0, 2 / 3, 0])
     assert f1(torch.tensor([1, 1, 0, 0]), torch.tensor([1, 0, 1, 0])) == pytest.approx(0.5)
     assert f1(torch.tensor([0, 0]), torch.tensor([0, 0])) == 0
+
+
+def test_classes_of_nodes_are_weighted_and_those_of_edges_are_not():
+    target, out = torch.tensor([0, 0, 0, 1, 3, 3]), torch.randn(6, 5)
+    each = out.logsumexp(1) - out.gather(1, target[:, None])[:, 0]
+    weight = torch.tensor([1 / 2, 1 / 2, 1 / 2, 5 / 6, 2 / 3, 2 / 3])
+    torch.testing.assert_close(criterion(out, target, 'node'), (weight * each).sum() / weight.sum())
+    torch.testing.assert_close(criterion(out, target, 'edge'), each.mean())
 
 
 def run(monkeypatch, tmp_path, *more):
