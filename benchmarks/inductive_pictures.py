@@ -8,9 +8,10 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from scipy.sparse.csgraph import depth_first_order
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.utils import scatter, to_dense_adj
+from torch_geometric.utils import scatter, to_dense_adj, to_scipy_sparse_matrix
 
 from benchmarks.common.figures import save_figure
 from benchmarks.common.tables import as_csv
@@ -82,8 +83,9 @@ def sampling_rows(deficits: Sequence[Tensor], chosen: dict[str, Tensor]) -> list
 
 
 def map_figure(model: Transformer, data: Data) -> plt.Figure:
-    r"""The mean of the first half of the heads, the nodes in the order of their labels, where all attend and where the sampled ones do."""
-    order = data.y.argsort(stable=True) if data.y.numel() == data.num_nodes else torch.arange(data.num_nodes)
+    r"""The mean of the first half of the heads, the nodes in the order of their labels or of the tour, where all attend and where the
+    sampled ones do."""
+    order = data.y.argsort(stable=True) if data.y.numel() == data.num_nodes else tour_order(data)
     figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout='constrained')
     for axes, title, mask in zip(panels, ('all nodes attend', 'sampled nodes attend'), (None, data.attention_mask), strict=True):
         weight = drawn(model.attention_scores(data, mask))
@@ -92,6 +94,18 @@ def map_figure(model: Transformer, data: Data) -> plt.Figure:
         axes.set(title=title, xlabel='neighbour', ylabel='node')
     figure.colorbar(shown, ax=panels, label='weight')
     return figure
+
+
+def tour_order(data: Data) -> Tensor:
+    r"""The nodes along the tour whose edges are labelled, one after the other the paths that it falls into where edges are missing."""
+    graph = to_scipy_sparse_matrix(data.edge_index[:, data.y > 0], num_nodes=data.num_nodes).tocsr()
+    ends, left, order = np.diff((graph + graph.T).indptr).argsort(kind='stable'), np.ones(data.num_nodes, bool), []
+    for start in ends:
+        if left[start]:
+            path = depth_first_order(graph, start, directed=False, return_predecessors=False)
+            left[path] = False
+            order.extend(path)
+    return torch.as_tensor(np.array(order))
 
 
 def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[str, str]) -> plt.Figure:

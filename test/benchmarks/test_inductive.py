@@ -113,3 +113,13 @@ def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
     mean = {row['chosen by']: float(row['layer 1']) for row in rows}
     assert set(mean) == {'Eq. 10', 'log-sum-exp', 'random', 'smallest degree', 'largest degree', 'true entropy', 'all nodes'}
     assert max(mean.values()) == mean['true entropy']
+
+
+def test_nodes_of_a_map_follow_the_tour():
+    tour = [4, 1, 3, 0, 5, 2]  # its last edge, from 2 to 4, has no label, and that from 0 to 1 is none of the tour
+    data = Data(edge_index=torch.tensor([[*tour[:-1], 0], [*tour[1:], 1]]), y=torch.tensor([1] * 5 + [0]), num_nodes=6)
+    assert inductive_pictures.tour_order(data).tolist() == tour[::-1]
+    data.y[2] = 0
+    assert inductive_pictures.tour_order(data).tolist() == [0, 5, 2, 3, 1, 4]
+    data.edge_index, data.y = torch.tensor([tour, [*tour[1:], tour[0]]]), torch.ones(6)
+    assert inductive_pictures.tour_order(data).tolist() in ([0, 5, 2, 4, 1, 3], [0, 3, 1, 4, 2, 5])
