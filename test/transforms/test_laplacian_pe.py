@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import NeighborLoader
 from torch_geometric.transforms import Compose
@@ -101,7 +102,7 @@ def test_single_precision_where_it_is_enough(monkeypatch):
     )
     cycles = [torch.randperm(2000) for _ in range(4)]
     expander = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
-    for edges, dtypes in ((expander, {np.dtype(np.float32), np.dtype(np.float64)}), (grid(2, 1000)[0], {np.dtype(np.float64)})):
+    for edges, dtypes in ((expander, {np.dtype(np.float32)}), (grid(2, 1000)[0], {np.dtype(np.float64)})):
         data, columns = Data(edge_index=edges, num_nodes=2000), {}
         for dtype in (torch.float32, DOUBLE):
             seen.clear()
@@ -110,6 +111,25 @@ def test_single_precision_where_it_is_enough(monkeypatch):
             torch.set_default_dtype(torch.float32)
             assert set(seen) == (dtypes if dtype == torch.float32 else {np.dtype(np.float64)})
         assert (columns[torch.float32] - columns[DOUBLE]).norm(dim=0).max() < 1e-3
+
+
+def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
+    """Eigenvalues that lie close, found in single precision; BLAS runs on one thread for a graph of this size."""
+    threads, eigsh = [], _eigensolvers.eigsh
+
+    def search(*args, **options):
+        threads.append({library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'})
+        return eigsh(*args, **options)
+
+    monkeypatch.setattr(_eigensolvers, 'eigsh', search)
+    generator = torch.Generator().manual_seed(0)
+    cycles = [torch.randperm(20_000, generator=generator) for _ in range(2)]
+    edges = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
+    with threadpool_limits(2, 'blas'):
+        LaplacianPE(16)(Data(edge_index=edges, num_nodes=20_000))
+        after = {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
+    assert threads == [{1}, {1}]
+    assert after == {2}
 
 
 @pytest.mark.fault(14, 'The next solver is tried, each result is checked; with none left a RuntimeError says by how much they failed.')

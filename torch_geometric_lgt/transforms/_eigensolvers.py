@@ -65,10 +65,14 @@ def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Sea
 
 
 def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Lanczos iteration in single precision, single vectors in double."""
+    r"""Lanczos iteration in single precision, in double for one vector that is to be precise."""
     short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
     single = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
-    return lambda known, size, tolerance: double(known, 1, tolerance) if size == 1 else single(known, size, max(tolerance, SINGLE))
+
+    def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
+        return double(known, 1, tolerance) if size == 1 and tolerance < SINGLE else single(known, size, max(tolerance, SINGLE))
+
+    return search
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
