@@ -97,11 +97,11 @@ def run_all(
     args: argparse.Namespace,
     make: type[GeneratedDataset],
     given: tuple,
-    settings: dict[str, int],
+    settings: Config,
     level: str,
     metric: tuple[str, Metric],
 ) -> None:
-    r"""Runs the networks that are asked for and prints the table."""
+    r"""Runs the networks that are asked for, with the data set's settings, and prints the table."""
     if not args.table:
         preset, pe_channels = PRESETS[args.preset], settings['pe_channels']
         prepare = [JaccardScores(), AttentionNodeSampling()] + ([LaplacianPE(pe_channels)] if pe_channels > 0 else [])
@@ -117,7 +117,8 @@ def run_all(
             for part in ('train', 'val', 'test')
         }
         options = {'num_layers': args.layers or preset['layers'] or settings['layers']}
-        config = {**TRAINING, **preset['training'], 'pe_channels': pe_channels, 'options': options, 'precision': args.precision}
+        chosen = {**TRAINING, **preset['training'], **settings.get(args.preset, {})}
+        config = {**chosen, 'pe_channels': pe_channels, 'options': options, 'precision': args.precision}
         for name in args.models:
             print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
     print(report(RESULTS / task, metric[0]))

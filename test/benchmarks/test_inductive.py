@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
-from benchmarks import inductive, inductive_pictures, sbm
+from benchmarks import inductive, inductive_pictures, sbm, tsp
 from benchmarks.common import training
 from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, Stack, network
 from benchmarks.inductive import PRESETS, criterion, f1, weighted_accuracy
@@ -61,13 +61,13 @@ def test_classes_of_nodes_are_weighted_and_those_of_edges_are_not():
     torch.testing.assert_close(criterion(out, target, 'edge'), each.mean())
 
 
-def run(monkeypatch, tmp_path, *more):
+def run(monkeypatch, tmp_path, *more, script=sbm):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr(inductive, 'RESULTS', tmp_path)
     tiny = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 1, 'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16}}
     monkeypatch.setitem(PRESETS, 'small', tiny)
     monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path), '--preset', 'small', '--seeds', '0', '1', *more])
-    sbm.main()
+    script.main()
 
 
 def test_runs_from_data_to_table(monkeypatch, tmp_path, capsys):
@@ -113,6 +113,15 @@ def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
     mean = {row['chosen by']: float(row['layer 1']) for row in rows}
     assert set(mean) == {'Eq. 10', 'log-sum-exp', 'random', 'smallest degree', 'largest degree', 'true entropy', 'all nodes'}
     assert max(mean.values()) == mean['true entropy']
+
+
+def test_tours_from_data_to_table_and_pictures(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr('torch_geometric_lgt.datasets.tsp.SIZES', (30, 40))
+    run(monkeypatch, tmp_path, '--models', 'gt', 'gatedgcn', '--pictures', script=tsp)
+    record = json.loads((tmp_path / 'tsp' / 'gt-tsp-small.json').read_text())
+    assert (record['config']['batch_size'], record['config']['pe_channels'], record['config']['hidden_channels']) == (8, 0, 16)
+    assert '| tsp | small | gatedgcn |' in capsys.readouterr().out
+    assert (tmp_path / 'tsp' / 'tsp-gt-small-map.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_nodes_of_a_map_follow_the_tour():
