@@ -45,7 +45,8 @@ class Transformer(torch.nn.Module):
 
 
 class Stack(torch.nn.Module):
-    r"""Convolutions with batch normalisation and residuals between linear maps: the references of "Benchmarking Graph Neural Networks"."""
+    r"""Convolutions of PyG as they are there, with batch normalisation and residuals between linear maps. The networks of these names in
+    "Benchmarking Graph Neural Networks" have other operators, outputs and widths."""
 
     def __init__(self, name: str, sizes: tuple[int, int, int], num_layers: int, pe_channels: int, level: str) -> None:
         super().__init__()

@@ -103,7 +103,9 @@ def run_all(
 ) -> None:
     r"""Runs the networks that are asked for, with the data set's settings, and prints the table."""
     if not args.table:
-        preset, pe_channels = PRESETS[args.preset], settings['pe_channels']
+        preset = PRESETS[args.preset]
+        chosen = {**TRAINING, **preset['training'], 'pe_channels': settings['pe_channels'], **settings.get(args.preset, {})}
+        pe_channels = chosen['pe_channels']
         prepare = [JaccardScores(), AttentionNodeSampling()] + ([LaplacianPE(pe_channels)] if pe_channels > 0 else [])
         flip = RandomSignFlip() if pe_channels > 0 else None
         splits = {
@@ -117,8 +119,7 @@ def run_all(
             for part in ('train', 'val', 'test')
         }
         options = {'num_layers': args.layers or preset['layers'] or settings['layers']}
-        chosen = {**TRAINING, **preset['training'], **settings.get(args.preset, {})}
-        config = {**chosen, 'pe_channels': pe_channels, 'options': options, 'precision': args.precision}
+        config = {**chosen, 'options': options, 'precision': args.precision}
         for name in args.models:
             print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
     print(report(RESULTS / task, metric[0]))

@@ -1,5 +1,6 @@
 r"""pokec: the gender of the users of a social network, from the file ``pokec.mat`` of "Large Scale Learning on Non-Homophilous Graphs"
-(https://arxiv.org/abs/2110.14446); a tenth of the users at random for training and a tenth for validation.
+(https://arxiv.org/abs/2110.14446); a tenth of the users at random for training and a tenth for validation, the same for all seeds. Edges
+are taken in both directions.
 
 python -m benchmarks.pokec --root DATA [--model sgformer|nodeformer|difformer]
 """
@@ -10,6 +11,7 @@ import torch
 from scipy.io import loadmat
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
 
 from benchmarks.common.large import arguments, configured, random_split, run
 from benchmarks.common.ogb_data import NodeTask
@@ -28,7 +30,7 @@ def pokec(root: str) -> NodeTask:
     held = loadmat(path)
     label = torch.from_numpy(held['label'].flatten()).long()
     edges, x = torch.from_numpy(held['edge_index']).long(), torch.from_numpy(held['node_feat']).float()
-    data = Data(x=x, edge_index=edges, y=label[:, None])
+    data = Data(x=x, edge_index=to_undirected(edges, num_nodes=label.numel()), y=label[:, None])
     known = (label >= 0).nonzero().flatten()
     split = random_split(known.numel(), (0.1, 0.1), torch.Generator().manual_seed(0))
     return NodeTask(data, {part: known[nodes] for part, nodes in split.items()}, 2, False, 'accuracy', accuracy)

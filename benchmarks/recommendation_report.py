@@ -47,6 +47,7 @@ def model_row(record: Record, default: Record | None) -> dict[str, str]:
     gain = mean(default, 'ndcg@20') / mean(record, 'ndcg@20') - 1 if default else None
     return {
         'model': record['model'],
+        'channels': ' + '.join(str(record['config'][name]) for name in ('dim', 'encoding') if name in record['config']),
         **{name: spread(record, metric) for metric, name in METRICS.items()},
         'MGFormer is better by': '' if gain is None or record is default else f'{gain:+.1%}',
         'by inner product': ' / '.join(f'{mean(record, f"{metric}_inner"):.4f}' for metric in METRICS) if record['seeds'] else '',

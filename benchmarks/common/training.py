@@ -15,6 +15,7 @@ from benchmarks.common.results import RESULTS
 from torch_geometric_lgt._io import read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', RESULTS.parent / 'checkpoints'
+PROTOCOL = 2  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
 SAVE_SECONDS = 20.0
 
 
@@ -25,7 +26,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 def checkpoint(model: str, dataset: str, settings: list[Any]) -> Path:
     r"""The file of a run, named after all that makes it differ from other runs."""
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[:16]
     return CHECKPOINTS / f'{model}-{dataset}-{key}.safetensors'
 
 

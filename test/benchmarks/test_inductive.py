@@ -11,7 +11,7 @@ from torch_geometric.transforms import Compose
 
 from benchmarks import inductive, inductive_pictures, sbm, tsp
 from benchmarks.common import training
-from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, Stack, network
+from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, TRANSFORMERS, Stack, network
 from benchmarks.inductive import PRESETS, criterion, f1, weighted_accuracy
 from benchmarks.inductive_report import PUBLISHED
 from torch_geometric_lgt.datasets import SBMDataset
@@ -43,7 +43,7 @@ def test_sampling_and_narrowing_are_told_by_the_name(batch):
         widths[step], sampled[step] = model.model.layers[-1].conv.out_channels, model.sampled
     assert widths == {'': 16, '-sampling': 16, '-sampling-reduced': 4}
     assert sampled == {'': False, '-sampling': True, '-sampling-reduced': True}
-    assert all(set(PUBLISHED[name]) == set(NETWORKS) for name in ('pattern', 'cluster', 'tsp'))
+    assert all(set(PUBLISHED[name]) == set(TRANSFORMERS) for name in ('pattern', 'cluster', 'tsp'))
 
 
 def test_metrics_by_hand():

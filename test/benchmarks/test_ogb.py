@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.io import savemat
+from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
 from benchmarks.common import large, ogb_data
@@ -182,6 +183,7 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
     held = {'edge_index': random.integers(0, N, (2, E)), 'node_feat': random.random((N, 5)), 'label': label, 'num_nodes': N}
     savemat(tmp_path / 'pokec.mat', held)
     task = pokec.pokec(str(tmp_path))
+    assert is_undirected(task.data.edge_index, num_nodes=N)
     assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()
     record, _ = run(monkeypatch, capsys, pokec, '--root', str(tmp_path), '--seeds', '0', '--epochs', '1', '--variant', 'short')
     assert record['dataset'] == 'pokec'

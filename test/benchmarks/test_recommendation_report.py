@@ -26,9 +26,9 @@ def test_tables_and_pictures(tmp_path):
         write(tmp_path, 'mgformer', [0.06 if changes else 0.05], variant, DEFAULTS['mgformer'] | STUDY | changes)
     folder = tmp_path / 'recommendation'
     text = report(folder, 'amazon-beauty')
-    assert '| mgformer | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
-    assert '| ease | 0.0500 | 0.0500 | +60.0% |' in text
-    assert '| gotnet |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
+    assert '| mgformer | 256 + 256 | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
+    assert '| ease |  | 0.0500 | 0.0500 | +60.0% |' in text
+    assert '| gotnet |  |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
     assert text == '\n'.join((folder / f'amazon-beauty{table}.md').read_text() for table in ('', '-mgformer', '-study'))
     changes = [
         {row['variant']: row['change'] for row in csv.DictReader((folder / f'amazon-beauty-{table}.csv').read_text().splitlines())}

@@ -19,7 +19,8 @@ class TSPDataset(GeneratedDataset):
     r"""Travelling-salesman problems with a label for each edge, made by the process of `"Benchmarking Graph Neural Networks"
     <https://arxiv.org/abs/2003.00982>`_ and not those very graphs: 50 to 500 points drawn uniformly from the unit square (:obj:`x`), an
     edge from each point's 25 nearest neighbours to it with the distance (:obj:`edge_attr`, ``[E, 1]``), and whether the shortest tour runs
-    along the edge, in either direction (:obj:`y`, ``[E]``). 10,000, 1,000 and 1,000 graphs.
+    along the edge, in either direction (:obj:`y`, ``[E]``). 10,000, 1,000 and 1,000 graphs. Edges of the published graphs run from each
+    point to its neighbours.
 
     Tours are those of LKH by way of `elkai <https://github.com/fikisipi/elkai>`_, named with its version in :obj:`solver`, on distances
     rounded to a millionth: a heuristic that at these sizes finds the optimum nearly always. The label of tours' edges beyond the 25
