@@ -109,9 +109,11 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
 
 def row(record: dict[str, Any]) -> dict[str, str]:
     metric, nodes = record['metrics'], record['config']['num_nodes']
+    setting = {**DEFAULTS, **record['config']}
+    setting['heads'] = CASES[record['model']].heads or setting['heads']
     out = {
         'layer': record['model'],
-        **{name: str(record['config'].get(name, default)) for name, default in DEFAULTS.items()},
+        **{name: str(setting[name]) for name in DEFAULTS},
         'nodes': f'{nodes:,}',
     }
     ours, memory = metric['ours_forward_backward'], metric['ours_peak_memory_mib']['median']
