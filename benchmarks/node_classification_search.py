@@ -22,7 +22,7 @@ from benchmarks.node_classification import placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
-SPACE = 3  # counts the changes of the space, which a study that was begun cannot follow
+SPACE = 4  # counts the changes of the space, which a study that was begun cannot follow
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
@@ -46,6 +46,8 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
             'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
             'gnn': trial.suggest_categorical('gnn', ('gcn', *BRANCHES)),
         }
+        if options['gnn'] == 'gcn':
+            options['gnn_residual'] = trial.suggest_categorical('gnn_residual', (False, True))
         options['gnn_input'] = 'hidden' if options['gnn'] == 'sage' else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
         changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
     if model in ('sgformer', 'difformer'):

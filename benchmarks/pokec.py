@@ -40,7 +40,7 @@ def main() -> None:
     args = arguments(__doc__).parse_args()
     shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
     defaults = {
-        'sgformer': {**shared, 'options': {}},
+        'sgformer': {**shared, 'options': {'gnn_residual': True}},
         'nodeformer': {**shared, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }

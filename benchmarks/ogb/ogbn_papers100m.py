@@ -22,7 +22,7 @@ def main() -> None:
         write_graph(args.mapped, data.edge_index, data.num_nodes, attributes, undirected=True, progress_bar=True)
     task = task._replace(data=MappedGraph(args.mapped))
     shared = {'lr': 1e-2, 'domain': 'batch', 'batch_size': 400_000, 'fan_out': [15, 10, 5], 'inference_batch_size': 100_000, 'epochs': 50}
-    sgformer = {'gnn_num_layers': 3, 'alpha': 0.8, 'dropout': 0.5, 'gnn_dropout': 0.2}
+    sgformer = {'gnn_num_layers': 3, 'gnn_residual': True, 'alpha': 0.8, 'dropout': 0.5, 'gnn_dropout': 0.2}
     defaults = {
         'sgformer': {**shared, 'hidden_channels': 256, 'lr': 1e-3, 'weight_decay': 1e-5, 'options': sgformer},
         'nodeformer': {**shared, 'hidden_channels': 64, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},

@@ -20,7 +20,7 @@ def main() -> None:
     nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
     nodeformer |= {'activate_layers': True, 'jumping_knowledge': True}
     defaults = {
-        'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3}},
+        'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3, 'gnn_residual': True}},
         'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.003, 'options': nodeformer},
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }

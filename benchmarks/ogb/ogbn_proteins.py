@@ -20,7 +20,7 @@ def main() -> None:
     nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
     nodeformer |= {'activate_layers': True, 'jumping_knowledge': True}
     defaults = {
-        'sgformer': {**shared, 'options': {}},
+        'sgformer': {**shared, 'options': {'gnn_residual': True}},
         'nodeformer': {**shared, 'edge_loss': 0.002, 'options': nodeformer},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }

@@ -81,6 +81,7 @@ MODELS = {
     'NodeFormer-2': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),
     'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {'batches': parts}),
+    'SGFormer-residual': (lambda: SGFormer(6, 4, 3, gnn_residual=True), {'batches': parts}),
     'SGFormer-cat': (
         lambda: SGFormer(6, 4, 3, aggregate='cat', gnn_input='input', gnn=GraphSAGE(6, 4, 1), activate_layers=True),
         {'batches': parts},

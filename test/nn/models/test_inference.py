@@ -19,6 +19,7 @@ BACKBONES = {
     'difformer-without-graph': lambda: DIFFormer(5, 8, 3, use_graph=False),
     'sgformer': lambda: SGFormer(5, 8, 3),
     'sgformer-cat': lambda: SGFormer(5, 8, 3, 2, 2, 'row', aggregate='cat', gnn_input='input'),
+    'sgformer-residual': lambda: SGFormer(5, 8, 3, gnn_num_layers=3, gnn_residual=True, dropout=0.5),
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8, jumping_knowledge=True),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),

@@ -2,11 +2,12 @@ import pytest
 import torch
 import torch_geometric
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import GCN
+from torch_geometric.nn import GCN, BatchNorm
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
+from torch_geometric_lgt.nn.models._around import Around
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0])
@@ -42,6 +43,21 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     assert max(saved) < 940 * 8
     assert model.gnn.dropout.p == 0
     assert SGFormer(5, 8, 3, dropout=0.5).gnn.dropout.p == 0.5
+
+
+@pytest.mark.parametrize(('gnn_input', 'layer_norm'), [('hidden', True), ('input', False)])
+def test_residual_local_branch_by_hand(gnn_input, layer_norm):
+    options = {'gnn_input': gnn_input, 'layer_norm': layer_norm, 'alpha': 1.0, 'gnn_num_layers': 2, 'dropout': 0.5}
+    model = SGFormer(6, 4, 3, gnn_residual=True, **options).double()
+    x, weights = torch.randn(8, 6, dtype=torch.float64), gcn_norm(EDGES, None, 8, dtype=torch.float64)
+    model(x, EDGES)  # means and variances that are not 0 and 1
+    model.eval()
+    z = model.layers(x, Around(None))[0] if gnn_input == 'hidden' else x
+    assert layer_norm == isinstance(model.gnn.norms[-1], BatchNorm)
+    for conv, norm in zip(model.gnn.convs, model.gnn.norms, strict=True):
+        out = norm(conv(z, *weights)).relu()
+        z = out + z if z.size(1) == 4 else out
+    torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
 
 
 def test_local_branch_ignores_given_self_loops_and_can_be_explained():

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCN, GCNConv
+from torch_geometric.nn.resolver import normalization_resolver
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
@@ -41,7 +42,32 @@ class LocalConv(GCNConv):
 
 
 class LocalGCN(GCN):
-    r""":class:`torch_geometric.nn.GCN` of such layers."""
+    r""":class:`torch_geometric.nn.GCN` of such layers; with :obj:`residual` the last one ends as all others do, and each that keeps the
+    width adds its input."""
+
+    def __init__(self, *args: Any, residual: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.residual = residual
+        if residual:
+            norm = normalization_resolver(self.norm, self.hidden_channels)
+            self.norms[-1] = torch.nn.Identity() if norm is None else norm
+
+    def forward(self, x: Tensor, edge_index: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if not self.residual:
+            return super().forward(x, edge_index, *args, **kwargs)
+        for layer in range(self.num_layers):
+            x = self._residual_layer(layer, x, edge_index, x.size(0))
+        return x
+
+    def inference_per_layer(self, layer: int, x: Tensor, edge_index: Any, batch_size: int) -> Tensor:
+        if not self.residual:
+            return super().inference_per_layer(layer, x, edge_index, batch_size)
+        with torch.no_grad():
+            return self._residual_layer(layer, x, edge_index, batch_size)
+
+    def _residual_layer(self, layer: int, x: Tensor, edge_index: Any, size: int) -> Tensor:
+        out = self.dropout(self.act(self.norms[layer](self.convs[layer](x, edge_index)[:size])))
+        return out + x[:size] if x.size(1) == out.size(1) else out
 
     def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> LocalConv:
         return LocalConv(in_channels, out_channels, normalize=False, **kwargs)

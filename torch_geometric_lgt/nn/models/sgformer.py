@@ -49,6 +49,8 @@ class SGFormer(Backbone):
             whole graph for a batch that has them)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default: :obj:`2`)
         gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
+        gnn_residual (bool, optional): If :obj:`True`, layers of the default local branch add their input, and its last one is normalised
+            and activated as the others are, as in the authors' code for large graphs. (default: :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`, :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input
             itself, as in the authors' code. (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised, nor in the default local branch. (default: :obj:`True`)
@@ -79,6 +81,7 @@ class SGFormer(Backbone):
         gnn: torch.nn.Module | None = None,
         gnn_num_layers: int = 2,
         gnn_dropout: float | None = None,
+        gnn_residual: bool = False,
         gnn_input: str = 'hidden',
         layer_norm: bool = True,
         activate_layers: bool = False,
@@ -104,7 +107,8 @@ class SGFormer(Backbone):
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
             rate = dropout if gnn_dropout is None else gnn_dropout
-            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm='batch_norm' if layer_norm else None)
+            kind = 'batch_norm' if layer_norm else None
+            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm=kind, residual=gnn_residual)
         self.gnn: Any = gnn
         self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
