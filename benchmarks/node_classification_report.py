@@ -19,9 +19,11 @@ def report(folder: Path) -> str:
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
     save_sweeps(found, folder)
-    varied = [record for record in found if record['variant'] and not record['variant'].startswith('searched')]
-    tables = {'accuracy': [record for record in found if record not in varied], 'variants': varied}
-    return '\n'.join(write_table(folder / name, [row(record) for record in table]) for name, table in tables.items() if table)
+    tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
+    for record in found:
+        own = not record['variant'] or record['variant'].startswith('searched')
+        tables['accuracy' if own else 'variants'].append(row(record))
+    return '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
 
 
 def row(record: dict[str, Any]) -> dict[str, str]:

@@ -17,8 +17,14 @@ def main() -> None:
         task = task._replace(split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0)))
     # NodeFormer's published weight, .01, is that of a mean over edges, of which a node has 3 in such a part.
     shared = {'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
-    nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
-    nodeformer |= {'activate_layers': True, 'jumping_knowledge': True}
+    nodeformer = {
+        'num_layers': 3,
+        'num_features': 50,
+        'num_gumbel_samples': 5,
+        'relational_weight': 'identity',
+        'activate_layers': True,
+        'jumping_knowledge': True,
+    }
     defaults = {
         'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3, 'gnn_residual': True}},
         'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.003, 'options': nodeformer},

@@ -17,8 +17,14 @@ def main() -> None:
     del data.edge_attr, data.node_species
     # The published weight, .1, is that of a mean over edges, of which a node has 46 in such a part; that of a mean over nodes is given.
     shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 10_000, 'inference_batch_size': 4096}
-    nodeformer = {'num_layers': 3, 'num_features': 50, 'num_gumbel_samples': 5, 'relational_weight': 'identity'}
-    nodeformer |= {'activate_layers': True, 'jumping_knowledge': True}
+    nodeformer = {
+        'num_layers': 3,
+        'num_features': 50,
+        'num_gumbel_samples': 5,
+        'relational_weight': 'identity',
+        'activate_layers': True,
+        'jumping_knowledge': True,
+    }
     defaults = {
         'sgformer': {**shared, 'options': {'gnn_residual': True}},
         'nodeformer': {**shared, 'edge_loss': 0.002, 'options': nodeformer},

@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, solvers
 
 DENSE_NODES = 150
-PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration up to three times slower
+PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
@@ -121,7 +121,7 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
             direction = rest[node] / np.linalg.norm(rest[node])
             out[:, column] = rest @ direction
             rest = rest - np.outer(out[:, column], direction)
-    cube = out * out * out  # a power takes thirty times as long
+    cube = out * out * out  # a power takes many times as long
     sign = cube.sum(0)
     for column in np.flatnonzero(np.abs(sign) <= 1e-8 * np.abs(cube).sum(0)):
         sign[column] = out[np.argmax(np.round(np.abs(out[:, column]), 8)), column]
