@@ -1,8 +1,10 @@
 r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes are not read.
 
 python -m benchmarks.node_classification_search --root DATA --dataset cora --model sgformer --trials 60
+python -m benchmarks.node_classification_search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-The best configuration is printed as the arguments that run it. A search that was killed goes on when the same command is given again.
+What ``--set`` gives is not searched. The best configuration is printed as the arguments that run it. A search that was killed goes on when the
+same command is given again.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from optuna.trial import TrialState
 from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
 from benchmarks.graphs import PROTOCOLS, load, split
-from benchmarks.node_classification import placed, prepare
+from benchmarks.node_classification import changes, placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
@@ -29,7 +31,7 @@ DEPTH = {'difformer': 8, 'sgformer': 2}
 def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
     r"""Changes of the configuration that a trial tries."""
     options: dict[str, Any] = {'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)}
-    changes: dict[str, Any] = {
+    tried: dict[str, Any] = {
         'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
         'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
         'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
@@ -49,7 +51,7 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
         if options['gnn'] == 'gcn':
             options['gnn_residual'] = trial.suggest_categorical('gnn_residual', (False, True))
         options['gnn_input'] = 'hidden' if options['gnn'] == 'sage' else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
-        changes['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
+        tried['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
     if model in ('sgformer', 'difformer'):
         options['value_projection'] = trial.suggest_categorical('value_projection', (True, False))
     if model == 'difformer':
@@ -57,8 +59,8 @@ def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
     if model == 'nodeformer':
         options['relational_order'] = trial.suggest_int('relational_order', 0, 3)
         options['gumbel_evaluation'] = trial.suggest_categorical('gumbel_evaluation', ('softmax', 'tempered'))
-        changes['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
-    return changes | {'options': options}
+        tried['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
+    return tried | {'options': options}
 
 
 def start(config: dict[str, Any], model: str) -> dict[str, Any]:
@@ -74,13 +76,15 @@ def start(config: dict[str, Any], model: str) -> dict[str, Any]:
 def search(args: argparse.Namespace) -> optuna.Study:
     r"""Runs what is left of the trials and returns the study."""
     protocol, default = settings(args.dataset, args.protocol, args.model)
-    name = f'{args.model}-{Path(args.dataset).stem}-{protocol}-{SPACE}'
+    default = merged(default, given := changes(args.set))
+    fixed = given.pop('options', {}) | given
+    name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
         storage=f'sqlite:///{training.CHECKPOINTS / "search.db"}',
         study_name=name,
         direction='maximize',
-        sampler=optuna.samplers.TPESampler(seed=0),
+        sampler=optuna.samplers.PartialFixedSampler(fixed, optuna.samplers.TPESampler(seed=0)),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
         load_if_exists=True,
     )
@@ -111,9 +115,9 @@ def search(args: argparse.Namespace) -> optuna.Study:
 
 def command(args: argparse.Namespace, study: optuna.Study) -> str:
     r"""The command that runs the best configuration, its search recorded in the name of the variant."""
-    changes = space(optuna.trial.FixedTrial(study.best_params), args.model)
-    options = changes.pop('options')
-    given = [f'{name}={_text(value)}' for name, value in changes.items()] + [f'options.{k}={_text(v)}' for k, v in options.items()]
+    tried, fixed = space(optuna.trial.FixedTrial(study.best_params), args.model), changes(args.set)
+    options = fixed.pop('options', {}) | tried.pop('options')
+    given = [f'{k}={_text(v)}' for k, v in (fixed | tried).items()] + [f'options.{k}={_text(v)}' for k, v in options.items()]
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
     start = f'python -m benchmarks.node_classification --dataset {args.dataset} --model {args.model}{protocol}'
     return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(given)}'
@@ -131,6 +135,7 @@ def main() -> None:
     parser.add_argument('--root', default='data')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--trials', type=int, default=60)
+    parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched')
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
     training.add_device(parser)
     args = parser.parse_args()

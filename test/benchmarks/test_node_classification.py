@@ -176,14 +176,17 @@ def test_no_result_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def search_arguments(root, model, trials, given):
+    shared = {'protocol': None, 'seeds': [0], 'patience': 9, 'device': torch.device('cpu')}
+    return argparse.Namespace(dataset='toy.npz', root=str(root), model=model, trials=trials, set=given, **shared)
+
+
 @pytest.mark.parametrize('model', MODELS)
 def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
-    args = argparse.Namespace(
-        dataset='toy.npz', protocol=None, model=model, root=str(tmp_path), seeds=[0], trials=1, patience=9, device=torch.device('cpu')
-    )
+    args = search_arguments(tmp_path, model, 1, [])
     (first,) = node_classification_search.search(args).trials
     default = settings('toy.npz', None, model)[1]
     assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {name: default[name] for name in ('lr', 'weight_decay')}
@@ -199,3 +202,17 @@ def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     assert config['options']['hidden_channels'] == study.best_params['hidden_channels']
     assert config['lr'] == pytest.approx(study.best_params['lr'], rel=1e-5)
     assert config['normalize_features'] is study.best_params['normalize_features']
+
+
+def test_search_keeps_what_is_given(monkeypatch, tmp_path):
+    """In every trial and in the command, be it a part of the space, ``gnn``, or not, ``epochs``."""
+    write_graph(tmp_path / 'toy.npz')
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    given = ['epochs=2', 'options.gnn=sage', 'options.gnn_input=hidden']
+    args = search_arguments(tmp_path, 'sgformer', 3, given)
+    study = node_classification_search.search(args)
+    assert [trial.params['gnn'] for trial in study.trials] == ['sage'] * 3
+    assert len({trial.params['lr'] for trial in study.trials}) == 3
+    _, (plan,) = node_classification.parse(node_classification_search.command(args, study).split()[3:])
+    assert plan.config['epochs'] == 2
+    assert (plan.config['options']['gnn'], plan.config['options']['gnn_input']) == ('sage', 'hidden')
