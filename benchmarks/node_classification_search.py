@@ -3,8 +3,8 @@ r"""Hyper-parameters of a node classifier by the mean validation accuracy over s
 python -m benchmarks.node_classification_search --root DATA --dataset cora --model sgformer --trials 60
 python -m benchmarks.node_classification_search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-What ``--set`` gives is not searched. The best configuration is printed as the arguments that run it. A search that was killed goes on when the
-same command is given again.
+What ``--set`` gives is not searched. The best configuration is printed as the arguments that run it. A search that was killed goes on when
+the same command is given again.
 """
 
 import argparse
