@@ -145,6 +145,8 @@ GRAPHS: dict[str, Callable[[], Data | HeteroData]] = {
     'regular-1M-nodes': lambda: regular(1_000_000, 10),
     'cluster-500-graphs': lambda: cluster(500),
     'regular-100-graphs-of-300-nodes': lambda: Batch.from_data_list([regular(300, 8)] * 100),
+    '4-regular-100-graphs-of-300-nodes': lambda: Batch.from_data_list([regular(300, 4)] * 100),
+    '4-regular-100-graphs-of-500-nodes': lambda: Batch.from_data_list([regular(500, 4)] * 100),
     'regular-100-graphs-of-1k-nodes': lambda: Batch.from_data_list([regular(1000, 8)] * 100),
     'small': lambda: regular(1000, 8),
     'bipartite-1M-edges': lambda: bipartite(100_000, 50_000, 1_050_000),
@@ -176,6 +178,8 @@ ON = {
     'laplacian-pe': (
         'cluster-500-graphs',
         'regular-100-graphs-of-300-nodes',
+        '4-regular-100-graphs-of-300-nodes',
+        '4-regular-100-graphs-of-500-nodes',
         'regular-100-graphs-of-1k-nodes',
         'grid-100k-nodes',
         'regular-100k-nodes',

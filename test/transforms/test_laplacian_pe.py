@@ -113,6 +113,31 @@ def test_single_precision_where_it_is_enough(monkeypatch):
         assert (columns[torch.float32] - columns[DOUBLE]).norm(dim=0).max() < 1e-3
 
 
+@pytest.mark.parametrize(
+    ('edges', 'searches'), [(torch.cat([torch.stack([c, c.roll(1)]) for c in map(torch.randperm, [450] * 2)], 1), 0), (ring(450), 2)]
+)
+def test_small_graphs_are_decomposed_in_single_precision_where_it_is_enough(edges, searches, monkeypatch):
+    """Two random cycles have eigenvalues far from 0, one has not."""
+    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
+    expected = LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe
+    seen, eigsh = [], _eigensolvers.eigsh
+    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
+    monkeypatch.setattr(_eigensolvers, 'eigsh', lambda *args, **options: seen.append(0) or eigsh(*args, **options))
+    torch.testing.assert_close(LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe, expected, rtol=1e-3, atol=1e-4)
+    assert len(seen) == searches
+
+
+def test_a_decomposition_that_is_not_precise_enough_is_made_again(monkeypatch):
+    """The eigenvalues of a thin grid are near 0: taken for an expander, it does not pass."""
+    data, seen, dense = Data(edge_index=grid(4, 100)[0], num_nodes=400), [], _laplacian.dense_single
+    expected = LaplacianPE(6)(data).laplacian_pe
+    solvers = (_eigensolvers.single, _eigensolvers._lanczos)
+    monkeypatch.setattr(_laplacian, 'solvers', lambda *_: solvers)
+    monkeypatch.setattr(_laplacian, 'dense_single', lambda *args: seen.append(0) or dense(*args))
+    torch.testing.assert_close(LaplacianPE(6)(data).laplacian_pe, expected, rtol=1e-3, atol=1e-4)
+    assert seen
+
+
 def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
     """Eigenvalues that lie close, found in single precision; BLAS runs on one thread for a graph of this size."""
     threads, eigsh = [], _eigensolvers.eigsh

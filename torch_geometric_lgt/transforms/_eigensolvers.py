@@ -29,7 +29,7 @@ def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: ty
     smooth = null * (distance - null**2 @ distance)
     if 1 - smooth @ (matrix @ smooth) / (smooth @ smooth) < SMALL:
         return _multigrid, _lanczos
-    return (*((_single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
+    return (*((single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
 
 
 def hops(adjacency: csr_array) -> np.ndarray:
@@ -64,13 +64,13 @@ def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Sea
     return partial(_krylov, lambda x: matrix @ x, count())
 
 
-def _single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
+def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
     r"""Lanczos iteration in single precision, in double for one vector that is to be precise."""
     short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
-    single = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
+    rough = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
 
     def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
-        return double(known, 1, tolerance) if size == 1 and tolerance < SINGLE else single(known, size, max(tolerance, SINGLE))
+        return double(known, 1, tolerance) if size == 1 and tolerance < SINGLE else rough(known, size, max(tolerance, SINGLE))
 
     return search
 

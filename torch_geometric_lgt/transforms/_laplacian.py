@@ -1,6 +1,7 @@
 # N nodes, K eigenvectors.
+from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -10,15 +11,16 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError
 from threadpoolctl import ThreadpoolController
 
-from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, solvers
+from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, single, solvers
 
-DENSE_NODES = 150
+DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
 PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
 
 Pairs = tuple[np.ndarray, np.ndarray]
+Finder = Callable[[int], Pairs]
 
 
 def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64) -> Pairs:
@@ -51,30 +53,53 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
 def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     r"""Those of a connected graph, the last eigenvalue with all its eigenvectors unless there are more than ``MOST_SPARE`` of them.
 
-    Small graphs are decomposed as they are. Where narrow layers of a breadth-first search promise little fill-in, others go to Lanczos
-    iteration on the inverse of the Laplacian by a sparse factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic
-    multigrid; else to Lanczos iteration on the adjacency matrix. Where one fails or its result does not pass :meth:`defect`, to the next.
+    Small graphs are decomposed as they are, larger ones in single precision where :meth:`solvers` finds that it may do. Where narrow
+    layers of a breadth-first search promise little fill-in, others go to Lanczos iteration on the inverse of the Laplacian by a sparse
+    factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic multigrid; else to Lanczos iteration on the adjacency
+    matrix. Where one fails or its result does not pass :meth:`defect`, to the next.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
     scale = 1 / np.sqrt(degree)
     weight = adjacency.data * np.repeat(scale, np.diff(adjacency.indptr)) * scale[adjacency.indices]
     matrix = csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
+    most = min(num_nodes - 1, k + MOST_SPARE)
     if num_nodes <= DENSE_NODES or 3 * (k + SPARE) >= num_nodes:
-        last = min(num_nodes - 1, k + MOST_SPARE) - 1
-        values, vectors = eigh(np.eye(num_nodes) - matrix.toarray() + 4 * np.outer(null, null), subset_by_index=(0, last))
-        return _first(k, values, vectors)
-    for make in solvers(adjacency, matrix, null, dtype):
+        return ended(k, most, partial(dense, matrix, null))
+    makers = solvers(adjacency, matrix, null, dtype)
+    if num_nodes <= DENSE_SINGLE_NODES and single in makers:
+        found = ended(k, most, partial(dense_single, matrix, null))
+        if defect(matrix, null, *found) <= 1:
+            return found
+    for make in makers:
         try:
-            search, size = make(adjacency, matrix, null), k + SPARE
-            values, vectors = complete(matrix, null, search, size)
-            while values[-1] - values[k - 1] <= SAME and size < min(k + MOST_SPARE, num_nodes // 3):
-                size = min(2 * size, k + MOST_SPARE)
-                values, vectors = complete(matrix, null, search, size)
+            return ended(k, min(most, num_nodes // 3), partial(complete, matrix, null, make(adjacency, matrix, null)))
         except (ArpackError, np.linalg.LinAlgError, ImportError, NotImplementedError):  # the last: LOBPCG for a fifth of all vectors
             continue
-        return _first(k, values, vectors)
     raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
+
+
+def ended(k: int, most: int, find: Finder) -> Pairs:
+    r"""The eigenpairs up to the :obj:`k`-th and those that share its eigenvalue, as far as they are among the first :obj:`most`."""
+    size = min(k + SPARE, most)
+    values, vectors = find(size)
+    while size < most and values[-1] - values[k - 1] <= SAME:
+        size = min(2 * size, most)
+        values, vectors = find(size)
+    number = _count(k, values)
+    return values[:number], vectors[:, :number]
+
+
+def dense(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
+    r"""The smallest eigenpairs of the Laplacian beyond the null vector by a decomposition of the whole matrix, in its precision."""
+    laplacian = 4 * np.outer(null, null).astype(matrix.dtype) - matrix.toarray()
+    laplacian[np.diag_indices(null.size)] += 1
+    return eigh(laplacian, subset_by_index=(0, size - 1), overwrite_a=True, check_finite=False)
+
+
+def dense_single(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
+    r"""Those of the span of the vectors that single precision finds."""
+    return _ritz(matrix, null, dense(matrix.astype(np.float32), null, size)[1].astype(np.float64))
 
 
 def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
@@ -131,11 +156,6 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def _first(k: int, values: np.ndarray, vectors: np.ndarray) -> Pairs:
-    number = _count(k, values)
-    return values[:number], vectors[:, :number]
 
 
 def _count(k: int, values: np.ndarray) -> int:
