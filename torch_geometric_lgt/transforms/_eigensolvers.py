@@ -57,7 +57,7 @@ def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int
     shape = (known.shape[0],) * 2
     operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
     cast(Any, operator).matvec = rest  # without the checks of each product, which take as long as one with a small matrix
-    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=max(3 * size, 24), tol=tolerance)[1]
+    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=min(max(3 * size, 24), shape[0]), tol=tolerance)[1]
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:

@@ -73,7 +73,7 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
             return found
     for make in makers:
         try:
-            return ended(k, min(most, num_nodes // 3), partial(complete, matrix, null, make(adjacency, matrix, null)))
+            return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
         except (ArpackError, np.linalg.LinAlgError, ImportError, NotImplementedError):  # the last: LOBPCG for a fifth of all vectors
             continue
     raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
