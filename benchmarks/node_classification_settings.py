@@ -28,7 +28,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MODELS = tuple(OPTIONS)
 
-# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``) or the split (``protocol``).
+# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``) or the split (``protocol``). From few labels
+# a model may learn nothing for longer than the patience of the others.
 STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     'nodeformer': {
         'ablation': {
@@ -62,7 +63,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
 FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
     'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
     'precision': {'bfloat16': {'precision': 'bfloat16'}},
-    'labels': {f'labels-{number}': {'protocol': f'random-{number}-per-class'} for number in (5, 10, 20, 40)},
+    'labels': {f'labels-{number}': {'protocol': f'random-{number}-per-class', 'patience': 500} for number in (5, 10, 20, 40)},
 }
 
 # Accuracy in the papers: SGFormer's slides and Table 2 of DIFFormer's paper with 20 labels per class, SGFormer's slides with fixed splits,
