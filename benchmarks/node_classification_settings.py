@@ -28,8 +28,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MODELS = tuple(OPTIONS)
 
-# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``) or the split (``protocol``). From few labels
-# a model may learn nothing for longer than the patience of the others.
+# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``) or the split (``protocol``). From few
+# labels a model may learn nothing for longer than the patience of the others.
 STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     'nodeformer': {
         'ablation': {
