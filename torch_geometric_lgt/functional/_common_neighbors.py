@@ -60,16 +60,13 @@ def _search(pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small:
 
 @cache
 def _compiled() -> Callable | None:
-    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. It is kept between processes where a folder can be
-    written."""
+    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. Each process compiles it: what numba keeps between
+    processes it reads as a pickle."""
     try:
         from numba import njit
     except ImportError:
         return None
-    try:
-        return njit(nogil=True, cache=True)(_count)
-    except RuntimeError:
-        return njit(nogil=True)(_count)
+    return njit(nogil=True)(_count)
 
 
 def _count(pointer, neighbor, large, small, start, out, threads, thread):
