@@ -42,6 +42,23 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
             os.close(folder)
 
 
+def allocate(path: str | os.PathLike, num_bytes: int) -> None:
+    r"""Makes a file of zeros whose blocks are there, to be mapped: where a mapped file has none, a full disk kills the process that writes.
+
+    Raises:
+        OSError: If the folder is read-only, or the disk is full; no file is left.
+    """
+    try:
+        with open(path, 'wb') as file:
+            if hasattr(os, 'posix_fallocate'):
+                os.posix_fallocate(file.fileno(), 0, num_bytes)
+            else:
+                file.truncate(num_bytes)
+    except OSError:
+        Path(path).unlink(missing_ok=True)
+        raise
+
+
 def is_unfinished(other: Path, path: Path) -> bool:
     r"""Whether :obj:`other` is what a process that was killed while it wrote :obj:`path` has left."""
     return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'

@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from torch_geometric_lgt._io import allocate
+
 VERSION, DESCRIPTION = 1, 'graph.json'
 ROW, POINTER = 'edges.row', 'edges.colptr'
 CHUNK_BYTES = 1 << 26
@@ -29,7 +31,9 @@ def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Literal['c', 'w
     if 0 in shape:
         path.touch()
         return np.empty(shape, dtype)
-    return np.memmap(path, dtype, mode, shape=shape)
+    if mode == 'w+':
+        allocate(path, int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize)
+    return np.memmap(path, dtype, 'c' if mode == 'c' else 'r+', shape=shape)
 
 
 def digest(path: Path) -> str:

@@ -2,12 +2,14 @@
 import hashlib
 import json
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
@@ -16,10 +18,10 @@ from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import checksum, is_unfinished, read_tensors, write_atomically, write_tensors
+from torch_geometric_lgt._io import allocate, checksum, is_unfinished, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
 
-VERSION, KIND, RESULT, SAVE_SECONDS = 1, 'streamed_state', 'scores', 20.0
+VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 1, 'streamed_state', 'scores', '.lock', 20.0
 SETTINGS = (bool, int, float, str, tuple)
 
 
@@ -49,7 +51,8 @@ class Stream:
         resume (bool): If :obj:`False`, arrays of an earlier run are made anew, whatever they follow from.
 
     Raises:
-        ValueError: If :obj:`loader` samples, :obj:`folder` holds other files or arrays of another model or graph, or features are missing.
+        ValueError: If :obj:`loader` samples, :obj:`folder` is used by another process or holds other files or arrays of another model or
+            graph, or features are missing.
     """
 
     def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
@@ -82,9 +85,15 @@ class Stream:
 
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK, is_singleton=True)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise ValueError(f"'folder' is used by another process (got {str(folder)!r}); wait for it or give another one") from None
+        weakref.finalize(self, lock.release)
         path = folder / 'progress.json'
         held = json.loads(path.read_text()) if path.exists() else {}
-        foreign = [other for other in folder.iterdir() if not is_unfinished(other, path)]
+        foreign = [other for other in folder.iterdir() if other.name != LOCK and not is_unfinished(other, path)]
         if (foreign and not held) or (resume and held and held.get('key') != self.key):
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
         self.done = held.get('done', {}) if resume else {}
@@ -122,7 +131,7 @@ class Stream:
             self.done = {RESULT: self.num_nodes}
             self._note()
         for path in [] if self.folder is None else self.folder.iterdir():
-            if path.name not in (f'{RESULT}.bin', 'progress.json'):
+            if path.name not in (f'{RESULT}.bin', 'progress.json', LOCK):
                 path.unlink()
         return out
 
@@ -165,10 +174,11 @@ class Stream:
             return torch.empty(shape, dtype=dtype), lambda: None
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         path = self.folder / f'{name}.bin'
-        whole = path.exists() and path.stat().st_size == kind.itemsize * shape[0] * shape[1]
-        if not whole:
+        size = kind.itemsize * shape[0] * shape[1]
+        if not path.exists() or path.stat().st_size != size:
             self.done.pop(name, None)
-        array = np.memmap(path, kind, 'r+' if whole else 'w+', shape=shape)
+            allocate(path, size)
+        array = np.memmap(path, kind, 'r+', shape=shape)
         return torch.from_numpy(array), array.flush
 
     def _parts(self, name: str, neighbors: bool) -> Iterator[Part]:
