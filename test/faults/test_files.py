@@ -6,15 +6,21 @@ import json
 import os
 import pickle
 import signal
+import socket
+import subprocess
+import sys
+import threading
 import time
 
 import fault_works as works
 import pytest
 import torch
 from fault_works import graph
+from filelock import FileLock
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.data._files import mapped
 from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn import JaccardSubtractorConv, KernelAttentionConv
@@ -84,6 +90,14 @@ def test_two_processes_and_one_cache(tmp_path, start, exit_code):
     torch.testing.assert_close(works.Slow(tmp_path)(graph()).laplacian_pe, LaplacianPE(3)(graph()).laplacian_pe)
 
 
+@pytest.mark.fault(31, 'Of two that write scores to one folder the second ends in an error.')
+def test_two_processes_and_one_folder(tmp_path):
+    expected = works.inference(tmp_path)
+    with FileLock(tmp_path / '.lock'), pytest.raises(ValueError, match="'folder' is used by another process"):
+        works.inference(tmp_path)
+    torch.testing.assert_close(works.inference(tmp_path), expected, rtol=0, atol=0)
+
+
 @pytest.mark.fault(
     32, 'Caches are built again, with a warning; states, checkpoints and graphs are refused by name, every byte being summed up.'
 )
@@ -114,6 +128,16 @@ def test_damaged_and_old_files(tmp_path, monkeypatch):
 def test_full_disk(work, tmp_path, start, exit_code):
     assert exit_code(start(works.full_disk, work, tmp_path)) == 0
     assert [path for path in tmp_path.rglob('*') if path.is_file() and path.suffix != '.lock'] == []
+
+
+@pytest.mark.fault(33, 'Files that are mapped have their blocks from the start: no write into one meets a full disk.')
+def test_mapped_files_are_not_sparse(tmp_path):
+    mapped(tmp_path / 'x', '<f4', (1 << 18, 1), 'w+')
+    works.inference(tmp_path / 'scores')
+    held = {path.name: path.stat() for path in (tmp_path / 'x', tmp_path / 'scores' / 'scores.bin')}
+    assert held['x'].st_size == 1 << 20
+    assert all(found.st_blocks * 512 >= found.st_size > 0 for found in held.values())
+    assert (tmp_path / 'x').read_bytes() == bytes(1 << 20)
 
 
 @pytest.mark.fault(33, 'A PermissionError where nothing may be written.')
@@ -180,6 +204,15 @@ def test_planted_objects(pack, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.fault(34, 'Compiled code is not kept: what numba keeps it reads as a pickle.')
+def test_no_pickle_of_compiled_code(tmp_path):
+    code = 'import torch; from torch_geometric_lgt.functional import jaccard; print(jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist())'
+    environment = os.environ | {'NUMBA_CACHE_DIR': str(tmp_path)}
+    done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == '[0.0, 0.0]\n'
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.fault(35, 'A RuntimeError that names the address and where to put the file; nothing is left of it, and nobody is asked.')
 def test_offline(tmp_path, monkeypatch):
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
@@ -187,4 +220,36 @@ def test_offline(tmp_path, monkeypatch):
     monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source})
     with pytest.raises(RuntimeError, match=r'127.0.0.1:9/train.txt cannot be downloaded.*put it at .*gowalla/raw/train.txt'):
         InteractionDataset(tmp_path, 'gowalla')
+    assert [path.name for path in tmp_path.rglob('*') if path.is_file()] == ['train.txt.lock']
+
+
+@pytest.mark.fault(35, 'So does a transfer that is cut off or stands still.')
+@pytest.mark.parametrize(
+    'reply',
+    [b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nabc', b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc', b'no HTTP'],
+)
+@pytest.mark.parametrize('stalls', [False, True])
+def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
+    monkeypatch.setattr(_sources, 'STALLED_SECONDS', 0.3)
+    done = threading.Event()
+
+    def answer():
+        connection, _ = listening.accept()
+        connection.recv(4096)
+        connection.sendall(reply)
+        if stalls:
+            done.wait()
+        connection.close()
+
+    with socket.create_server(('127.0.0.1', 0)) as listening:
+        address = f'http://127.0.0.1:{listening.getsockname()[1]}/train.txt'
+        monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': _sources.Source(address, 'git:0')})
+        server = threading.Thread(target=answer)
+        server.start()
+        with pytest.raises(
+            RuntimeError, match=r'train.txt (cannot be downloaded|is not the file it was).*put it at .*gowalla/raw/train.txt'
+        ):
+            InteractionDataset(tmp_path, 'gowalla')
+        done.set()
+        server.join()
     assert [path.name for path in tmp_path.rglob('*') if path.is_file()] == ['train.txt.lock']

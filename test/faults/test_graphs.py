@@ -3,16 +3,18 @@
 import pytest
 import torch
 from fault_works import EDGES, MODELS
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.nn import GCN
 from torch_geometric.utils import to_undirected
 
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.loader import NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import (
     DIFFormerConv,
     JaccardSubtractorConv,
+    MGFormer,
     SGFormer,
 )
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
@@ -42,7 +44,7 @@ def test_isolated_node():
         data = transform(data)
     assert data.degree.tolist() == [1, 2, 1, 1, 1, 0]
     assert jaccard(EDGES, 6, torch.tensor([[5], [0]])).tolist() == [0]
-    assert not data.attention_mask[5] or data.attention_mask.all()
+    assert AttentionNodeSampling(factor=2.5)(data).attention_mask.tolist() == [True] * 5 + [False]
     assert data.laplacian_pe[5].abs().max() == 0
     assert data.svd_pe[5].abs().max() == 0
     x = torch.randn(6, 8, requires_grad=True)
@@ -90,6 +92,15 @@ def test_ids_of_no_node(edges):
     for make in MODELS.values():
         with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
             make()(torch.randn(5, 4), edges)
+    users, items = HeteroData(), MGFormer(2, 3, 4)
+    users['user'].num_nodes, users['item'].num_nodes, users['user', 'rates', 'item'].edge_index = 5, 5, edges
+    for data in (Data(edge_index=edges, num_nodes=5), users):
+        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+            NeighborSampler(data, [-1])
+    with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+        NodePartitionLoader(Data(edge_index=edges, num_nodes=5), batch_size=2)
+    with pytest.raises(ValueError, match=f"'edge_label_index' must hold source ids from 0 to 4 {hint}"):
+        items(EDGES, edges)
 
 
 @pytest.mark.fault(7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.')

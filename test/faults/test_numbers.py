@@ -63,6 +63,10 @@ def test_large_numbers_and_many_nodes_in_half_precision():
     state = half.attention_state(x)
     assert state.count.tolist() == [70_000]
     torch.testing.assert_close(half(x, state=state), half.lin_value(x))  # nodes alike: their mean
+    model = LiteGT(4, 8, 3, num_layers=1, level='graph').half().eval()
+    none = torch.empty(2, 0, dtype=torch.long)
+    few, many = (model(x[:size], none, edge_jaccard=x[:0, 0]) for size in (7, 70_000))
+    torch.testing.assert_close(many, few, rtol=1e-2, atol=1e-3)
 
 
 @pytest.mark.fault(19, 'Counts as the largest degree of the table, with one warning that says how many do.')

@@ -157,6 +157,16 @@ def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
     assert after == {2}
 
 
+def test_solver_that_finds_no_memory(double, monkeypatch):
+    def splu(*_, **__):
+        raise MemoryError
+
+    data = Data(edge_index=grid(25, 30)[0], num_nodes=750)
+    expected = LaplacianPE(3)(data).laplacian_pe
+    monkeypatch.setattr(_eigensolvers, 'splu', splu)
+    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.fault(14, 'The next solver is tried, each result is checked; with none left a RuntimeError says by how much they failed.')
 def test_no_solver_left(monkeypatch):
     for name in ('_inverse', '_lanczos', '_multigrid'):

@@ -1,15 +1,20 @@
 import hashlib
 import io
 import os
+import shutil
 import zipfile
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
+from urllib.request import Request, urlopen
 
-import torch
 from filelock import FileLock
+from tqdm import tqdm
 
 from torch_geometric_lgt._io import write_atomically
+
+STALLED_SECONDS = 60.0
 
 
 def _movielens(content: bytes) -> bytes:
@@ -61,7 +66,7 @@ def fetch(source: Source, path: Path) -> None:
     r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically; of several processes one does.
 
     Raises:
-        RuntimeError: If the download fails or its checksum is another.
+        RuntimeError: If the download fails, stalls or is cut off, or its checksum is another.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):
@@ -69,9 +74,13 @@ def fetch(source: Source, path: Path) -> None:
             return
         part = path.with_name(f'.{path.name}.part')
         try:
-            torch.hub.download_url_to_file(source.url, str(part))
+            request = Request(source.url, headers={'User-Agent': 'torch-geometric-lgt'})
+            with urlopen(request, timeout=STALLED_SECONDS) as reply, open(part, 'wb') as file:
+                size = int(reply.headers.get('Content-Length') or 0) or None
+                with tqdm.wrapattr(reply, 'read', total=size, desc=path.name) as body:
+                    shutil.copyfileobj(body, file)
             content = part.read_bytes()
-        except OSError as error:
+        except (OSError, HTTPException) as error:
             raise RuntimeError(f'{source.url} cannot be downloaded ({error}); fetch it elsewhere and {_manual(source, path)}') from error
         finally:
             if part.exists():

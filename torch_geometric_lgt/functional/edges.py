@@ -41,9 +41,10 @@ class SortedEdges(NamedTuple):
         return all(part is None or part.pointer.size(0) == size + 1 for part, size in zip((self.forth, self.back), sizes, strict=True))
 
 
-def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
+def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge_index') -> Tensor:
     r"""The edges ``[2, E]`` (sources, targets) in int64, from a dense :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
-    :class:`torch_sparse.SparseTensor` or a transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges.
+    :class:`torch_sparse.SparseTensor` or a transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges. Errors
+    name the :obj:`argument`.
 
     Raises:
         TypeError: If it is none of these.
@@ -62,22 +63,22 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int) -> Tensor:
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     if not isinstance(edge_index, Tensor):
-        raise TypeError(f"'edge_index' must be a tensor [2, E] or a sparse matrix (got {type(edge_index).__name__})")
+        raise TypeError(f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {type(edge_index).__name__})')
     if edge_index.layout != torch.strided:
         target, source = edge_index.to_sparse_coo().coalesce().indices()
         edge_index = torch.stack([source, target])
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
-        raise ValueError(f"'edge_index' must have shape [2, E] (got {tuple(edge_index.shape)}){hint}")
+        raise ValueError(f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}')
     if edge_index.dtype not in (torch.long, torch.int32):
-        raise ValueError(f"'edge_index' must hold int64 node ids (got {edge_index.dtype}); convert it with edge_index.long()")
+        raise ValueError(f'{argument!r} must hold int64 node ids (got {edge_index.dtype}); convert it with {argument}.long()')
     edge_index = edge_index.long()
     if edge_index.numel() > 0 and not torch.compiler.is_compiling():
         low, high = edge_index.amin(1).tolist(), edge_index.amax(1).tolist()
         for name, least, most, bound in zip(('source', 'target'), low, high, (num_src, num_dst), strict=True):
             if least < 0 or most >= bound:
                 hint = '; are the ids one-based?' if least == 1 and most == bound else ''
-                raise ValueError(f"'edge_index' must hold {name} ids from 0 to {bound - 1} (got {least} to {most}){hint}")
+                raise ValueError(f'{argument!r} must hold {name} ids from 0 to {bound - 1} (got {least} to {most}){hint}')
     return edge_index
 
 

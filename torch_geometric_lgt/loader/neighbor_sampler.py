@@ -19,6 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
+from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.loader._neighborhoods import Edges, Found, induced
 
 ALONE, ONLY = '', ('', '', '')
@@ -121,13 +122,21 @@ def _of(values: dict | None, kind: Any) -> Any:
     return None if values is None else values[kind]
 
 
+def _check_ids(store: Any, num_src: int | None, num_dst: int | None) -> None:
+    if store.get('edge_index') is not None:
+        edge_list(store.edge_index, num_src or 0, num_dst or 0)
+
+
 def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
     r"""The number of nodes by type, and the edges by type with the permutation that sorts them; of a graph of one type under ``ALONE`` and
     ``ONLY``."""
     if isinstance(data, Data):
+        _check_ids(data, data.num_nodes, data.num_nodes)
         pointer, row, permutation = to_csc(data, device=torch.device('cpu'), share_memory=share_memory)
         return {ALONE: data.num_nodes or 0}, {ONLY: Edges(pointer.numpy(), row.numpy())}, {ONLY: permutation}
     if isinstance(data, HeteroData):
+        for (source, _, target), edges in data.edge_items():
+            _check_ids(edges, data[source].num_nodes, data[target].num_nodes)
         pointers, rows, permutations = to_hetero_csc(data, device=torch.device('cpu'), share_memory=share_memory)
         sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
         return sizes, {kind: Edges(pointers[kind].numpy(), rows[kind].numpy()) for kind in pointers}, permutations

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 from torch_geometric.loader.utils import filter_data
 
+from torch_geometric_lgt.functional.edges import edge_list
+
 CHUNK_EDGES = 1 << 24
 
 
@@ -48,7 +50,8 @@ class NodePartitionLoader(DataLoader):
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         if kwargs.get('persistent_workers'):
             raise ValueError("'persistent_workers' must be False: workers learn the partition of an epoch when they start")
-        self.data, self.edge_index, self.num_nodes = data, data.edge_index, data.num_nodes or 0
+        self.data, self.num_nodes = data, data.num_nodes or 0
+        self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
         batches = cast(Dataset, range(-(-self.num_nodes // batch_size)))
         super().__init__(batches, batch_size=None, generator=generator, **kwargs)

@@ -18,6 +18,7 @@ PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteratio
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
+FAILURES = (ArpackError, np.linalg.LinAlgError, ImportError, MemoryError, NotImplementedError)  # last: LOBPCG for a fifth of all vectors
 
 Pairs = tuple[np.ndarray, np.ndarray]
 Finder = Callable[[int], Pairs]
@@ -74,7 +75,7 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     for make in makers:
         try:
             return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
-        except (ArpackError, np.linalg.LinAlgError, ImportError, NotImplementedError):  # the last: LOBPCG for a fifth of all vectors
+        except FAILURES:
             continue
     raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
 

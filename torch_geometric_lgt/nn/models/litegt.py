@@ -9,6 +9,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP, global_mean_pool
 from torch_geometric.nn.inits import reset
 
+from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
@@ -126,7 +127,8 @@ class LiteGT(Module):
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         if self.level == 'graph':
             none = batch is None
-            x = global_mean_pool(x, edges.edge_index.new_zeros(x.size(0)) if none else batch, 1 if none else batch_size)
+            graph = edges.edge_index.new_zeros(x.size(0)) if none else batch
+            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, 1 if none else batch_size).to(x.dtype)
         return self.lin_out(x)
 
     def attention_scores(
