@@ -85,19 +85,24 @@ class Stream:
 
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        self._held(folder, resume)
         lock = FileLock(folder / LOCK, is_singleton=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             raise ValueError(f"'folder' is used by another process (got {str(folder)!r}); wait for it or give another one") from None
         weakref.finalize(self, lock.release)
+        self.done = self._held(folder, resume)
+        self._note()
+
+    def _held(self, folder: Path, resume: bool) -> dict[str, int]:
+        r"""What an earlier run has done, from the progress that it noted."""
         path = folder / 'progress.json'
         held = json.loads(path.read_text()) if path.exists() else {}
         foreign = [other for other in folder.iterdir() if other.name != LOCK and not is_unfinished(other, path)]
         if (foreign and not held) or (resume and held and held.get('key') != self.key):
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
-        self.done = held.get('done', {}) if resume else {}
-        self._note()
+        return held.get('done', {}) if resume else {}
 
     def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
         r"""Rows of an attribute of the nodes."""
