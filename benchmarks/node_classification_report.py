@@ -22,13 +22,13 @@ def report(folder: Path) -> str:
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
     for record in found:
         own = not record['variant'] or record['variant'].startswith('searched')
-        tables['accuracy' if own else 'variants'].append(row(record))
+        published = PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model']) if own else None
+        tables['accuracy' if own else 'variants'].append(row(record, published))
     return '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
 
 
-def row(record: dict[str, Any]) -> dict[str, str]:
+def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
     r"""Accuracies in per cent, mean and standard deviation over the seeds, beside the published mean."""
-    published = PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model'])
     return {
         'data set': record['dataset'],
         'protocol': record['protocol'],
