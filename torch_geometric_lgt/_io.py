@@ -94,8 +94,10 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
 
 def cached_tensors(path: str | os.PathLike, kind: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file is built again, with a warning; of several
-    processes that need the same file, one builds it and the others wait."""
+    processes that need the same file, one builds it and the others wait. To read it the folder need not be writable."""
     path = Path(path)
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        return read_tensors(path, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):
         if path.exists():

@@ -120,12 +120,22 @@ def full_disk(work, folder):
         work(folder)
 
 
-def read_only(work, folder):
-    """As a user who may not write there."""
+def may_not_write():
     if os.getuid() == 0:
         os.setuid(65534)
+
+
+def read_only(work, folder):
+    """As a user who may not write there."""
+    may_not_write()
     with pytest.raises(PermissionError):
         work(folder)
+
+
+def read_what_is_there(folder):
+    """A cache that another user has filled."""
+    may_not_write()
+    torch.testing.assert_close(SVDEncoding(3, cache_dir=folder)(graph()).svd_pe, SVDEncoding(3)(graph()).svd_pe)
 
 
 def out_of_memory():

@@ -99,7 +99,8 @@ def test_two_processes_and_one_folder(tmp_path):
 
 
 @pytest.mark.fault(
-    32, 'Caches are built again, with a warning; states, checkpoints and graphs are refused by name, every byte being summed up.'
+    32,
+    'Caches are built again, with a warning; states and checkpoints are refused by name, every byte being summed up, graphs by verify().',
 )
 def test_damaged_and_old_files(tmp_path, monkeypatch):
     transform, path = SVDEncoding(3, cache_dir=tmp_path), tmp_path / 'state.safetensors'
@@ -150,6 +151,30 @@ def test_read_only_folder(work, tmp_path, start, exit_code):
     folder.chmod(0o555)
     assert exit_code(start(works.read_only, work, folder)) == 0
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.fault(33, 'What is there already is read.')
+def test_whole_cache_in_a_read_only_folder(tmp_path, start, exit_code):
+    SVDEncoding(3, cache_dir=tmp_path / 'fixed')(graph())
+    (cache,) = tmp_path.glob('fixed/*.safetensors')
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    cache.chmod(0o444)
+    cache.parent.chmod(0o555)
+    assert exit_code(start(works.read_what_is_there, cache.parent)) == 0
+
+
+@pytest.mark.fault(32, 'So are descriptions of graphs and of the progress of an inference.')
+@pytest.mark.parametrize('text', ['[1]', '{"version": 1, "files": []}', '{"key": ', '\\udcff', '3'])
+def test_damaged_descriptions(text, tmp_path):
+    works.convert(tmp_path)
+    (tmp_path / 'graph' / 'graph.json').write_text(text)
+    with pytest.raises(ValueError, match="'folder' must hold"):
+        MappedGraph(tmp_path / 'graph')
+    works.inference(tmp_path / 'scores')
+    (tmp_path / 'scores' / 'progress.json').write_text(text)
+    with pytest.raises(ValueError, match="'folder' must"):
+        works.inference(tmp_path / 'scores')
 
 
 def torch_bytes(planted):

@@ -64,7 +64,7 @@ def description(folder: Path) -> dict[str, Held]:
         version = content['version']
         files = {name: Held(value['dtype'], tuple(value['shape']), value['sha256']) for name, value in content['files'].items()}
         plain = all(np.dtype(held.dtype).kind in 'biuf' for held in files.values())
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"'folder' must hold an intact {DESCRIPTION} (got {str(path)!r}: {error!r}); write the graph again") from error
     if version != VERSION or not plain or not {ROW, POINTER} <= files.keys():
         raise ValueError(f"'folder' must hold a graph of version {VERSION} (got version {version!r} with {sorted(files)}); write it again")

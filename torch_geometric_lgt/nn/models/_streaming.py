@@ -98,7 +98,10 @@ class Stream:
     def _held(self, folder: Path, resume: bool) -> dict[str, int]:
         r"""What an earlier run has done, from the progress that it noted."""
         path = folder / 'progress.json'
-        held = json.loads(path.read_text()) if path.exists() else {}
+        try:
+            held = dict(json.loads(path.read_text())) if path.exists() else {}
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"'folder' must hold an intact progress.json (got {str(path)!r}: {error!r}); empty it") from error
         foreign = [other for other in folder.iterdir() if other.name != LOCK and not is_unfinished(other, path)]
         if (foreign and not held) or (resume and held and held.get('key') != self.key):
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
