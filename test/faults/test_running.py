@@ -15,6 +15,7 @@ from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.edges import degrees
 from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.nn import MGFormer
 
 
 @pytest.mark.fault(22, 'Costs what the smaller neighbourhood of each edge costs.')
@@ -42,6 +43,11 @@ def test_users_without_pairs_and_few_items():
     scoring = Scoring(lambda users: scores[users].clone(), {0.0: torch.ones(3)})
     (found,) = evaluate(scoring, wanted, seen, 4, k=2).values()
     assert found['recall@2'] == pytest.approx(1 / 2)  # user 0 has one item left, the wanted one; user 2's is third
+    model = MGFormer(4, 3, 8)
+    edges = torch.tensor([[0, 1, 4, 5], [4, 5, 0, 1]])
+    assert model.recommend(edges, k=3).sort(1).values.tolist() == [[4, 5, 6]] * 4
+    with pytest.raises(ValueError, match="'k' must be at most 3"):
+        model.recommend(edges, k=4)
 
 
 @pytest.mark.fault(26, 'A pair in two parts ends in an error with the pair; repeated pairs count once.')

@@ -195,10 +195,16 @@ class MGFormer(torch.nn.Module):
         sorted: bool = True,
     ) -> Tensor:
         r"""The :obj:`k` nodes of :obj:`dst_index` (default: all items) with the highest scores for each of :obj:`src_index` (default: all
-        users), ``[P, k]``."""
+        users), ``[P, k]``.
+
+        Raises:
+            ValueError: If there are fewer than :obj:`k` such nodes.
+        """
         out = self.get_embedding(edge_index)
         users = out[: self.num_users] if src_index is None else out[src_index]
         items = out[self.num_users :] if dst_index is None else out[dst_index]
+        if k > items.size(0):
+            raise ValueError(f"'k' must be at most {items.size(0)}, the number of nodes to choose from (got {k})")
         top = (users @ items.t()).topk(k, sorted=sorted).indices
         return top + self.num_users if dst_index is None else dst_index[top]
 
