@@ -101,6 +101,8 @@ def test_ids_of_no_node(edges):
         NodePartitionLoader(Data(edge_index=edges, num_nodes=5), batch_size=2)
     with pytest.raises(ValueError, match=f"'edge_label_index' must hold source ids from 0 to 4 {hint}"):
         items(EDGES, edges)
+    with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+        items(edges)
 
 
 @pytest.mark.fault(7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.')

@@ -175,8 +175,9 @@ class MGFormer(torch.nn.Module):
         if edge_label_index is None:
             if edge_index is None:
                 raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
-            edge_label_index = edge_index
-        edge_label_index = edge_list(edge_label_index, self.num_nodes, self.num_nodes, 'edge_label_index')
+            edge_label_index = edge_list(edge_index, self.num_nodes, self.num_nodes)
+        else:
+            edge_label_index = edge_list(edge_label_index, self.num_nodes, self.num_nodes, 'edge_label_index')
         nodes, index = edge_label_index.unique(return_inverse=True)
         out = self.get_embedding(edge_index, nodes)
         return (out[index[0]] * out[index[1]]).sum(-1)
