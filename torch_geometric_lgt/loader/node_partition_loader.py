@@ -24,7 +24,7 @@ class NodePartitionLoader(DataLoader):
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): :math:`B`; the last batch may be smaller.
+        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by one at most: no step is one of a few nodes.
         shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default: :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
         generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's own)
@@ -59,8 +59,8 @@ class NodePartitionLoader(DataLoader):
     def __iter__(self) -> Iterator[Any]:
         edges, num_nodes = self.edge_index, self.num_nodes
         place = torch.randperm(num_nodes, generator=self.generator) if self.shuffled else torch.arange(num_nodes)
-        part = place // self.nodes_per_batch
-        nodes = part.argsort(stable=True).split(self.nodes_per_batch)
+        part = place * len(self) // max(1, num_nodes)
+        nodes = part.argsort(stable=True).split(torch.bincount(part, minlength=len(self)).tolist())
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
