@@ -42,9 +42,16 @@ class Scoring(NamedTuple):
 
 def rank(scoring: Scoring, users: Tensor, seen: History, k: int) -> dict[float, Tensor]:
     r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for each user, without those the user has
-    seen. Scores are made for as many users at once as a cache holds, and what :obj:`scores` returns is written to."""
+    seen. Scores are made for as many users at once as a cache holds, and what :obj:`scores` returns is written to.
+
+    Raises:
+        ValueError: If there are fewer than :obj:`k` items.
+    """
+    num_items = min(factor.numel() for factor in scoring.factors.values())
+    if k > num_items:
+        raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
     tops: dict[float, list[Tensor]] = {way: [users.new_empty((0, k))] for way in scoring.factors}
-    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(factor.numel() for factor in scoring.factors.values())
+    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(1, num_items)
     weighted = None
     for part in users.split(max(1, size)):
         score = scoring.scores(part)

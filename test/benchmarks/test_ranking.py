@@ -49,4 +49,6 @@ def test_chunks_and_seen_items(monkeypatch):
     scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})
     assert rank(scoring, torch.tensor([0, 1, 3]), seen, 1)[0.0].tolist() == [[1], [2], [0]]
     assert rank(scoring, torch.tensor([], dtype=torch.long), seen, 1)[0.0].shape == (0, 1)
+    with pytest.raises(ValueError, match="'k' must be at most 3, the number of items"):
+        rank(scoring, torch.tensor([0]), seen, 4)
     assert scores.isfinite().all()

@@ -1,3 +1,4 @@
+import hashlib
 import json
 
 import numpy as np
@@ -108,6 +109,13 @@ def test_damage_is_found(graph):
     path.unlink()
     with pytest.raises(ValueError, match="'y' must have 320 bytes \\(got -1\\)"):
         MappedGraph(graph.folder)
+    path.write_bytes(content)
+    description = graph.folder / 'graph.json'
+    text = description.read_text()
+    assert text.count('<f4') == 1
+    description.write_text(text.replace('<f4', '<i4'))
+    with pytest.raises(ValueError, match=r"the checksum in '.*graph.json' does not fit"):
+        MappedGraph(graph.folder)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +132,8 @@ def test_hostile_descriptions_are_refused(graph, change, message):
     path = graph.folder / 'graph.json'
     held = json.loads(path.read_text())
     change(held)
+    if 'files' in held:
+        held['sha256'] = hashlib.sha256(json.dumps(held['files'], sort_keys=True).encode()).hexdigest()
     path.write_text(json.dumps(held))
     with pytest.raises(ValueError, match=message):
         MappedGraph(graph.folder)
@@ -136,7 +146,7 @@ def test_a_broken_write_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr('torch_geometric_lgt.data._write.describe', full)
     with pytest.raises(OSError, match='No space'):
         write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ['.graph.lock']
     with pytest.raises(FileNotFoundError):
         MappedGraph(tmp_path / 'graph')
 

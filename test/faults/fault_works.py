@@ -15,7 +15,7 @@ from benchmarks.common.training import Training
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
@@ -25,6 +25,7 @@ MODELS = {
     'nodeformer': lambda: NodeFormer(4, 8, 3, num_features=8),
     'difformer': lambda: DIFFormer(4, 8, 3),
     'sgformer': lambda: SGFormer(4, 8, 3),
+    'litegt': lambda: LiteGT(4, 8, 3, kernel='softmax'),
 }
 
 
@@ -139,11 +140,14 @@ def read_what_is_there(folder):
 
 
 def out_of_memory():
-    """A pass over more nodes than a quarter of a gigabyte of further addresses can hold."""
-    model, x = DIFFormer(4, 64, 3, use_graph=False), torch.randn(1_000_000, 4)
+    """Passes over more nodes than a quarter of a gigabyte of further addresses can hold."""
+    model, x, none = DIFFormer(4, 64, 3, use_graph=False), torch.randn(1_000_000, 4), torch.empty(2, 0, dtype=torch.long)
+    pairs = MGFormer(500_000, 500_000, 64, mask='none')
     pages = int(Path('/proc/self/statm').read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 28)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     message = "DIFFormer has no memory for 1000000 nodes at once .* NodePartitionLoader, and score with the method 'inference'"
     with pytest.raises(torch.OutOfMemoryError, match=message):
-        model(x, torch.empty(2, 0, dtype=torch.long))
+        model(x, none)
+    with pytest.raises(torch.OutOfMemoryError, match=r"MGFormer has no memory for 1000000 nodes at once .* 'attention_states'"):
+        pairs.get_embedding(none)

@@ -1,5 +1,7 @@
 """Files that are damaged, planted, late or impossible to write."""
 
+import contextlib
+import gzip
 import io
 import itertools
 import json
@@ -17,13 +19,14 @@ import pytest
 import torch
 from fault_works import graph
 from filelock import FileLock
+from pyarrow import Table, parquet
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.data._files import mapped
 from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn import JaccardSubtractorConv, KernelAttentionConv
+from torch_geometric_lgt.nn import DIFFormer, JaccardSubtractorConv, KernelAttentionConv
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 KILLS = 25  # of each of the four that write files
@@ -65,7 +68,7 @@ def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
             break
 
 
-@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference], ids=lambda work: work.__name__)
+@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference, works.convert], ids=lambda work: work.__name__)
 def test_killed_in_each_write(work, tmp_path, start, exit_code):
     (tmp_path / 'whole').mkdir()
     assert exit_code(start(work, tmp_path / 'whole')) == 0
@@ -98,6 +101,23 @@ def test_two_processes_and_one_folder(tmp_path):
     torch.testing.assert_close(works.inference(tmp_path), expected, rtol=0, atol=0)
 
 
+@pytest.mark.fault(31, 'So it is with data sets that are made on the spot.')
+def test_two_processes_and_one_data_set(tmp_path, start, exit_code):
+    workers = [start(works.dataset, tmp_path) for _ in range(3)]
+    assert [exit_code(worker) for worker in workers] == [0] * 3
+    (path,) = tmp_path.glob('CLUSTER/*.safetensors')
+    written = path.stat().st_mtime_ns
+    assert len(SBMDataset(tmp_path, 'CLUSTER', num_graphs=20)) == 20
+    assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.fault(31, 'So it does of two that write one graph.')
+def test_two_processes_and_one_graph(tmp_path):
+    with FileLock(tmp_path / '.graph.lock'), pytest.raises(ValueError, match="'folder' is written by another process"):
+        works.convert(tmp_path)
+    assert works.convert(tmp_path).shape == (3000, 4)
+
+
 @pytest.mark.fault(
     32,
     'Caches are built again, with a warning; states and checkpoints are refused by name, every byte being summed up, graphs by verify().',
@@ -122,6 +142,54 @@ def test_damaged_and_old_files(tmp_path, monkeypatch):
         AttentionState.load(path)
     with pytest.warns(UserWarning, match='is built again'):
         transform(graph())
+
+
+@pytest.mark.fault(32, 'So are layers and scores that an inference has written.')
+@pytest.mark.parametrize('name', ['layer-1.bin', 'scores.bin'])
+def test_damaged_rows_of_an_inference(name, tmp_path, monkeypatch):
+    expected, folder = works.inference(tmp_path / 'whole'), tmp_path / 'parts'
+    if name == 'scores.bin':
+        works.inference(folder)
+    else:
+        monkeypatch.setattr(DIFFormer, 'readout', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            works.inference(folder)
+        monkeypatch.undo()
+    path = folder / name
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
+    with pytest.raises(ValueError, match=f"'folder' is damaged: the checksum of .*{name}"):
+        works.inference(folder)
+    path.write_bytes(content)
+    torch.testing.assert_close(works.inference(folder), expected, rtol=0, atol=0)
+
+
+@pytest.mark.fault(32, 'Damaged files of interactions are refused; one that bears a public name is compared with its checksum.')
+@pytest.mark.parametrize('name', ['raw.txt.gz', 'raw.csv.gz', 'raw.parquet'])
+def test_damaged_interactions(name, tmp_path):
+    folder = tmp_path / 'mine'
+    folder.mkdir()
+    pairs = torch.randint(1000, (2000, 2), generator=torch.Generator().manual_seed(0)).tolist()
+    text = '\n'.join(['user_id,item_id', *(f'{user},{item}' for user, item in pairs)])
+    text = text if 'csv' in name else text.replace('user_id,item_id', '0 0').replace(',', ' ')
+    if name.endswith('parquet'):
+        parquet.write_table(Table.from_pydict({'user_id': [a for a, _ in pairs], 'item_id': [b for _, b in pairs]}), folder / name)
+    else:
+        (folder / name).write_bytes(gzip.compress(text.encode()))
+    InteractionDataset(tmp_path, 'mine')
+    whole = (folder / name).read_bytes()
+    for place in range(20, len(whole), len(whole) // 20):
+        for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]):
+            (folder / name).write_bytes(content)
+            silent = name.endswith('parquet') and len(content) == len(whole)  # which sums up nothing: a number may be another
+            with contextlib.suppress(ValueError) if silent else pytest.raises(ValueError, match=r"'root' holds a .*file"):
+                InteractionDataset(tmp_path, 'mine')
+    (tmp_path / 'gowalla').mkdir()
+    for part, line in (('train', '0 1 2\n'), ('test', '0 3\n')):
+        (tmp_path / 'gowalla' / f'{part}.txt').write_text(line)
+    with pytest.warns(UserWarning, match='it has not the checksum of https') as found:
+        InteractionDataset(tmp_path, 'gowalla')
+    assert len(found) == 2
 
 
 @pytest.mark.fault(33, 'An OSError; what was there before is left, and no part of a file.')

@@ -1,17 +1,21 @@
 """Odd and bad numbers and sizes."""
 
+from functools import partial
+
 import pytest
 import torch
 from fault_works import EDGES, MODELS
 
 from torch_geometric_lgt.diagnostics import check_finite
-from torch_geometric_lgt.functional import alignment_uniformity, kernel_attention
+from torch_geometric_lgt.functional import alignment, alignment_uniformity, kernel_attention, uniformity
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
+    MGFormer,
     SGFormerConv,
 )
 
@@ -32,8 +36,21 @@ def test_nan_is_found_where_it_comes_from():
     assert not model.convs[0]._forward_pre_hooks
 
 
+@pytest.mark.fault(15, 'No other graph of the batch has them.')
+@pytest.mark.parametrize('name', MODELS)
+def test_nan_stays_in_its_graph(name):
+    model, x, batch = MODELS[name]().eval(), torch.randn(5, 4), torch.tensor([0, 0, 0, 1, 1])
+    clean = model(x, EDGES, batch)
+    x[3, 1] = float('nan')
+    out = model(x, EDGES, batch)
+    assert out[3].isnan().all()
+    torch.testing.assert_close(out[:3], clean[:3])
+
+
 @pytest.mark.fault(16, 'Defined and finite, outputs and gradients.')
-@pytest.mark.parametrize('make', [KernelAttentionConv, SGFormerConv, DIFFormerConv])
+@pytest.mark.parametrize(
+    'make', [KernelAttentionConv, SGFormerConv, DIFFormerConv, partial(JaccardSubtractorConv, heads=2, kernel='subtractor')]
+)
 def test_rows_of_zeros(make):
     layer = make(4, 4, bias=False)
     x = torch.zeros(5, 4, requires_grad=True)
@@ -52,6 +69,18 @@ def test_normaliser_of_zero():
     out = kernel_attention(q, q, v, 'relu')
     assert out.abs().max() == 0
     assert all(grad.abs().max() == 0 for grad in torch.autograd.grad(out.sum(), (q, v)))
+
+
+@pytest.mark.fault(17, 'Logarithms of edge weights are sums of logarithms: finite where the weight itself is 0.')
+def test_logarithm_of_a_weight_of_zero():
+    conv, x = KernelAttentionConv(4, 4), 30 * torch.randn(50, 4)
+    x.requires_grad_()
+    edges = torch.randint(50, (2, 200))
+    found = conv.log_edge_probability(x, edges)
+    assert found.min() < -104  # below, the exponential is 0 in single precision
+    (grad,) = torch.autograd.grad(found.sum(), x)
+    assert found.isfinite().all()
+    assert grad.isfinite().all()
 
 
 @pytest.mark.fault(18, 'Exponentials keep their maximum, sums are in float32: finite at any length and number of nodes.')
@@ -90,9 +119,9 @@ def test_sizes_that_do_not_fit():
 
 @pytest.mark.fault(24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.')
 def test_one_row_and_identical_rows():
-    one = torch.randn(1, 4, requires_grad=True)
-    loss = alignment_uniformity(one, torch.randn(1, 4), 1.0)
-    assert loss.isfinite()
+    one, other = torch.randn(1, 4), torch.randn(1, 4)
+    assert uniformity(one) == 0
+    torch.testing.assert_close(alignment_uniformity(one, other, 1.0), alignment(one, other))
     same = torch.ones(5, 4, requires_grad=True)
     (grad,) = torch.autograd.grad(alignment_uniformity(same, same.detach(), 1.0), same)
     torch.testing.assert_close(grad, torch.zeros(5, 4))
@@ -106,5 +135,21 @@ def test_mixed_devices_and_dtypes():
             model(torch.randn(5, 4, dtype=torch.float64), EDGES)
         with pytest.raises(ValueError, match="'x' must be on the device of the parameters, cpu"):
             model(torch.randn(5, 4, device='meta'), EDGES)
+        with pytest.raises(ValueError, match=r"'edge_index' must be on the device of the parameters, cpu \(got meta\)"):
+            model(torch.randn(5, 4), EDGES.to('meta'))
         with torch.autocast('cpu', torch.bfloat16):
             assert model(torch.randn(5, 4), EDGES).isfinite().all()
+    with pytest.raises(ValueError, match="'degree' must be on the device"):
+        DegreeMaskedAttention(4)(torch.randn(5, 4), torch.ones(5, dtype=torch.long, device='meta'))
+    for name in ('edge_jaccard', 'sampled_mask'):
+        given = {'edge_jaccard': torch.ones(6), name: torch.ones(6, device='meta')}
+        with pytest.raises(ValueError, match=f"'{name}' must be on the device"):
+            JaccardSubtractorConv(4, 4, 2)(torch.randn(5, 4), EDGES, **given)
+    with pytest.raises(ValueError, match="'laplacian_pe' must be on the device"):
+        LiteGT(4, 8, 3, kernel='softmax', pe_channels=2)(torch.randn(5, 4), EDGES, laplacian_pe=torch.ones(5, 2, device='meta'))
+    with pytest.raises(ValueError, match="'edge_label_index' must be on the device"):
+        MGFormer(2, 3, 4)(EDGES, EDGES.to('meta'))
+    q = torch.randn(5, 1, 4)
+    for name, mixed in (('k', (q, q.double(), q)), ('v', (q, q, q.to('meta')))):
+        with pytest.raises(ValueError, match=f"'{name}' must be as 'q' of torch.float32 on cpu"):
+            kernel_attention(*mixed, 'relu')

@@ -3,11 +3,11 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from torch_geometric_lgt._io import allocate
+from torch_geometric_lgt._io import allocate, write_atomically
 
 VERSION, DESCRIPTION = 1, 'graph.json'
 ROW, POINTER = 'edges.row', 'edges.colptr'
@@ -48,7 +48,8 @@ def digest(path: Path) -> str:
 def describe(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     r"""Writes what the files of a folder hold, the last of them."""
     held = {name: Held(array.dtype.str, array.shape, digest(folder / name))._asdict() for name, array in arrays.items()}
-    (folder / DESCRIPTION).write_text(json.dumps({'version': VERSION, 'files': held}, indent=2))
+    content = {'version': VERSION, 'files': held, 'sha256': _checksum(held)}
+    write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2).encode())
 
 
 def description(folder: Path) -> dict[str, Held]:
@@ -61,11 +62,13 @@ def description(folder: Path) -> dict[str, Held]:
     path = folder / DESCRIPTION
     try:
         content = json.loads(path.read_text())
-        version = content['version']
+        version, fits = content['version'], content['sha256'] == _checksum(content['files'])
         files = {name: Held(value['dtype'], tuple(value['shape']), value['sha256']) for name, value in content['files'].items()}
         plain = all(np.dtype(held.dtype).kind in 'biuf' for held in files.values())
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"'folder' must hold an intact {DESCRIPTION} (got {str(path)!r}: {error!r}); write the graph again") from error
+    if not fits:
+        raise ValueError(f"'folder' must hold an intact {DESCRIPTION} (the checksum in {str(path)!r} does not fit); write the graph again")
     if version != VERSION or not plain or not {ROW, POINTER} <= files.keys():
         raise ValueError(f"'folder' must hold a graph of version {VERSION} (got version {version!r} with {sorted(files)}); write it again")
     for name, held in files.items():
@@ -75,6 +78,10 @@ def description(folder: Path) -> dict[str, Held]:
         if size != held.num_bytes:
             raise ValueError(f"'folder' is damaged: {name!r} must have {held.num_bytes} bytes (got {size}); write the graph again")
     return files
+
+
+def _checksum(files: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def pieces(length: int, width: int) -> Iterator[slice]:

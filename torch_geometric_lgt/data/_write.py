@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
@@ -34,7 +35,8 @@ def write_graph(
         progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
 
     Raises:
-        ValueError: If the folder holds something, a node does not exist, or an attribute has another number of rows.
+        ValueError: If the folder holds something or another process writes it, a node does not exist, or an attribute has another number
+            of rows.
     """
     folder, edges = Path(folder), _array(edge_index)
     arrays = {name: _array(value) for name, value in (attributes or {}).items()}
@@ -45,9 +47,19 @@ def write_graph(
     for name, array in arrays.items():
         if array.ndim == 0 or array.shape[0] != num_nodes or array.dtype.kind not in 'biuf' or name in (DESCRIPTION, ROW, POINTER):
             raise ValueError(f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, {array.dtype} for {name!r})")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder.parent / f'.{folder.name}.lock', timeout=0):
+            _write(folder, edges, num_nodes, arrays, undirected, progress_bar)
+    except Timeout:
+        raise ValueError(f"'folder' is written by another process (got {str(folder)!r}); wait for it or give another one") from None
+    return folder
+
+
+def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np.ndarray], undirected: bool, progress_bar: bool) -> None:
     part = folder.parent / f'.{folder.name}.part'
     shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
+    part.mkdir()
     try:
         written = _write_edges(part, edges, num_nodes, undirected, progress_bar)
         for name, array in arrays.items():
@@ -64,7 +76,6 @@ def write_graph(
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
-    return folder
 
 
 def _array(value: Any) -> np.ndarray:

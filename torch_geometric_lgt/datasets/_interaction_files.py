@@ -1,6 +1,7 @@
 # E interactions.
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -38,7 +39,7 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
             for user, item in pairs:
                 users.append(user)
                 items.append(item)
-    except (EOFError, gzip.BadGzipFile, UnicodeDecodeError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); fetch or write it again") from error
     return Interactions(_ids(users, path), _ids(items, path))
 
@@ -57,13 +58,13 @@ def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[t
 
 def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowException, parquet
     except ImportError as error:
         raise ImportError(f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'") from error
     try:
         _check_columns(parquet.read_schema(path).names, columns, path)
         table = parquet.read_table(path, columns=list(columns))
-    except ArrowInvalid as error:
+    except (ArrowException, OSError) as error:
         raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); write it again") from error
     return Interactions(*(_ids(table.column(name).to_pylist(), path) for name in columns))
 

@@ -2,8 +2,9 @@ import hashlib
 import io
 import os
 import shutil
+import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -85,13 +86,26 @@ def fetch(source: Source, path: Path) -> None:
         finally:
             if part.exists():
                 os.unlink(part)
-        kind, expected = source.checksum.split(':')
-        found = hashlib.sha1(f'blob {len(content)}\0'.encode() + content) if kind == 'git' else hashlib.new(kind, content)
-        if found.hexdigest() != expected:
+        if not fits(source, content):
             raise RuntimeError(
                 f'{source.url} is not the file it was, or the download was cut off; fetch it again and {_manual(source, path)}'
             )
         write_atomically(path, source.convert(content))
+
+
+def fits(source: Source, content: bytes) -> bool:
+    r"""Whether a file is the public one."""
+    kind, expected = source.checksum.split(':')
+    found = hashlib.sha1(f'blob {len(content)}\0'.encode() + content) if kind == 'git' else hashlib.new(kind, content)
+    return found.hexdigest() == expected
+
+
+def warn_of_others(name: str, paths: Iterable[Path]) -> None:
+    r"""Warns of files that bear the name of a public one and have another content."""
+    for path in paths:
+        source = SOURCES.get(name, {}).get(path.name)
+        if source is not None and source.convert is bytes and not fits(source, path.read_bytes()):
+            warnings.warn(f'{str(path)!r} is changed or damaged: it has not the checksum of {source.url}', stacklevel=2)
 
 
 def _manual(source: Source, path: Path) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import HeteroData, InMemoryDataset
 
 from torch_geometric_lgt.datasets._interaction_files import find, read
-from torch_geometric_lgt.datasets._sources import SOURCES, fetch
+from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
 from torch_geometric_lgt.datasets._split import SPLITS, assign_splits
 
 METHODS = (None, 'given', 'ratio', 'leave-one-out')
@@ -101,6 +101,7 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"'split' = 'given' needs files for train and test (got {sorted(paths)}); use 'ratio' or 'leave-one-out'")
         if self.split == 'leave-one-out' and names != ['raw']:
             raise ValueError(f"'split' = 'leave-one-out' needs the order of time, a file called raw (got {sorted(paths)})")
+        warn_of_others(self.name, [paths[name] for name in names])
         files = {name: read(paths[name], self.columns) for name in names}
         user_ids, user = self._number('user', [file.user for file in files.values()])
         item_ids, item = self._number('item', [file.item for file in files.values()])

@@ -55,8 +55,12 @@ def kernel_attention(
         ``[N_t, H, D]``
 
     Raises:
-        ValueError: If :obj:`feature_map` is unknown, or :obj:`projection`, :obj:`batch` or :obj:`key_noise` does not fit.
+        ValueError: If :obj:`feature_map` is unknown, :obj:`k` or :obj:`v` is of another dtype or device than :obj:`q`, or
+            :obj:`projection`, :obj:`batch` or :obj:`key_noise` does not fit.
     """
+    for name, other in (('k', k), ('v', v)):
+        if (other.dtype, other.device) != (q.dtype, q.device):
+            raise ValueError(f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on {other.device}); use {name}.to(q)")
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
     queries = plain_side(q, query_mask, feature_map, projection, scale, power, keys.samples)

@@ -1,3 +1,4 @@
+import logging
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             if not kwargs.get('directed', True):  # PyG's older name of it
                 options.setdefault('subgraph_type', 'induced')
             workers = kwargs.get('num_workers', 0) > 0
+            logging.getLogger(__name__).info('our own sampler draws neighbours: pyg-lib is not installed, or the graph is mapped in int32')
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
 
@@ -53,7 +55,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             name = self.input_data.input_type
             store, seeds = (batch, out.node) if name is None else (batch[name], out.node[name])
             size = store.get('batch_size')
-            if size is None or not torch.equal(store.n_id[:size], seeds[: out.metadata[0].numel()]):
+            held = store.get('n_id')
+            if size is None or held is None or not torch.equal(held[:size], seeds[: out.metadata[0].numel()]):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and 'batch_size' (it moves or drops them)"
                 )

@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, F input width.
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import Linear
@@ -6,6 +8,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Values
+from torch_geometric_lgt.functional.edges import SortedEdges
 from torch_geometric_lgt.functional.segment import Segments, segments
 from torch_geometric_lgt.typing import Batch
 
@@ -28,6 +31,14 @@ def check_features(x: Tensor, lin: Linear) -> None:
         raise ValueError(
             f"'x' must be on the device of the parameters, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
         )
+
+
+def check_devices(device: torch.device, **given: Any) -> None:
+    r"""Raises a ValueError that names the first of the tensors, or edges, that is not on the device of the parameters."""
+    for name, value in given.items():
+        tensor = value.edge_index if isinstance(value, SortedEdges) else value
+        if isinstance(tensor, Tensor) and tensor.device != device:
+            raise ValueError(f"'{name}' must be on the device of the parameters, {device} (got {tensor.device}); move it there")
 
 
 class AttentionLayer(torch.nn.Module):

@@ -72,12 +72,15 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
         found = ended(k, most, partial(dense_single, matrix, null))
         if defect(matrix, null, *found) <= 1:
             return found
+    reasons = []
     for make in makers:
         try:
             return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
-        except FAILURES:
-            continue
-    raise RuntimeError(f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge; choose another 'k'")
+        except FAILURES as error:
+            reasons.append(f'{make.__name__}: {error}')
+    raise RuntimeError(
+        f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge ({'; '.join(reasons)}); choose another 'k'"
+    )
 
 
 def ended(k: int, most: int, find: Finder) -> Pairs:
@@ -112,8 +115,9 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
     """
     values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
     for _ in range(size + 1):
-        if defect(matrix, null, values, vectors) > 1:
-            break
+        left = defect(matrix, null, values, vectors)
+        if left > 1:
+            raise np.linalg.LinAlgError(f'residuals {left:.1e} times as large as they may be')
         known = np.c_[null, vectors]
         rest = search(known, 1, COARSE * values[-1])[:, 0]
         rest = rest - known @ (known.T @ rest)
@@ -121,7 +125,7 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
             return values, vectors
         values, vectors = _ritz(matrix, null, np.c_[vectors, search(known, 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
-    raise np.linalg.LinAlgError('not converged')
+    raise np.linalg.LinAlgError('smaller ones were found again and again')
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:

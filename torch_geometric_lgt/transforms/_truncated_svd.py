@@ -29,16 +29,22 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
     if 2 * k > limit or matrix.shape[0] * matrix.shape[1] <= DENSE_ELEMENTS:
         u, s, vt = svd(matrix.toarray(), full_matrices=False)
         return _canonical(u, s, vt.T, k)
+    reasons = []
     for solver in SOLVERS:
         start = np.random.default_rng(0).standard_normal(matrix.shape[0] if solver == 'propack' else limit)
         try:
             u, s, vt = svds(matrix, k=k, solver=solver, v0=start)
             found = complete(matrix, *_canonical(u, s, vt.T, k))
-        except (np.linalg.LinAlgError, ArpackError):
+        except (np.linalg.LinAlgError, ArpackError) as error:
+            reasons.append(f'{solver}: {error}')
             continue
-        if defect(matrix, *found) <= TOLERANCE:
+        left = defect(matrix, *found)
+        if left <= TOLERANCE:
             return found
-    raise RuntimeError(f"the {k} largest singular values of a {matrix.shape} matrix did not converge; choose another 'k'")
+        reasons.append(f'{solver}: a residual of {left:.1e}, above {TOLERANCE:.0e}')
+    raise RuntimeError(
+        f"the {k} largest singular values of a {matrix.shape} matrix did not converge ({'; '.join(reasons)}); choose another 'k'"
+    )
 
 
 def complete(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:

@@ -29,11 +29,13 @@ class SVDEncoding(BaseTransform):
     row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges count once.
 
     The largest entry of each pair of singular vectors is positive. Columns of one singular value are fixed up to a rotation only. Columns
-    beyond the rank are 0. Triplets are checked against the matrix: residuals, orthogonality, and that no larger one is left.
+    beyond the rank are 0, and those are :obj:`False` in the mask. Triplets are checked against the matrix: residuals, orthogonality, and
+    that no larger one is left.
 
     Args:
         k (int): Number of columns.
-        attr_name (str, optional): Name of the attribute, ``[N, k]``. (default: :obj:`"svd_pe"`)
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph.
+            (default: :obj:`"svd_pe"`)
         normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
         cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and the arguments. (default: :obj:`None`)
 
@@ -58,6 +60,7 @@ class SVDEncoding(BaseTransform):
             encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))
         for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
             store[self.attr_name] = encodings[side]
+        data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True)
         return data
 
     def _matrix(self, data: Data | HeteroData) -> csr_array:

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional.adjacency_attention import adjacency_attention
 from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -53,6 +54,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
+        check_devices(x_dst.device, edge_index=edge_index)
         edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))
         phi = self.feature_map

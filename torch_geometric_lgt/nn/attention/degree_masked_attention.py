@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import degrees, edge_list
 from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -99,6 +100,7 @@ class DegreeMaskedAttention(KernelLayer):
                 raise ValueError("'degree' or 'edge_index' must be given (got neither); the NodeDegree transform computes degrees")
             if not isinstance(x, Tensor):
                 raise ValueError("'degree' must be given for a pair 'x'; the NodeDegree transform computes degrees")
+            check_devices(x.device, edge_index=edge_index)
             degree = degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0))
         if isinstance(degree, Tensor) and not isinstance(x, Tensor):
             raise ValueError("'degree' must be a pair for a pair 'x', of sources and targets (got one tensor)")
@@ -113,6 +115,7 @@ class DegreeMaskedAttention(KernelLayer):
             raise ValueError(
                 f"'degree' must hold one whole number per node (got {degree.dtype} {tuple(degree.shape)} for {x.size(0)} nodes)"
             )
+        check_devices(x.device, degree=degree)
         if not torch.compiler.is_compiling() and degree.numel() > 0:
             if int(degree.min()) < 0:
                 raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")

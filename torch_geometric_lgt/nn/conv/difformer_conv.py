@@ -8,6 +8,7 @@ from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_scores, sigmoid_sums
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -96,6 +97,7 @@ class DIFFormerConv(LinearLayer):
             return out
         if edge_index is None:
             raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
+        check_devices(x_dst.device, edge_index=edge_index, degree=degree)
         edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0)), compute_dtype(value.dtype)
         weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree)
         return out + neighbor_sum(value, edges, weight, x_dst.size(0))

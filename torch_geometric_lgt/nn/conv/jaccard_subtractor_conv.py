@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
@@ -170,6 +170,7 @@ class JaccardSubtractorConv(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
+        check_devices(x_dst.device, edge_index=edge_index, edge_jaccard=edge_jaccard, sampled_mask=sampled_mask)
         edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0))
         num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:

@@ -15,14 +15,13 @@ from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import allocate, checksum, is_unfinished, read_tensors, write_atomically, write_tensors
+from torch_geometric_lgt._io import allocate, is_unfinished, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn.models._keys import graph_key, model_key
 
 VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 1, 'streamed_state', 'scores', '.lock', 20.0
-SETTINGS = (bool, int, float, str, tuple)
 
 
 class Part(NamedTuple):
@@ -51,8 +50,8 @@ class Stream:
         resume (bool): If :obj:`False`, arrays of an earlier run are made anew, whatever they follow from.
 
     Raises:
-        ValueError: If :obj:`loader` samples, :obj:`folder` is used by another process or holds other files or arrays of another model or
-            graph, or features are missing.
+        ValueError: If :obj:`loader` samples, :obj:`folder` is used by another process or holds other files, damaged ones or arrays of
+            another model or graph, or features are missing.
     """
 
     def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
@@ -68,10 +67,12 @@ class Stream:
         self.folder = None if folder is None else Path(folder)
         self.device = next(model.parameters()).device
         self.done: dict[str, int] = {}
+        self.sums: dict[str, str] = {}
+        self.hashed: dict[str, tuple[Any, int]] = {}
         self.key = ''
         if self.folder is not None:
             stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
-            parts = (VERSION, self.num_nodes, _model_key(model), *map(_graph_key, stores))
+            parts = (VERSION, self.num_nodes, model_key(model), *map(graph_key, stores))
             self.key = hashlib.sha256(repr(parts).encode()).hexdigest()
             self._open(self.folder, resume)
 
@@ -92,11 +93,12 @@ class Stream:
         except Timeout:
             raise ValueError(f"'folder' is used by another process (got {str(folder)!r}); wait for it or give another one") from None
         weakref.finalize(self, lock.release)
-        self.done = self._held(folder, resume)
+        held = self._held(folder, resume)
+        self.done, self.sums = held.get('done', {}), held.get('sums', {})
         self._note()
 
-    def _held(self, folder: Path, resume: bool) -> dict[str, int]:
-        r"""What an earlier run has done, from the progress that it noted."""
+    def _held(self, folder: Path, resume: bool) -> dict[str, Any]:
+        r"""The progress that an earlier run noted."""
         path = folder / 'progress.json'
         try:
             held = dict(json.loads(path.read_text())) if path.exists() else {}
@@ -105,7 +107,7 @@ class Stream:
         foreign = [other for other in folder.iterdir() if other.name != LOCK and not is_unfinished(other, path)]
         if (foreign and not held) or (resume and held and held.get('key') != self.key):
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
-        return held.get('done', {}) if resume else {}
+        return held if resume else {}
 
     def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
         r"""Rows of an attribute of the nodes."""
@@ -136,7 +138,7 @@ class Stream:
         out, _ = self._array(RESULT, (self.num_nodes, width), dtype)
         if self.done.get(RESULT) != self.num_nodes:
             out = self.fill(RESULT, width, dtype, prepare())
-            self.done = {RESULT: self.num_nodes}
+            self.done, self.sums = {RESULT: self.num_nodes}, {RESULT: self.sums.get(RESULT, '')}
             self._note()
         for path in [] if self.folder is None else self.folder.iterdir():
             if path.name not in (f'{RESULT}.bin', 'progress.json', LOCK):
@@ -148,7 +150,7 @@ class Stream:
         array, flush = self._array(name, (self.num_nodes, width), dtype)
         for part in self._parts(name, neighbors):
             array[part.nodes] = rows(part).to('cpu', dtype)
-            self._mark(name, part.nodes.stop, flush)
+            self._mark(name, part.nodes.stop, flush, array)
         return array
 
     def state(self, name: str, of: Callable[[slice], AttentionState]) -> AttentionState:
@@ -161,7 +163,7 @@ class Stream:
             found, done = of(part.nodes), part.nodes.stop
             state = found if state is None else state.merge(found)
             kept = state.state_dict() | {'done': torch.tensor(done)}
-            self._mark(name, done, lambda kept=kept: write_tensors(cast(Path, path), kept, KIND))
+            self._mark(name, done, lambda kept=kept: write_tensors(cast(Path, path), kept, KIND), None)
         return cast(AttentionState, state)
 
     def degrees(self, name: str, counted: Callable[[Part], Tensor]) -> Tensor:
@@ -174,7 +176,7 @@ class Stream:
                 source, target = counted(part)
                 array[:, 0].index_add_(0, part.n_id[source], torch.ones_like(source))
                 array[part.nodes, 1] = torch.bincount(target, minlength=part.size)
-            self._mark(name, self.num_nodes, flush, now=True)
+            self._mark(name, self.num_nodes, flush, array, now=True)
         return array
 
     def _array(self, name: str, shape: tuple[int, int], dtype: torch.dtype) -> tuple[Tensor, Callable[[], None]]:
@@ -187,7 +189,17 @@ class Stream:
             self.done.pop(name, None)
             allocate(path, size)
         array = np.memmap(path, kind, 'r+', shape=shape)
+        self.hashed.pop(name, None)
+        if name in self.done and self._checksum(name, array, self.done[name]) != self.sums.get(name):
+            raise ValueError(f"'folder' is damaged: the checksum of {str(path)!r} does not fit its rows; empty it")
         return torch.from_numpy(array), array.flush
+
+    def _checksum(self, name: str, array: np.ndarray, done: int) -> str:
+        r"""SHA-256 of the first rows, to which those that are new since the last call are added."""
+        found, start = self.hashed.get(name, (hashlib.sha256(), 0))
+        found.update(array[start:done])
+        self.hashed[name] = found, done
+        return found.hexdigest()
 
     def _parts(self, name: str, neighbors: bool) -> Iterator[Part]:
         starts = range(self.done.get(name, 0), self.num_nodes, self.size)
@@ -206,47 +218,16 @@ class Stream:
         edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
         return Part(nodes, out.node, torch.stack([out.row, out.col]), edge)
 
-    def _mark(self, name: str, done: int, flush: Callable[[], None], now: bool = False) -> None:
+    def _mark(self, name: str, done: int, flush: Callable[[], None], array: Tensor | None, now: bool = False) -> None:
         if self.folder is None or not (now or done == self.num_nodes or time.perf_counter() - self.saved >= SAVE_SECONDS):
             return
         flush()
         self.done[name] = done
+        if array is not None:
+            self.sums[name] = self._checksum(name, array.numpy(), done)
         self._note()
 
     def _note(self) -> None:
         if self.folder is not None:
-            write_atomically(self.folder / 'progress.json', json.dumps({'key': self.key, 'done': self.done}).encode())
+            write_atomically(self.folder / 'progress.json', json.dumps({'key': self.key, 'done': self.done, 'sums': self.sums}).encode())
         self.saved = time.perf_counter()
-
-
-def _model_key(model: Module) -> tuple[str, str]:
-    r"""The parameters and the plain settings of all modules."""
-    settings = []
-    for name, module in model.named_modules():
-        plain = sorted((key, repr(value)) for key, value in vars(module).items() if key != 'training' and isinstance(value, SETTINGS))
-        settings.append((name, type(module).__name__, plain))
-    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(settings)
-
-
-def _graph_key(store: Any) -> str:
-    r"""The content of the graph: of its tensors, or of the files that it is mapped from.
-
-    Raises:
-        ValueError: If it has neither.
-    """
-    if isinstance(store, Data):
-        held = {f'{name}-{part}': x for name, value in store.to_dict().items() for part, x in enumerate(_strided(value))}
-        return checksum({name: value.cpu().contiguous() for name, value in held.items()})
-    if not hasattr(store, 'files'):
-        raise ValueError(f"'folder' must be None for a graph that neither is a Data nor has files (got {type(store).__name__})")
-    return repr(store.files)
-
-
-def _strided(value: Any) -> list[Tensor]:
-    r"""The dense tensors that a tensor or a sparse matrix consists of."""
-    if is_torch_sparse_tensor(value):
-        value = value.to_sparse_coo().coalesce()
-        return [value.indices(), value.values()]
-    if is_sparse(value):
-        return [part for part in value.coo() if part is not None]
-    return [value] if isinstance(value, Tensor) else []

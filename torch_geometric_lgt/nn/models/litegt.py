@@ -11,7 +11,8 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
+from torch_geometric_lgt.functional.segment import node_to_graph, segments
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -106,7 +107,7 @@ class LiteGT(Module):
         for module in self.children():
             reset(module)
 
-    @with_advice
+    @with_advice()
     def forward(
         self,
         x: Tensor,
@@ -119,6 +120,7 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
+        check_devices(self.lin_in.weight.device, edge_index=edge_index)
         edges = sorted_edges(edge_index, x.size(0), x.size(0))
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
@@ -126,9 +128,8 @@ class LiteGT(Module):
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         if self.level == 'graph':
-            none = batch is None
-            graph = edges.edge_index.new_zeros(x.size(0)) if none else batch
-            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, 1 if none else batch_size).to(x.dtype)
+            nodes = segments(batch, x.size(0), batch_size, x.device)
+            x = global_mean_pool(x.to(compute_dtype(x.dtype)), node_to_graph(*nodes), nodes.sizes.numel()).to(x.dtype)
         return self.lin_out(x)
 
     def attention_scores(
@@ -173,7 +174,8 @@ class LiteGT(Module):
         if laplacian_pe is None or laplacian_pe.shape != shape:
             given = None if laplacian_pe is None else tuple(laplacian_pe.shape)
             raise ValueError(f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with LaplacianPE({shape[1]})")
-        return self.lin_in(x) + self.lin_pe(laplacian_pe)
+        check_devices(x.device, laplacian_pe=laplacian_pe)
+        return self.lin_in(x) + self.lin_pe(laplacian_pe.to(x.dtype))
 
     def reduced(self, layer: int, x: Tensor) -> Tensor:
         r"""The input of a layer, with fewer channels where its layer has."""

@@ -14,9 +14,11 @@ from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_mgformer
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Stream
 from torch_geometric_lgt.typing import Adj
 
@@ -136,6 +138,7 @@ class MGFormer(torch.nn.Module):
         torch.nn.init.xavier_uniform_(self.embedding.weight)
         reset(self.layers)
 
+    @with_advice("train on pairs that read detached 'attention_states'")
     def get_embedding(
         self, edge_index: Adj | None = None, nodes: Tensor | None = None, states: Sequence[AttentionState] | None = None
     ) -> Tensor:
@@ -175,9 +178,9 @@ class MGFormer(torch.nn.Module):
         if edge_label_index is None:
             if edge_index is None:
                 raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
-            edge_label_index = edge_list(edge_index, self.num_nodes, self.num_nodes)
+            edge_label_index = self._pairs(edge_index=edge_index)
         else:
-            edge_label_index = edge_list(edge_label_index, self.num_nodes, self.num_nodes, 'edge_label_index')
+            edge_label_index = self._pairs(edge_label_index=edge_label_index)
         nodes, index = edge_label_index.unique(return_inverse=True)
         out = self.get_embedding(edge_index, nodes)
         return (out[index[0]] * out[index[1]]).sum(-1)
@@ -267,7 +270,7 @@ class MGFormer(torch.nn.Module):
     def _edges(self, edge_index: Adj | None) -> Tensor:
         if edge_index is None:
             raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-        return edge_list(edge_index, self.num_nodes, self.num_nodes)
+        return self._pairs(edge_index=edge_index)
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:
@@ -276,7 +279,13 @@ class MGFormer(torch.nn.Module):
             raise ValueError(
                 "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
             )
-        return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
+        return degrees(self._pairs(edge_index=edge_index), self.num_nodes)
+
+    def _pairs(self, **given: Adj) -> Tensor:
+        r"""A list of pairs of nodes, which errors call by its name."""
+        ((name, pairs),) = given.items()
+        check_devices(self.embedding.weight.device, **given)
+        return edge_list(pairs, self.num_nodes, self.num_nodes, name)
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.num_users}, {self.num_items}, {self.embedding_dim}, num_layers={self.num_layers})'

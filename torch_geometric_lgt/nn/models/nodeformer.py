@@ -7,6 +7,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -99,7 +100,7 @@ class NodeFormer(Backbone):
         self.shares = (1.0, 1.0 if residual else 0.0)
         self.reads_edges, self.reads_pairs = relational_order > 0, relational_input == 'value'
 
-    @with_advice
+    @with_advice()
     def forward(
         self,
         x: Tensor,
@@ -117,6 +118,7 @@ class NodeFormer(Backbone):
         or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the first order, in which with
         ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the nodes at hand. The other
         arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
+        check_devices(self.lin_in.weight.device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0))
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)

@@ -11,6 +11,7 @@ from torch_geometric.utils import remove_self_loops
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -112,7 +113,7 @@ class SGFormer(Backbone):
         self.gnn: Any = gnn
         self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
-    @with_advice
+    @with_advice()
     def forward(
         self,
         x: Tensor,
@@ -127,6 +128,7 @@ class SGFormer(Backbone):
     ) -> Tensor:
         r"""Runs the model. The arguments after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over
         the edges uses :obj:`degree`."""
+        check_devices(self.lin_in.weight.device, edge_index=edge_index)
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
         return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))

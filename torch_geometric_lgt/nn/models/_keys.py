@@ -1,0 +1,43 @@
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch_geometric.data import Data
+from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
+
+from torch_geometric_lgt._io import checksum
+
+SETTINGS = (bool, int, float, str, tuple)
+
+
+def model_key(model: Module) -> tuple[str, str]:
+    r"""The parameters and the plain settings of all modules."""
+    settings = []
+    for name, module in model.named_modules():
+        plain = sorted((key, repr(value)) for key, value in vars(module).items() if key != 'training' and isinstance(value, SETTINGS))
+        settings.append((name, type(module).__name__, plain))
+    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(settings)
+
+
+def graph_key(store: Any) -> str:
+    r"""The content of the graph: of its tensors, or of the files that it is mapped from.
+
+    Raises:
+        ValueError: If it has neither.
+    """
+    if isinstance(store, Data):
+        held = {f'{name}-{part}': x for name, value in store.to_dict().items() for part, x in enumerate(_strided(value))}
+        return checksum({name: value.cpu().contiguous() for name, value in held.items()})
+    if not hasattr(store, 'files'):
+        raise ValueError(f"'folder' must be None for a graph that neither is a Data nor has files (got {type(store).__name__})")
+    return repr(store.files)
+
+
+def _strided(value: Any) -> list[Tensor]:
+    r"""The dense tensors that a tensor or a sparse matrix consists of."""
+    if is_torch_sparse_tensor(value):
+        value = value.to_sparse_coo().coalesce()
+        return [value.indices(), value.values()]
+    if is_sparse(value):
+        return [part for part in value.coo() if part is not None]
+    return [value] if isinstance(value, Tensor) else []
