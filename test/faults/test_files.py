@@ -299,10 +299,15 @@ def test_planted_objects(pack, tmp_path):
 
 @pytest.mark.fault(34, 'Compiled code is not kept: what numba keeps it reads as a pickle.')
 def test_no_pickle_of_compiled_code(tmp_path):
-    code = 'import torch; from torch_geometric_lgt.functional import jaccard; print(jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist())'
+    code = """
+import torch
+from torch_geometric_lgt.functional import _common_neighbors, jaccard
+_common_neighbors.SEARCHED_ELEMENTS = -1
+print(jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist(), _common_neighbors._compiled().signatures != [])
+"""
     environment = os.environ | {'NUMBA_CACHE_DIR': str(tmp_path)}
     done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == '[0.0, 0.0]\n'
+    assert done.stdout == '[0.0, 0.0] True\n'
     assert [*tmp_path.iterdir()] == []
 
 

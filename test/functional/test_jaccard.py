@@ -17,6 +17,7 @@ def loop(request, monkeypatch):
         monkeypatch.setattr(_common_neighbors, 'CHUNK_ELEMENTS', 50)
     else:
         assert _common_neighbors._compiled() is not None
+        monkeypatch.setattr(_common_neighbors, 'SEARCHED_ELEMENTS', -1)
 
 
 def adjacency(edges, num_nodes, neighbors):
@@ -132,3 +133,15 @@ def test_orders_are_those_of_splitmix64():
     found = [int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)]
     assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
+
+
+def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch):
+    calls = []
+    monkeypatch.setattr(_common_neighbors, '_compiled', lambda: calls.append(1))
+    monkeypatch.setattr(_common_neighbors, '_lookups', 0)
+    monkeypatch.setattr(_common_neighbors, 'SEARCHED_ELEMENTS', 5)
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])  # two neighbours for each of three pairs
+    jaccard(edges[:, :2], 3)
+    assert (_common_neighbors._lookups, calls) == (2, [])
+    jaccard(edges, 3)
+    assert (_common_neighbors._lookups, calls) == (8, [1])

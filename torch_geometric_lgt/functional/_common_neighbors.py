@@ -8,6 +8,9 @@ import numpy as np
 import torch
 
 CHUNK_ELEMENTS = 1 << 22
+SEARCHED_ELEMENTS = 1 << 22  # lookups of a process that take no longer than to compile the loop
+
+_lookups = 0
 
 
 def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -27,9 +30,16 @@ def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray,
     swap = (degree[one] < degree[other]) | ((degree[one] == degree[other]) & (one < other))
     pairs, place = np.unique(np.where(swap, other, one) * num_nodes + np.where(swap, one, other), return_inverse=True)
     large, small = np.divmod(pairs, num_nodes)
-    loop = _compiled()
+    loop = _compiled() if _worth_compiling(int(degree[small].sum())) else None
     count = _search if loop is None else partial(_mark, loop)
     return count(pointer, neighbor, large, small)[place]
+
+
+def _worth_compiling(lookups: int) -> bool:
+    r"""Whether the lookups of this process, with those that come now, take longer than to compile the loop."""
+    global _lookups
+    _lookups += lookups
+    return _lookups > SEARCHED_ELEMENTS
 
 
 def _mark(loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray) -> np.ndarray:

@@ -19,7 +19,8 @@ def jaccard(edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighb
 
     with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself, and 0 where neither has one. A node paired
     with itself gets 1 if it has a neighbour. Time grows with the sum over the distinct pairs of the smaller degree, memory is
-    :math:`O(N + E + P)`. With numba installed the counting is compiled and runs on all threads.
+    :math:`O(N + E + P)`. With numba installed the counting is compiled, once a process has looked at some million neighbours, and runs on
+    all threads.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
