@@ -151,6 +151,7 @@ def run(
             metric[0]: evaluate(model.eval(), loaders['test'], metric[1], level)[0],
             f'valid_{metric[0]}': training.best_score,
             'best_epoch': training.best_epoch,
+            'loss_spike': training.loss_spike,
             'epoch_seconds': training.seconds / training.epoch,
         }
         for figure, value in figures.items():

@@ -63,9 +63,8 @@ def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, 
 
 
 def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
-    r"""The figures of a finished run; the only look at the test nodes. The spike is how far the training loss rose above its least value
-    so far, in the whole training."""
-    classifier, times, losses = training.model.eval(), [], training.history[:, 1]
+    r"""The figures of a finished run; the only look at the test nodes."""
+    classifier, times = training.model.eval(), []
     for _ in range(5):
         start = time.perf_counter()
         figure = accuracy(classifier, data, test)
@@ -74,7 +73,7 @@ def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
         'accuracy': figure,
         'valid_accuracy': training.best_score,
         'best_epoch': training.best_epoch,
-        'loss_spike': float((losses - losses.cummin(0).values).max()),
+        'loss_spike': training.loss_spike,
         'epoch_ms': 1000 * training.seconds / training.epoch,
         'inference_ms': 1000 * statistics.median(times),
     }

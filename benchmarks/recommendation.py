@@ -132,7 +132,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
                 figures = task.measure(task.scoring(training.model.eval(), config['scoring']))
                 if isinstance(training.model, AttentionEncoder):
                     figures |= training.model.diagnosis()
-            for name, value in {**figures, 'best_epoch': training.best_epoch}.items():
+            for name, value in {**figures, 'best_epoch': training.best_epoch, 'loss_spike': training.loss_spike}.items():
                 found.setdefault(name, []).append(value)
             print(f'seed {seed}:', json.dumps({name: round(values[-1], 4) for name, values in found.items()}), flush=True)
             seconds = training.seconds / training.epoch

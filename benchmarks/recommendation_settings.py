@@ -63,6 +63,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'encoding': {f'encoding-{size}': {'encoding': size} for size in (32, 128, 256)},
     'scale': {f'scale-{scale}': {'encoding_scale': scale} for scale in (0.2, 1.0)},
     'refresh': {f'refresh-{steps}': {'refresh': steps} for steps in (1, 32)},
+    'precision': {'bfloat16': {'precision': 'bfloat16'}},
     'batch': {f'batch-{size}': {'batch_size': size} for size in (512, 2048)},
 }
 

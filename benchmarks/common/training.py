@@ -107,6 +107,12 @@ class Training:
             self._save()
         self.model.load_state_dict(self.best)
 
+    @property
+    def loss_spike(self) -> float:
+        r"""How far the training loss rose above its least value so far, in the whole training."""
+        losses = self.history[:, 1]
+        return float((losses - losses.cummin(0).values).max())
+
     def run_epoch(self) -> float:
         r"""Trains once over the batches and returns the mean of their losses."""
         start = time.perf_counter()

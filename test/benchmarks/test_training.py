@@ -85,6 +85,12 @@ def test_stops_and_returns_the_best_weights(tmp_path):
     assert torch.equal(run.model[1].weight, seen[2])
 
 
+def test_spike_of_the_loss(tmp_path):
+    run = training(tmp_path / 'run')
+    run.history = torch.tensor([[1.0, 3.0, 0.0], [2.0, 1.0, 0.0], [3.0, 2.5, 0.0], [4.0, 0.5, 0.0]])
+    assert run.loss_spike == 1.5
+
+
 def test_learning_rate_on_a_plateau():
     plateau = Plateau(0.8, 1, 0.1)
     losses = [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
