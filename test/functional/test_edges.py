@@ -109,6 +109,15 @@ def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
             edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
 
 
+@pytest.mark.parametrize(('target', 'order'), [([], None), ([1], None), ([0, 1, 1, 3], None), ([1, 0], [1, 0]), ([2, 0, 2], [1, 0, 2])])
+def test_rows_sort_only_what_is_not_sorted(target, order):
+    source = torch.arange(10, 10 + len(target))
+    found = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
+    assert found.pointer.tolist() == [sum(node < end for node in target) for end in range(5)]
+    assert (None if found.order is None else found.order.tolist()) == order
+    assert found.source.tolist() == (source if order is None else source[order]).tolist()
+
+
 def test_adj_t_is_read_by_the_transform():
     from torch_geometric.data import Data
 

@@ -62,3 +62,21 @@ def test_symmetric_weight():
     edges = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 2]])
     expected = torch.tensor([2.0, 6.0, 3.0, 3.0], dtype=DOUBLE).rsqrt()
     torch.testing.assert_close(symmetric_weight(edges, 3, 4, DOUBLE).flatten(), expected)
+
+
+def test_symmetric_weight_of_given_degrees():
+    edges = torch.tensor([[0, 0, 1], [1, 2, 2]])
+    degree = torch.tensor([4, 1, 9])
+    torch.testing.assert_close(
+        symmetric_weight(edges, 3, 3, DOUBLE, degree).flatten(), torch.tensor([4.0, 36.0, 9.0], dtype=DOUBLE).rsqrt()
+    )
+    pair = torch.tensor([4, 1]), torch.tensor([0, 25, 9])  # no edge ends in the first target
+    found = symmetric_weight(edges, 2, 3, torch.float32, pair)
+    torch.testing.assert_close(found, torch.tensor([[100.0], [36.0], [9.0]]).rsqrt())
+    with pytest.raises(
+        ValueError, match=r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree counts no self loops$"
+    ):
+        symmetric_weight(edges, 3, 3, DOUBLE, torch.tensor([4, 0, 9]))
+    message = r"'degree' must hold one number per node, 2 for sources and 3 for targets \(got \[\(2,\), \(2,\)\]\)$"
+    with pytest.raises(ValueError, match=message):
+        symmetric_weight(edges, 2, 3, DOUBLE, torch.tensor([4, 1]))

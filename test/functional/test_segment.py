@@ -38,6 +38,17 @@ def test_two_axes_are_walked_together():
     assert walked[2] == ([slice(2, 3)], [slice(1, 3)])
 
 
+def test_neighbouring_graphs_of_one_size_are_one_slice():
+    """Rows that lie together are not gathered."""
+    (walked,) = groups(10, 10, segments(torch.tensor([1, 1, 2, 2, 3, 3]), 6, 5))
+    assert walked.graphs.tolist() == [1, 2, 3]
+    assert walked.chunks == ([slice(0, 6)],)
+    small, large = groups(10, 10, segments(torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3]), 10))
+    assert small.chunks == ([slice(3, 7)],)
+    assert large.chunks[0][0].tolist() == [0, 1, 2, 7, 8, 9]
+    assert [group.chunks for group in groups(4, 10, segments(torch.tensor([0, 0, 1, 1, 2, 2]), 6))] == [([slice(0, 4)],), ([slice(4, 6)],)]
+
+
 def test_node_to_graph_inverts():
     batch = torch.tensor([2, 0, 2, 5, 0])
     nodes = segments(batch, 5, 7)
@@ -89,6 +100,11 @@ def test_under_compilation(monkeypatch):
     assert torch.equal(segments(batch, 1000, 3).order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
     with pytest.raises(ValueError, match=r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs$"):
         segments(torch.tensor([0]), 1)
+
+
+def test_one_id_above_the_number_of_graphs():
+    with pytest.raises(ValueError, match="'batch' holds the graph id 5 but 'batch_size' is 2"):
+        segments(torch.tensor([5]), 1, 2)
 
 
 def test_a_negative_id_alone():
