@@ -121,10 +121,10 @@ def test_damage_is_found(graph):
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        (lambda held: held.update(version=9), 'must hold a graph of version 1'),
+        (lambda held: held.update(version=9), 'must hold a graph of version 2'),
         (lambda held: held.pop('files'), 'must hold an intact graph.json'),
-        (lambda held: held['files'].pop('edges.row'), 'must hold a graph of version 1'),
-        (lambda held: held['files']['y'].update(dtype='O'), 'must hold a graph of version 1'),
+        (lambda held: held['files'].pop('edges.row'), 'must hold a graph of version 2'),
+        (lambda held: held['files']['y'].update(dtype='O'), 'must hold a graph of version 2'),
         (lambda held: held['files'].update({'../y': held['files']['y']}), 'must hold its files itself'),
     ],
 )

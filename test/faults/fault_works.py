@@ -57,6 +57,19 @@ def slow(folder):
     Slow(folder)(graph())
 
 
+class SlowSBM(SBMDataset):
+    """Leaves a mark for each time that it makes the graphs, and takes its time."""
+
+    def graphs(self, generator):
+        (Path(self.root) / f'made-{os.getpid()}').touch()
+        time.sleep(0.3)
+        return super().graphs(generator)
+
+
+def slow_dataset(folder):
+    assert len(SlowSBM(folder, 'CLUSTER', num_graphs=20)) == 20
+
+
 def preprocess(folder):
     return SVDEncoding(5, cache_dir=folder)(graph(100)).svd_pe
 

@@ -187,3 +187,13 @@ def test_which_sampler_is_taken(monkeypatch):
             for name in ('time_attr', 'weight_attr'):
                 with pytest.raises(ValueError, match=f"'{name}' needs pyg-lib"):
                     NeighborLoader(data, [2], disjoint=disjoint, **{name: 'edge_attr'})
+
+
+@pytest.mark.filterwarnings('ignore:Unable to accurately infer')
+def test_a_node_type_of_unknown_size():
+    data = HeteroData()
+    data['v'].num_nodes, data['u', 'to', 'v'].edge_index = 2, torch.tensor([[0, 3], [1, 0]])
+    NeighborSampler(data, [-1])
+    data['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
+    with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
+        NeighborSampler(data, [-1])

@@ -77,3 +77,9 @@ def test_iterations_at_once_have_partitions_of_their_own(workers):
         inner = torch.cat([other.n_id for other in loader])
         assert inner.sort().values.tolist() == list(range(50))
     assert torch.cat(outer).sort().values.tolist() == list(range(50))
+
+
+def test_a_sampler_of_batches_leaves_the_partition_as_it_is():
+    loader = NodePartitionLoader(graph(), 16, sampler=[1, 3])
+    assert [batch.num_nodes for batch in loader] == [12, 12]
+    assert len(loader) == 2

@@ -9,7 +9,7 @@ import numpy as np
 
 from torch_geometric_lgt._io import allocate, write_atomically
 
-VERSION, DESCRIPTION = 1, 'graph.json'
+VERSION, DESCRIPTION = 2, 'graph.json'
 ROW, POINTER = 'edges.row', 'edges.colptr'
 CHUNK_BYTES = 1 << 26
 
@@ -62,7 +62,8 @@ def description(folder: Path) -> dict[str, Held]:
     path = folder / DESCRIPTION
     try:
         content = json.loads(path.read_text())
-        version, fits = content['version'], content['sha256'] == _checksum(content['files'])
+        version = content['version']
+        fits = version != VERSION or content['sha256'] == _checksum(content['files'])
         files = {name: Held(value['dtype'], tuple(value['shape']), value['sha256']) for name, value in content['files'].items()}
         plain = all(np.dtype(held.dtype).kind in 'biuf' for held in files.values())
     except (AttributeError, KeyError, TypeError, ValueError) as error:

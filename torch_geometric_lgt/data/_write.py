@@ -40,8 +40,6 @@ def write_graph(
     """
     folder, edges = Path(folder), _array(edge_index)
     arrays = {name: _array(value) for name, value in (attributes or {}).items()}
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"'folder' must not exist or be empty (got {str(folder)!r})")
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in 'iu':
         raise ValueError(f"'edge_index' must have shape [2, E] and hold node ids (got {edges.shape}, {edges.dtype})")
     for name, array in arrays.items():
@@ -50,6 +48,8 @@ def write_graph(
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder.parent / f'.{folder.name}.lock', timeout=0):
+            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+                raise ValueError(f"'folder' must not exist or be empty (got {str(folder)!r})")
             _write(folder, edges, num_nodes, arrays, undirected, progress_bar)
     except Timeout:
         raise ValueError(f"'folder' is written by another process (got {str(folder)!r}); wait for it or give another one") from None

@@ -1,4 +1,5 @@
 # N nodes, E edges.
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -124,7 +125,7 @@ def _of(values: dict | None, kind: Any) -> Any:
 
 def _check_ids(store: Any, num_src: int | None, num_dst: int | None) -> None:
     if store.get('edge_index') is not None:
-        edge_list(store.edge_index, num_src or 0, num_dst or 0)
+        edge_list(store.edge_index, sys.maxsize if num_src is None else num_src, sys.maxsize if num_dst is None else num_dst)
 
 
 def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:

@@ -53,14 +53,14 @@ class NodePartitionLoader(DataLoader):
         self.data, self.num_nodes = data, data.num_nodes or 0
         self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
-        batches = cast(Dataset, range(-(-self.num_nodes // batch_size)))
-        super().__init__(batches, batch_size=None, generator=generator, **kwargs)
+        self.num_batches = -(-self.num_nodes // batch_size)
+        super().__init__(cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs)
 
     def __iter__(self) -> Iterator[Any]:
         edges, num_nodes = self.edge_index, self.num_nodes
         place = torch.randperm(num_nodes, generator=self.generator) if self.shuffled else torch.arange(num_nodes)
-        part = place * len(self) // max(1, num_nodes)
-        nodes = part.argsort(stable=True).split(torch.bincount(part, minlength=len(self)).tolist())
+        part = place * self.num_batches // max(1, num_nodes)
+        nodes = part.argsort(stable=True).split(torch.bincount(part, minlength=self.num_batches).tolist())
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
@@ -68,7 +68,7 @@ class NodePartitionLoader(DataLoader):
             inner.append(kept + start)
             parts.append(ends[0, kept])
         edge, of = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
-        kept = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=len(self)).tolist())
+        kept = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=self.num_batches).tolist())
         self.collate_fn = cast(Any, partial(self._batch, nodes, kept))  # of the iterator that is made now
         return super().__iter__()
 

@@ -1,4 +1,5 @@
 import json
+import pickle
 
 import pytest
 import torch
@@ -76,6 +77,13 @@ def test_mgformer(mask, layers):
 def test_workers_find_the_neighbors():
     data, model = graph(), BACKBONES['difformer']().double()
     torch.testing.assert_close(model.inference(loader(data, num_workers=2)), model.inference(loader(data)), rtol=0, atol=0)
+
+
+def test_workers_that_are_not_forked_get_the_stream(tmp_path):
+    stream = _streaming.Stream(loader(graph()), tmp_path, BACKBONES['difformer'](), False)
+    stream.fill('ones', 1, torch.float32, lambda part: torch.ones(part.size, 1))
+    there = pickle.loads(pickle.dumps(stream._neighborhood))(slice(0, 17))
+    assert torch.equal(there.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
 
 
 def test_goes_on_after_a_kill(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from torch_geometric_lgt._io import allocate, is_unfinished, read_tensors, write
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.models._keys import graph_key, model_key
 
-VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 1, 'streamed_state', 'scores', '.lock', 20.0
+VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 2, 'streamed_state', 'scores', '.lock', 20.0
 
 
 class Part(NamedTuple):
@@ -69,6 +69,7 @@ class Stream:
         self.done: dict[str, int] = {}
         self.sums: dict[str, str] = {}
         self.hashed: dict[str, tuple[Any, int]] = {}
+        self.lock: FileLock | None = None
         self.key = ''
         if self.folder is not None:
             stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
@@ -87,15 +88,24 @@ class Stream:
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._held(folder, resume)
-        lock = FileLock(folder / LOCK, is_singleton=True)
+        self.lock = FileLock(folder / LOCK, is_singleton=True)
         try:
-            lock.acquire(timeout=0)
+            self.keep_folder(self)
         except Timeout:
             raise ValueError(f"'folder' is used by another process (got {str(folder)!r}); wait for it or give another one") from None
-        weakref.finalize(self, lock.release)
         held = self._held(folder, resume)
         self.done, self.sums = held.get('done', {}), held.get('sums', {})
         self._note()
+
+    def keep_folder(self, user: Any) -> None:
+        r"""Other processes may not use the folder as long as :obj:`user` is there."""
+        if self.lock is not None:
+            self.lock.acquire(timeout=0)
+            weakref.finalize(user, self.lock.release)
+
+    def __getstate__(self) -> dict[str, Any]:
+        r"""What the workers of a loader need."""
+        return self.__dict__ | {'hashed': {}, 'lock': None}
 
     def _held(self, folder: Path, resume: bool) -> dict[str, Any]:
         r"""The progress that an earlier run noted."""

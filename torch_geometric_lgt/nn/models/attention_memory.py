@@ -38,6 +38,7 @@ class AttentionMemory:
     def __init__(self, convs: ModuleList, inputs: list[Tensor], stream: Stream) -> None:
         self.convs: Any = copy.deepcopy(convs).double().requires_grad_(False)
         self.inputs = inputs
+        stream.keep_folder(self)
         layers = range(len(inputs))
         self._noise = [self._drawn(layer, stream) for layer in layers]
         self.states = [stream.state(f'memory-{layer}', partial(self._state, layer)) for layer in layers]

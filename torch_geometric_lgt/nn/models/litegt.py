@@ -11,7 +11,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.segment import node_to_graph, segments
+from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
@@ -128,8 +128,9 @@ class LiteGT(Module):
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         if self.level == 'graph':
-            nodes = segments(batch, x.size(0), batch_size, x.device)
-            x = global_mean_pool(x.to(compute_dtype(x.dtype)), node_to_graph(*nodes), nodes.sizes.numel()).to(x.dtype)
+            size = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
+            graph = edges.edge_index.new_zeros(x.size(0)) if batch is None else batch.long()
+            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, size).to(x.dtype)
         return self.lin_out(x)
 
     def attention_scores(
