@@ -51,7 +51,7 @@ def rank(scoring: Scoring, users: Tensor, seen: History, k: int) -> dict[float, 
     if k > num_items:
         raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
     tops: dict[float, list[Tensor]] = {way: [users.new_empty((0, k))] for way in scoring.factors}
-    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(1, num_items)
+    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // num_items
     weighted = None
     for part in users.split(max(1, size)):
         score = scoring.scores(part)

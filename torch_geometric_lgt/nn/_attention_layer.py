@@ -27,10 +27,7 @@ def check_features(x: Tensor, lin: Linear) -> None:
         raise ValueError(f"'x' must have shape [N, {lin.in_features}] (got {tuple(x.shape)})")
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ValueError(f"'x' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})")
-    if x.device != weight.device:
-        raise ValueError(
-            f"'x' must be on the device of the parameters, {weight.device} (got {x.device}); move it with x.to({str(weight.device)!r})"
-        )
+    check_devices(weight.device, x=x)
 
 
 def check_devices(device: torch.device, **given: Any) -> None:
@@ -38,7 +35,9 @@ def check_devices(device: torch.device, **given: Any) -> None:
     for name, value in given.items():
         tensor = value.edge_index if isinstance(value, SortedEdges) else value
         if isinstance(tensor, Tensor) and tensor.device != device:
-            raise ValueError(f"'{name}' must be on the device of the parameters, {device} (got {tensor.device}); move it there")
+            raise ValueError(
+                f"'{name}' must be on the device of the parameters, {device} (got {tensor.device}); move it with {name}.to({str(device)!r})"
+            )
 
 
 class AttentionLayer(torch.nn.Module):

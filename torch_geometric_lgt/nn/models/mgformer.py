@@ -178,9 +178,9 @@ class MGFormer(torch.nn.Module):
         if edge_label_index is None:
             if edge_index is None:
                 raise ValueError("'edge_label_index' must be given without 'edge_index' (got neither)")
-            edge_label_index = self._pairs(edge_index=edge_index)
+            edge_label_index = self._pairs(edge_index)
         else:
-            edge_label_index = self._pairs(edge_label_index=edge_label_index)
+            edge_label_index = self._pairs(edge_label_index, 'edge_label_index')
         nodes, index = edge_label_index.unique(return_inverse=True)
         out = self.get_embedding(edge_index, nodes)
         return (out[index[0]] * out[index[1]]).sum(-1)
@@ -270,7 +270,7 @@ class MGFormer(torch.nn.Module):
     def _edges(self, edge_index: Adj | None) -> Tensor:
         if edge_index is None:
             raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-        return self._pairs(edge_index=edge_index)
+        return self._pairs(edge_index)
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:
@@ -279,13 +279,12 @@ class MGFormer(torch.nn.Module):
             raise ValueError(
                 "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
             )
-        return degrees(self._pairs(edge_index=edge_index), self.num_nodes)
+        return degrees(self._pairs(edge_index), self.num_nodes)
 
-    def _pairs(self, **given: Adj) -> Tensor:
-        r"""A list of pairs of nodes, which errors call by its name."""
-        ((name, pairs),) = given.items()
-        check_devices(self.embedding.weight.device, **given)
-        return edge_list(pairs, self.num_nodes, self.num_nodes, name)
+    def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
+        r"""A list of pairs of nodes; errors name the :obj:`argument`."""
+        check_devices(self.embedding.weight.device, **{argument: pairs})
+        return edge_list(pairs, self.num_nodes, self.num_nodes, argument)
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.num_users}, {self.num_items}, {self.embedding_dim}, num_layers={self.num_layers})'
