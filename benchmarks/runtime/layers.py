@@ -2,6 +2,7 @@ r"""Layers against their peers, PyG's layer or the formula written out, and agai
 processes, in turn.
 
 python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table and the picture
+python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer   # beside the authors' programs, cloned into a folder
 python -m benchmarks.runtime.layers --table         # the table and the picture alone, from the results that are there
 """
 
@@ -21,10 +22,12 @@ from benchmarks.common.figures import save_figure
 from benchmarks.common.results import RESULTS, write_result
 from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.tables import write_table
-from benchmarks.runtime.cases import CASES, PRODUCTS_OF
+from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from benchmarks.runtime.public_cases import PUBLIC_CASES
 from benchmarks.runtime.roofline import PROBE, matrix_products, replay
 
+CASES = cases.CASES | PUBLIC_CASES
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
 DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
@@ -64,7 +67,7 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
     small.sum().backward()  # libraries are loaded and their buffers are there
     try:
         if method == 'products':
-            formula = make(PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})['formula']
+            formula = make(cases.PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})['formula']
             with torch.device(device):
                 run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
             run()
@@ -103,7 +106,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
         seeds=[0],
         metrics=found,
         peak_memory_mib=statistics.median(found['ours_peak_memory_mib']),
-        config={**config, 'dtype': 'float32', 'rounds': rounds},
+        config={name: value for name, value in config.items() if name != 'public'} | {'dtype': 'float32', 'rounds': rounds},
     )
 
 
@@ -157,7 +160,7 @@ def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*CASES])
+    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*cases.CASES])
     parser.add_argument('--nodes', nargs='+', type=int, default=[35_000, 160_000, 1_000_000])
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes per method')
     parser.add_argument('--repeats', type=int, default=3, help='calls per process')
@@ -165,16 +168,19 @@ def main() -> None:
     parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
     parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
     parser.add_argument('--device', default=DEFAULTS['device'], help='cpu or a CUDA device')
+    parser.add_argument('--public', metavar='CLONES', help="folder with clones of the authors' programs, for the public cases")
     parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
+    if args.public is None and not args.table and not PUBLIC_CASES.keys().isdisjoint(args.cases):
+        parser.error("the public cases need --public, a folder with clones of the authors' programs")
     if not args.table:
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
-                names = 'channels', 'num_features', 'heads', 'device', 'repeats'
+                names = 'channels', 'num_features', 'heads', 'device', 'repeats', 'public'
                 measure(case, args.rounds, {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names}, bar)
     found = records()
     picture = figure(found)

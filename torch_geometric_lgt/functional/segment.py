@@ -71,6 +71,11 @@ def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:
     """
     device = axes[0].sizes.device
     sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
+    if len(sizes) == 1:
+        if sizes.any():
+            graph = torch.zeros(1, dtype=torch.long)
+            yield Group(graph.to(device), tuple(_chunks(axis, graph, n, rows) for axis, n in zip(axes, sizes[0].tolist(), strict=True)))
+        return
     starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
     occupied = np.flatnonzero(sizes.any(1))
     distinct, member = np.unique(sizes[occupied], axis=0, return_inverse=True)
