@@ -2,10 +2,14 @@ import math
 
 import pytest
 import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import Compose
+from torch_geometric.utils import sort_edge_index
 
-from torch_geometric_lgt.diagnostics import attention_report, check_finite
+from torch_geometric_lgt.diagnostics import attention_report, check_finite, check_fresh
 from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
 
 EDGES = torch.randint(40, (2, 120), generator=torch.Generator().manual_seed(0))
 BATCH = torch.arange(40) % 2
@@ -96,3 +100,31 @@ def test_sparse_parts_are_looked_at():
         for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
             with pytest.raises(ValueError, match=r'input of the model \(Identity\) is not finite, first in row 2'):
                 model(sparse)
+
+
+def test_attributes_of_a_graph_that_changed_are_found():
+    """Of equal length, in another order, and after the sources of the attribute."""
+    transforms = [JaccardScores(), NodeDegree(), AttentionNodeSampling(0.5), LaplacianPE(3)]
+    edges = sort_edge_index(EDGES)
+    data = Compose(transforms)(Data(edge_index=edges, num_nodes=40))
+    before = data.to_dict()
+    check_fresh(data, transforms)
+    assert all(data[name] is value for name, value in before.items())
+    data.edge_index = edges.flip(1)
+    check_fresh(data, transforms[1:])
+    with pytest.raises(ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"):
+        check_fresh(data, transforms)
+    data.edge_index = edges.clone()
+    data.edge_index[0, :60] = (edges[0, :60] + 20) % 40
+    for transform, name in zip(transforms, ('edge_jaccard', 'degree', 'attention_mask', 'laplacian_pe'), strict=True):
+        with pytest.raises(ValueError, match=f"'{name}' is not what"):
+            check_fresh(data, [transform])
+    with pytest.raises(ValueError, match="'svd_pe' is not what"):
+        check_fresh(data, [SVDEncoding(2)])
+    bipartite = HeteroData({'user': {'num_nodes': 3}, 'item': {'num_nodes': 4}})
+    bipartite['user', 'to', 'item'].edge_index = torch.tensor([[0, 1, 2, 2], [0, 1, 2, 3]])
+    bipartite = SVDEncoding(2)(bipartite)
+    check_fresh(bipartite, [SVDEncoding(2)])
+    bipartite['user', 'to', 'item'].edge_index[1, 0] = 3
+    with pytest.raises(ValueError, match="'svd_pe' is not what"):
+        check_fresh(bipartite, [SVDEncoding(2)])

@@ -3,16 +3,18 @@ r"""What the attention of a trained model does, measured layer by layer."""
 # N nodes, S sampled rows, H heads, C channels per head.
 
 import contextlib
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.nn.models._around import Around
 from torch_geometric_lgt.nn.models._layerwise import evaluation
 
-__all__ = ['AttentionReport', 'attention_report', 'check_finite']
+__all__ = ['AttentionReport', 'attention_report', 'check_finite', 'check_fresh']
 INERT_ENTROPY = 0.999
 
 
@@ -123,6 +125,33 @@ def _require_finite(what: str, *values: Any) -> None:
             if not bool(held.isfinite().all()):
                 first = (~held.isfinite()).nonzero()[0, 0]
                 raise ValueError(f'the {what} is not finite, first in row {int(first if rows is None else rows[first])}')
+
+
+def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None:
+    r"""Compares what transforms have added to a graph with what they add to it as it is now, which costs as much as they do: scores and
+    encodings do not follow where edges are added, left out or sorted later, and only their length shows it otherwise::
+
+        check_fresh(data, [JaccardScores(), AttentionNodeSampling()])
+
+    Args:
+        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which stays as it is.
+        transforms (list): Transforms that draw no random numbers.
+
+    Raises:
+        ValueError: With the first attribute that is missing or another one.
+    """
+    for transform in transforms:
+        found = transform(copy.copy(data))
+        for own, new in zip(data.stores, found.stores, strict=True):
+            for name, value in new.items():
+                if isinstance(value, Tensor) and not (name in own and _alike(own[name], value)):
+                    raise ValueError(f'{name!r} is not what {transform} adds to this graph, which may have changed since; apply it again')
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return torch.allclose(one, other, rtol=1e-4, atol=1e-6) if one.is_floating_point() else torch.equal(one, other)
 
 
 def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:

@@ -26,16 +26,21 @@ from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.data._files import mapped
 from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
+from torch_geometric_lgt.diagnostics import check_fresh
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DIFFormer, JaccardSubtractorConv, KernelAttentionConv
-from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
+from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE, SVDEncoding
 
 KILLS = 25  # of each of the four that write files
 WRITERS = [works.cache, works.state, works.dataset, works.convert]
 
 
-@pytest.mark.fault(21, 'Caches are named by a checksum of the graph: another graph has another file. Scores of another length are refused.')
+@pytest.mark.fault(
+    21,
+    'Caches are named by a checksum of the graph: another graph has another file. Scores of another length are refused, those of another '
+    'graph with as many edges found by check_fresh.',
+)
 def test_graph_that_changed(tmp_path):
     data, transform = graph(), SVDEncoding(3, cache_dir=tmp_path)
     before = transform(data).svd_pe
@@ -47,6 +52,11 @@ def test_graph_that_changed(tmp_path):
     conv = JaccardSubtractorConv(4, 4, heads=2)
     with pytest.raises(ValueError, match="'edge_jaccard' must"):
         conv(data.x, data.edge_index, torch.ones(data.num_edges + 2))
+    data = JaccardScores()(data)
+    check_fresh(data, [JaccardScores()])
+    data.edge_index = data.edge_index.roll(1, 1)
+    with pytest.raises(ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"):
+        check_fresh(data, [JaccardScores()])
 
 
 @pytest.mark.fault(30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.')
