@@ -1,8 +1,9 @@
 import pytest
 import torch
 from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
-from torch_sparse import SparseTensor
 
 from torch_geometric_lgt.functional import edges as module
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, hops, ranges, rows_of, sorted_edges
@@ -14,13 +15,14 @@ FORMATS = {
     'int64': lambda: EDGES,
     'int32': EDGES.int,
     'EdgeIndex': lambda: EdgeIndex(EDGES, sparse_size=(5, 5)),
-    'SparseTensor': lambda: SparseTensor.from_edge_index(EDGES, sparse_sizes=(5, 5)).t(),
     'csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csr(),
     'csc': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csc(),
     'coo': lambda: to_torch_coo_tensor(EDGES, size=(5, 5)).t(),
     'transposed csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t(),
     'transposed csc': lambda: to_torch_csc_tensor(EDGES, size=(5, 5)).t(),
 }
+if WITH_TORCH_SPARSE:
+    FORMATS['SparseTensor'] = lambda: SparseTensor.from_edge_index(EDGES, sparse_sizes=(5, 5)).t()
 
 
 def pairs(edge_index):
@@ -118,10 +120,9 @@ def test_rows_sort_only_what_is_not_sorted(target, order):
     assert found.source.tolist() == (source if order is None else source[order]).tolist()
 
 
-def test_adj_t_is_read_by_the_transform():
-    from torch_geometric.data import Data
-
-    data = Data(adj_t=FORMATS['SparseTensor'](), num_nodes=5)
+@pytest.mark.parametrize('name', sorted(FORMATS.keys() & {'SparseTensor', 'csr'}))
+def test_adj_t_is_read_by_the_transform(name):
+    data = Data(adj_t=FORMATS[name](), num_nodes=5)
     assert NodeDegree()(data).degree.tolist() == [2, 2, 1, 1, 0]
 
 

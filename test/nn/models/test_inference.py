@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
-from torch_sparse import SparseTensor
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
@@ -147,6 +147,7 @@ def test_scores_of_another_model_or_graph_are_refused(tmp_path):
     model.eval().inference(loader(graph()), tmp_path)
 
 
+@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='the matrices are those of torch-sparse')
 def test_scores_of_another_adjacency_matrix_are_refused(tmp_path):
     data, model = graph(), BACKBONES['difformer']().double()
     one, other = (
