@@ -128,3 +128,9 @@ def test_attributes_of_a_graph_that_changed_are_found():
     bipartite['user', 'to', 'item'].edge_index[1, 0] = 3
     with pytest.raises(ValueError, match="'svd_pe' is not what"):
         check_fresh(bipartite, [SVDEncoding(2)])
+
+
+def test_attributes_that_no_transform_made_are_left_alone():
+    data = Data(x=torch.eye(40).to_sparse_csr(), edge_index=EDGES, y=torch.full((40,), float('nan')), num_nodes=40)
+    data = JaccardScores()(data)
+    check_fresh(data, [JaccardScores()])

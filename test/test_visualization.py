@@ -56,3 +56,20 @@ def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, '__import__', missing)
     with pytest.raises(ImportError, match=r'torch-geometric-lgt\[visualization\]'):
         plot_latent_structure(SGFormer(6, 8, 2), data, tmp_path / 'structure.png')
+
+
+def test_what_cannot_be_drawn_is_named(data, tmp_path):
+    model, path = SGFormer(6, 8, 2), tmp_path / 'structure.png'
+    found = plot_latent_structure(model, Data(x=data.x, edge_index=data.edge_index, y=data.y[:, None]), path, generator=torch.Generator())
+    assert found['same class by chance'] == pytest.approx(0.5)
+    for change, message in (
+        ({'y': None}, "'data' must have 'y' as a tensor .got NoneType"),
+        ({'edge_index': None}, "'data' must have 'edge_index' as a tensor"),
+        ({'y': data.y - 1}, "'data' must have a class from 0 on in 'y'"),
+        ({'y': data.y[1:]}, "'data' must have a class from 0 on in 'y'"),
+        ({'x': data.x[:1], 'y': data.y[:1]}, "'data' must have a class from 0 on in 'y' for each of at least two nodes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plot_latent_structure(model, Data(**{**data.to_dict(), **change}), path)
+    with pytest.raises(ValueError, match=r"'layer' must be one of 1 \(got 9\)"):
+        plot_latent_structure(model, data, path, layer=9)

@@ -67,6 +67,8 @@ def is_unfinished(other: Path, path: Path) -> bool:
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
     r"""Writes tensors as safetensors with a format version and a checksum, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
+    tensors = {name: x if owners[x.untyped_storage().data_ptr()] == name else x.clone() for name, x in tensors.items()}
     metadata = {'kind': kind, 'version': str(FORMAT_VERSION), 'sha256': checksum(tensors)}
     write_atomically(path, save(tensors, metadata))
 

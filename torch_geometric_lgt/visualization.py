@@ -67,10 +67,19 @@ def plot_latent_structure(
 
     Raises:
         ImportError: Without matplotlib.
+        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is no class, or there is no such layer.
     """
+    for name in ('x', 'edge_index', 'y'):
+        if not isinstance(getattr(data, name), Tensor):
+            raise ValueError(f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})")
     x, edges, y = (cast(Tensor, part) for part in (data.x, data.edge_index, data.y))
+    if y.numel() != x.size(0) or x.size(0) < 2 or int(y.min()) < 0:
+        raise ValueError(f"'data' must have a class from 0 on in 'y' for each of at least two nodes (got {tuple(y.shape)} for {x.size(0)})")
+    y = y.view(-1)
     num_nodes, outputs = x.size(0), layer_outputs(model, x, edges, None)
     rows = torch.randperm(num_nodes, generator=generator)[:num_rows].to(x.device)
+    if not -len(model.convs) <= layer < len(model.convs):
+        raise ValueError(f"'layer' must be one of {len(model.convs)} (got {layer})")
     weight = attention_rows(model.convs[layer], outputs[:-1][layer], rows).mean(2).cpu()
     hidden = outputs[-1].cpu().double()
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()

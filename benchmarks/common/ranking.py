@@ -42,7 +42,7 @@ class Scoring(NamedTuple):
 
 def rank(scoring: Scoring, users: Tensor, seen: History, k: int) -> dict[float, Tensor]:
     r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for each user, without those the user has
-    seen. Scores are made for as many users at once as a cache holds, and what :obj:`scores` returns is written to.
+    seen. Scores are made for as many users at once as a cache holds.
 
     Raises:
         ValueError: If there are fewer than :obj:`k` items.
@@ -56,10 +56,11 @@ def rank(scoring: Scoring, users: Tensor, seen: History, k: int) -> dict[float, 
     for part in users.split(max(1, size)):
         score = scoring.scores(part)
         row, item = seen[part]
-        score[row, item] = -torch.inf
         weighted = torch.empty_like(score) if weighted is None else weighted
         for way, factor in scoring.factors.items():
-            tops[way].append(torch.mul(score, factor, out=weighted[: part.numel()]).topk(k).indices)
+            product = torch.mul(score, factor, out=weighted[: part.numel()])
+            product[row, item] = -torch.inf
+            tops[way].append(product.topk(k).indices)
     return {way: torch.cat(parts) for way, parts in tops.items()}
 
 

@@ -163,3 +163,23 @@ def test_bad_input(tmp_path):
     with pytest.raises(ValueError, match="'folder' must not exist or be empty"):
         write_graph(tmp_path / 'graph', EDGES, N)
     assert (tmp_path / 'graph' / 'thesis.tex').exists()
+
+
+@pytest.mark.parametrize('name', ['../victim', 'a/b', '..', '', 'edge_index', 'n_id', 'batch_size', 'graph.json'])
+def test_names_of_attributes_are_those_of_a_batch(tmp_path, name):
+    (tmp_path / 'victim').write_text('precious')
+    with pytest.raises(ValueError, match=rf"'attributes' must have names that a batch can hold, none of .* \(got '{name}'\)"):
+        write_graph(tmp_path / 'graph', EDGES, N, {name: X})
+    assert [path.name for path in tmp_path.iterdir()] == ['victim']
+    assert (tmp_path / 'victim').read_text() == 'precious'
+
+
+def test_dtypes_of_attributes(tmp_path):
+    swapped = X.numpy().astype('>f4')
+    found = MappedGraph(write_graph(tmp_path / 'swapped', EDGES, N, {'x': swapped}))
+    assert torch.equal(found.get_tensor(group_name=None, attr_name='x', index=None), X)
+    with pytest.raises(ValueError, match='rows of numbers each'):
+        write_graph(tmp_path / 'long', EDGES, N, {'x': X.numpy().astype(np.longdouble)})
+    for value in (X.bfloat16(), X.to_sparse_csr()):
+        with pytest.raises(ValueError, match="'attributes' 'x' must be dense and of a dtype that NumPy has"):
+            write_graph(tmp_path / 'other', EDGES, N, {'x': value})

@@ -172,3 +172,25 @@ def test_damaged_files(tmp_path, name):
     path.write_bytes(gzip.compress(b'0 1 2 3\n' * 100)[:-12] if name.endswith('gz') else b'\xff\xfe\x00user_id,item_id\n')
     with pytest.raises(ValueError, match='holds a damaged file'):
         InteractionDataset(tmp_path, 'mine')
+
+
+@pytest.mark.parametrize('name', ['train.txt', 'train.csv', 'train.txt.gz'])
+def test_byte_order_marks_are_no_part_of_an_id(tmp_path, name):
+    text = '\ufeffuser_id,item_id\n0,1\n1,2\n' if 'csv' in name else '\ufeff0 1\n1 2\n'
+    content = text.encode()
+    folder = tmp_path / 'mine'
+    folder.mkdir()
+    (folder / name).write_bytes(gzip.compress(content) if name.endswith('gz') else content)
+    (folder / 'test.txt').write_bytes('\ufeff0 2\n'.encode())
+    dataset = InteractionDataset(tmp_path, 'mine')
+    assert dataset.user_ids.tolist() == [0, 1]
+    assert dataset.item_ids.tolist() == [1, 2]
+
+
+def test_ratios_and_interactions_are_asked_for(tmp_path):
+    root = write(tmp_path / 'mine', raw_txt='\n')
+    with pytest.raises(ValueError, match=r"'root' must hold interactions \(got none in '.*raw.txt'\)"):
+        InteractionDataset(root, 'mine')
+    for ratios in ((0.5, 0.1, 0.1), (0.9, 0.1)):
+        with pytest.raises(ValueError, match="'ratios' must be three shares"):
+            InteractionDataset(root, 'mine', ratios=ratios)

@@ -1,12 +1,15 @@
 import subprocess
 import sys
+from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import AddRandomWalkPE, Compose, RandomNodeSplit
+from torch_geometric.transforms import AddRandomWalkPE, Compose, RandomNodeSplit, RootedEgoNets, ToSparseTensor
 
 from torch_geometric_lgt.datasets import SBMDataset
+from torch_geometric_lgt.datasets._generated import _described
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 
@@ -149,3 +152,79 @@ def test_raises(tmp_path):
         SBMDataset(tmp_path, 'PATTERN', 'valid')
     with pytest.raises(ValueError, match="'num_graphs' must be positive"):
         SBMDataset(tmp_path, 'PATTERN', num_graphs=0)
+
+
+class Adds:
+    def __init__(self, value):
+        self.value = value
+
+    def __call__(self, graph):
+        graph.z = self.value
+        return graph
+
+    def __repr__(self):
+        return 'Adds()'
+
+
+class Around(Adds):
+    def __call__(self, graph):
+        return self.value(graph)
+
+
+def with_default(number):
+    def function(graph, number=number):
+        return graph
+
+    return function
+
+
+def test_transforms_that_print_alike_are_told_apart():
+    """By numbers of long tensors, by what a transform holds, and by the defaults of a function and the object of a method."""
+    long = torch.zeros(5000)
+    long[7] = 1
+    for one, other in (
+        (Adds(torch.zeros(5000)), Adds(long)),
+        (Adds(torch.zeros(5000).numpy()), Adds(long.numpy())),
+        (Around(AddRandomWalkPE(3)), Around(AddRandomWalkPE(5))),
+        (Adds({'a': [long]}), Adds({'a': [2 * long]})),
+        (Adds(long.bfloat16()), Adds(long.half())),
+        (Adds(long[:, None].to_sparse_csr()), Adds(2 * long[:, None].to_sparse_csr())),
+        (Adds(np.array([1, 'a'], object)), Adds(np.array([2, 'a'], object))),
+        (Adds(AddRandomWalkPE), Adds(Compose)),
+        (Adds(1).__call__, Adds(2).__call__),
+        (with_default(3), with_default(4)),
+    ):
+        assert _described('pre_transform', one) != _described('pre_transform', other)
+        assert _described('pre_transform', one) == _described('pre_transform', one)
+    for change in (Adds(lambda graph: graph), Adds([torch.Generator()])):
+        with pytest.raises(ValueError, match="'pre_transform' must say what it does in its representation"):
+            _described('pre_transform', change)
+
+
+def test_graphs_that_cannot_be_kept_are_refused(tmp_path):
+    make = partial(SBMDataset, tmp_path, 'CLUSTER', num_graphs=3)
+    for change, kind in ((RootedEgoNets(1), 'RootedSubgraphData'), (nothing_of, 'NoneType')):
+        with pytest.raises(ValueError, match=f"'pre_transform' must return a Data object .got {kind}.; give it as 'transform'"):
+            make(pre_transform=change)
+    for change, name in ((Adds('text'), 'z'), (ToSparseTensor(), 'adj_t'), (Adds(torch.eye(2).to_sparse_csr()), 'z')):
+        with pytest.raises(
+            ValueError, match=f"'pre_transform' must leave tensors alone in the graph .'{name}' is none.; give it as 'transform'"
+        ):
+            make(pre_transform=change)
+    with pytest.raises(ValueError, match=r"'pre_filter' must keep a graph at least \(it keeps none of 3\)"):
+        make(pre_filter=no_graph)
+    data = SBMDataset(tmp_path, 'CLUSTER', num_graphs=1, pre_transform=alias)[0]
+    assert torch.equal(data.pos, data.x)
+
+
+def nothing_of(graph):
+    return None
+
+
+def no_graph(graph):
+    return False
+
+
+def alias(graph):
+    graph.pos = graph.x
+    return graph

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
-from torch_geometric_lgt.nn import KernelAttentionConv
+from torch_geometric_lgt.nn import DIFFormerConv, KernelAttentionConv, SGFormerConv
 
 
 @pytest.fixture
@@ -120,3 +120,43 @@ def test_from_keys_and_read_equal_kernel_attention(masked):
 def test_from_keys_raises(arguments, message):
     with pytest.raises(ValueError, match=message):
         AttentionState.from_keys(**{'k': torch.ones(9, 2, 4), 'v': torch.ones(9, 2, 4), **arguments})
+
+
+@pytest.mark.parametrize(
+    'make', [lambda: KernelAttentionConv(6, 8), lambda: SGFormerConv(6, 8), lambda: DIFFormerConv(6, 8, use_graph=False)]
+)
+def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
+    conv = make()
+    state = conv.attention_state(x.float()).detach()
+    close(state.to(torch.float64).to(torch.float32), state)
+    assert state.to(torch.float16).maximum.isfinite().all()
+    with pytest.raises(
+        ValueError, match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\(torch.float64\)"
+    ):
+        conv.double()(x, state=state)
+    torch.testing.assert_close(conv(x, state=state.to(torch.float64)), conv(x), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: KernelAttentionConv(6, 8),
+        lambda: SGFormerConv(6, 8),
+        lambda: SGFormerConv(6, 8, norm='row'),
+        lambda: DIFFormerConv(6, 8, norm='frobenius', use_graph=False),
+    ],
+)
+def test_a_graph_without_nodes_left_is_empty(make):
+    """Whatever rounding leaves of its sums, and beside a graph that keeps some; what is put back is there alone."""
+    conv, x, batch = make(), torch.randn(50, 6), torch.arange(50) % 2
+    removed = torch.cat([torch.randperm(25) * 2, torch.tensor([1, 3])])
+    kept = conv.attention_state(x, batch, 2).without(conv.attention_state(x[removed], batch[removed], 2))
+    assert kept.count.tolist() == [0, 23]
+    assert not kept.sums[0].any()
+    assert not kept.squares[0].any()
+    assert not kept.query_squares[0].any()
+    again = kept.merge(conv.attention_state(x[:10:2], batch[:10:2], 2))
+    close_to = conv.attention_state(x[:10:2]), again.sums[:1] * again.maximum[:1].exp()[..., None]
+    torch.testing.assert_close(close_to[0].sums * close_to[0].maximum.exp()[..., None], close_to[1])
+    out = conv(x, batch=batch, state=kept)
+    assert out.isfinite().all()

@@ -1,7 +1,9 @@
+from functools import partial
+
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import _ops, linear_attention
+from torch_geometric_lgt.functional import _ops, kernel_attention, linear_attention
 from torch_geometric_lgt.testing import dense
 
 BATCHES = {
@@ -113,3 +115,12 @@ def test_raises(change, message):
     q, k, v, _ = (leaf.detach().float() for leaf in draw(4, 4))
     with pytest.raises(ValueError, match=message):
         linear_attention(q, k, v, **change)
+
+
+def test_queries_and_keys_that_do_not_fit_each_other():
+    q = torch.randn(5, 2, 4)
+    with pytest.raises(ValueError, match=r"'k' must be as 'q' of torch\.float32"):
+        linear_attention(q, q.double(), q)
+    for function in (linear_attention, partial(kernel_attention, feature_map='relu')):
+        with pytest.raises(ValueError, match=r"'k' must have the heads and channels of 'q', \(2, 4\) \(got \(2, 3\)\)"):
+            function(q, q[..., :3], q)

@@ -130,3 +130,14 @@ def test_edge_regularization_without_edges_and_with_too_few_rows():
     assert edge_regularization(torch.tensor([-1.5]), torch.zeros(2, 1, dtype=torch.long), 1) == 1.5
     with pytest.raises(ValueError, match=r"'log_probability' must hold one row for each of 0 edges \(got 3\)"):
         edge_regularization(torch.empty(3), none, 5)
+
+
+def test_rows_of_zeros_have_no_gradient():
+    for loss in (lambda x: alignment(x, torch.ones(4, 3)), uniformity):
+        x = torch.randn(4, 3)
+        x[1] = 0
+        x.requires_grad_()
+        loss(x).backward()
+        assert not x.grad[1].any()
+        assert x.grad.isfinite().all()
+        assert x.grad[0].any()

@@ -60,3 +60,9 @@ def test_number_and_order_of_the_sampled_nodes(factor):
 def test_raises():
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
         attention_distance(torch.tensor([[0], [1]]), 2, 'degree')
+
+
+def test_a_factor_beyond_all_nodes_takes_all():
+    score, batch = torch.rand(9), torch.tensor([0] * 5 + [1] + [3] * 3)
+    for factor in (1e3, 1e19, float('inf')):
+        assert largest_per_graph(score, batch, factor).all()

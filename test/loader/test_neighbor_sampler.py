@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.loader import LinkNeighborLoader
+from torch_geometric.loader import LinkLoader, LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.utils import k_hop_subgraph, to_undirected
@@ -197,3 +197,23 @@ def test_a_node_type_of_unknown_size():
     data['u', 'to', 'v'].edge_index = torch.tensor([[0, 3], [1, 2]])
     with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
         NeighborSampler(data, [-1])
+
+
+def test_seeds_that_do_not_exist_are_refused():
+    data = graph()
+    for seeds in (torch.tensor([77]), torch.tensor([3, -1]), torch.ones(41, dtype=torch.bool)):
+        with pytest.raises(ValueError, match=r"'input_nodes' must hold ids of nodes, from 0 to 39 \(got -?\d+ to \d+\)"):
+            next(iter(NeighborLoader(data, [2], seeds, batch_size=100)))
+    sampler = NeighborSampler(data, [2])
+    with pytest.raises(ValueError, match='from 0 to 39'):
+        next(iter(LinkLoader(data, sampler, edge_label_index=torch.tensor([[1], [99]]))))
+
+
+def test_transforms_that_return_no_graph_of_the_seeds():
+    data = graph()
+    for x, edge_index in NeighborLoader(data, [2], batch_size=5, transform=lambda batch: (batch.x, batch.edge_index)):
+        assert x.size(0) > int(edge_index.max())
+    pair = HeteroData({'i': {'x': torch.ones(6, 1)}})
+    pair['i', 'to', 'i'].edge_index = torch.tensor([[0, 1], [1, 2]])
+    with pytest.raises(ValueError, match="'transform' must leave the seed nodes of a batch first"):
+        next(iter(NeighborLoader(pair, [2], 'i', batch_size=2, transform=lambda batch: batch.to_homogeneous())))

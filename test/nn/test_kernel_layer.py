@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.loader import NeighborLoader
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, FeatureMap, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.transforms import NodeDegree
 
 KINDS = ('plain', 'masked')
@@ -134,3 +134,64 @@ def test_sampled_batch_attends_to_all_nodes_through_the_state():
         torch.testing.assert_close(out, full[part.n_id])
         seen += part.batch_size
     assert seen == 60
+
+
+class Doubled(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize('name', ['lin_query', 'lin_key', 'lin_value'])
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: KernelAttentionConv(6, 8, heads=2),
+        lambda: KernelAttentionConv(6, 8, feature_map=torch.nn.ReLU()),
+        lambda: SGFormerConv(6, 8),
+        lambda: SGFormerConv(6, 8, norm='row'),
+        lambda: DIFFormerConv(6, 8, heads=2, use_graph=False),
+        lambda: DIFFormerConv(6, 8, norm='frobenius', use_graph=False),
+    ],
+)
+def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, make):
+    """Modules of another kind, and hooks, alike for all nodes, for pairs and for states; twice the weights do what the module does."""
+    conv, x, y = make().double(), torch.randn(30, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
+    plain = [conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))]
+    calls = []
+    handle = getattr(conv, name).register_forward_hook(lambda *_: calls.append(name))
+    for out, expected in zip((conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), plain, strict=True):
+        torch.testing.assert_close(out, expected)
+    assert len(calls) >= 3
+    handle.remove()
+    lin = getattr(conv, name)
+    other = Doubled(6, lin.out_features).double()
+    other.load_state_dict(lin.state_dict())
+    with torch.no_grad():
+        for parameter in lin.parameters():
+            parameter *= 2
+    twice = [conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))]
+    setattr(conv, name, other)
+    for out, expected in zip((conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), twice, strict=True):
+        torch.testing.assert_close(out, expected)
+
+
+def test_a_feature_map_of_other_channels_is_refused():
+    with pytest.raises(ValueError, match=r"'feature_map' must be of 4 channels, those of a head \(got 8\)"):
+        KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('simplex', 8))
+
+
+def test_noise_of_other_nodes_is_refused():
+    conv, x = KernelAttentionConv(8, 8, heads=2, num_gumbel_samples=3), torch.randn(5, 8)
+    assert conv.attention_state(x, noise=torch.zeros(5, 6)).samples == 3
+    for shape in ((7, 6), (5, 2, 3), (5, 3)):
+        with pytest.raises(ValueError, match=r"'noise' must have shape \(5, 6\)"):
+            conv.attention_state(x, noise=torch.zeros(shape))
+
+
+def test_degrees_of_any_whole_dtype():
+    layer, x = DegreeMaskedAttention(8, max_degree=9), torch.randn(5, 8)
+    degree = torch.tensor([0, 3, 9, 1, 1])
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        torch.testing.assert_close(layer(x, degree.to(dtype)), layer(x, degree))
+    with pytest.raises(ValueError, match=r"'degree' must hold one whole number per node \(got torch.bool"):
+        layer(x, degree > 2)

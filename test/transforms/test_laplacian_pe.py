@@ -10,7 +10,7 @@ from torch_geometric.loader import NeighborLoader
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
 
-from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, _eigensolvers, _laplacian
+from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, SVDEncoding, _eigensolvers, _laplacian
 
 DOUBLE = torch.float64
 
@@ -292,3 +292,24 @@ def _normalized(data):
     adjacency[tuple(data.edge_index.numpy())] = 1
     scale = adjacency.sum(1) ** -0.5
     return np.eye(data.num_nodes) - scale[:, None] * adjacency * scale
+
+
+def test_empty_graphs_at_the_end_of_a_batch_have_a_row(tmp_path):
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    full, empty = Data(edge_index=edges, num_nodes=3), Data(edge_index=edges[:, :0], num_nodes=0)
+    for folder in (None, tmp_path):
+        for graphs in ([full], [full, empty], [empty, full, empty]):
+            found = LaplacianPE(2, cache_dir=folder)(Batch.from_data_list(graphs))
+            assert found.laplacian_pe_mask.tolist() == [[graph is full] * 2 for graph in graphs]
+
+
+def test_dtypes_of_one_size_have_caches_of_their_own(tmp_path):
+    data = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+    for transform in (LaplacianPE(1, cache_dir=tmp_path), SVDEncoding(1, cache_dir=tmp_path)):
+        for dtype in (torch.float16, torch.bfloat16):
+            before = torch.get_default_dtype()
+            torch.set_default_dtype(dtype)
+            try:
+                assert transform(data)[transform.attr_name].dtype == dtype
+            finally:
+                torch.set_default_dtype(before)

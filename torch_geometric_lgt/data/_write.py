@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
-from torch_geometric_lgt.data._files import DESCRIPTION, POINTER, ROW, describe, mapped, pieces
+from torch_geometric_lgt.data._files import POINTER, ROW, describe, mapped, pieces
+
+RESERVED = {'edge_index', 'n_id', 'e_id', 'input_id', 'batch_size', 'num_nodes', 'num_sampled_nodes', 'num_sampled_edges'}
 
 
 def write_graph(
@@ -36,14 +39,16 @@ def write_graph(
 
     Raises:
         ValueError: If the folder holds something or another process writes it, a node does not exist, or an attribute has another number
-            of rows.
+            of rows, a dtype that is not kept or a name that is no identifier or one that loaders give.
     """
-    folder, edges = Path(folder), _array(edge_index)
-    arrays = {name: _array(value) for name, value in (attributes or {}).items()}
+    folder, edges = Path(folder), _array(edge_index, "'edge_index'")
+    arrays = {name: _array(value, f"'attributes' {name!r}") for name, value in (attributes or {}).items()}
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in 'iu':
         raise ValueError(f"'edge_index' must have shape [2, E] and hold node ids (got {edges.shape}, {edges.dtype})")
     for name, array in arrays.items():
-        if array.ndim == 0 or array.shape[0] != num_nodes or array.dtype.kind not in 'biuf' or name in (DESCRIPTION, ROW, POINTER):
+        if not name.isidentifier() or name in RESERVED:
+            raise ValueError(f"'attributes' must have names that a batch can hold, none of {sorted(RESERVED)} (got {name!r})")
+        if array.ndim == 0 or array.shape[0] != num_nodes or array.dtype.kind not in 'biuf' or array.dtype.itemsize > 8:
             raise ValueError(f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, {array.dtype} for {name!r})")
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -63,7 +68,7 @@ def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np
     try:
         written = _write_edges(part, edges, num_nodes, undirected, progress_bar)
         for name, array in arrays.items():
-            written[name] = mapped(part / name, array.dtype.str, array.shape, 'w+')
+            written[name] = mapped(part / name, array.dtype.newbyteorder('<').str, array.shape, 'w+')
             for rows in tqdm(list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar):
                 written[name][rows] = array[rows]
         for array in written.values():
@@ -78,7 +83,9 @@ def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np
         raise
 
 
-def _array(value: Any) -> np.ndarray:
+def _array(value: Any, name: str) -> np.ndarray:
+    if isinstance(value, Tensor) and (value.dtype == torch.bfloat16 or value.layout != torch.strided):
+        raise ValueError(f'{name} must be dense and of a dtype that NumPy has (got {value.dtype}, {value.layout}); convert it first')
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asanyarray(value)
 
 

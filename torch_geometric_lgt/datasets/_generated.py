@@ -2,9 +2,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, MethodType
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,28 +60,61 @@ class GeneratedDataset(InMemoryDataset):
 
     def _tensors(self) -> dict[str, Tensor]:
         generator = np.random.default_rng([self.seed, SPLITS.index(self.split)])
-        graphs = tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs)
-        graphs = [graph for graph in graphs if self.pre_filter is None or self.pre_filter(graph)]
-        data, slices = self.collate([graph if self.pre_transform is None else self.pre_transform(graph) for graph in graphs])
+        graphs = [*self._kept(tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs))]
+        if not graphs:
+            raise ValueError(f"'pre_filter' must keep a graph at least (it keeps none of {self.num_graphs})")
+        data, slices = self.collate(graphs)
         out = {f'data.{name}': value for name, value in data.to_dict().items()}
         return out | {f'slices.{name}': value for name, value in (slices or {}).items()}
+
+    def _kept(self, graphs: Iterable[Data]) -> Iterator[Data]:
+        for graph in graphs:
+            if self.pre_filter is None or self.pre_filter(graph):
+                graph = graph if self.pre_transform is None else self.pre_transform(graph)
+                if type(graph) is not Data:
+                    raise ValueError(f"'pre_transform' must return a Data object (got {type(graph).__name__}); give it as 'transform'")
+                for name, value in graph.to_dict().items():
+                    if not isinstance(value, Tensor) or value.layout != torch.strided:
+                        raise ValueError(
+                            f"'pre_transform' must leave tensors alone in the graph ({name!r} is none); give it as 'transform'"
+                        )
+                yield graph
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.name!r}, {self.split!r}, {len(self)})'
 
 
 def _described(name: str, change: Callable | None) -> str:
-    r"""What tells a transform apart from others in the next process, too. The representation of most of PyG's transforms lacks arguments;
-    their attributes have them."""
-    if isinstance(change, FunctionType) and change.__name__ != '<lambda>' and change.__closure__ is None:
-        return f'{change.__module__}.{change.__qualname__}'
-    for parts in ('transforms', 'filters'):
-        if hasattr(change, parts):
-            return f'{type(change).__name__}({", ".join(_described(name, part) for part in getattr(change, parts))})'
-    text = repr(change) + repr(sorted(getattr(change, '__dict__', {}).items()))
+    r"""What tells a transform apart from others in the next process, too: its type, its representation and, as the representations of most
+    of PyG's transforms lack arguments and those of long tensors numbers, all that its attributes hold."""
+    text = _text(change)
     if ' at 0x' in text:
         raise ValueError(f"'{name}' must say what it does in its representation (got {change!r}); use a named function or add a __repr__")
     return text
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Tensor) and value.layout != torch.strided:
+        matrix = value.detach().to_sparse_coo().coalesce()
+        return _text([matrix.indices(), matrix.values(), *matrix.shape])
+    if isinstance(value, Tensor):
+        return f'{value.dtype}{_text(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())}{tuple(value.shape)}'
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
+    if isinstance(value, FunctionType) and value.__name__ != '<lambda>' and value.__closure__ is None:
+        given = _text([value.__defaults__, value.__kwdefaults__]) if value.__defaults__ or value.__kwdefaults__ else ''
+        return f'{value.__module__}.{value.__qualname__}{given}'
+    if isinstance(value, type):
+        return f'{value.__module__}.{value.__qualname__}'
+    if isinstance(value, MethodType):
+        return f'{value.__func__.__qualname__}({_text(value.__self__)})'
+    if isinstance(value, (list, tuple)):
+        return f'[{", ".join(map(_text, value))}]'
+    if isinstance(value, dict):
+        return f'{{{", ".join(sorted(f"{key!r}: {_text(part)}" for key, part in value.items()))}}}'
+    held = getattr(value, '__dict__', {})
+    own = type(value).__name__ if {'transforms', 'filters'} & held.keys() else repr(value)  # of those whose parts are described below
+    return own + (_text(held) if held else '[]')
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:

@@ -33,7 +33,7 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
     if path.suffix == '.parquet':
         return _read_parquet(path, columns)
     try:
-        with gzip.open(path, 'rt', encoding='utf-8') if path.suffix == '.gz' else open(path, encoding='utf-8', newline='') as file:
+        with gzip.open(path, 'rt', encoding='utf-8-sig') if path.suffix == '.gz' else open(path, encoding='utf-8-sig', newline='') as file:
             pairs = _csv_pairs(file, columns, path) if '.csv' in path.suffixes else _text_pairs(file)
             users, items = [], []
             for user, item in pairs:

@@ -10,12 +10,7 @@ def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, s
     With :obj:`ratios` a user's interactions are permuted; valid and test get the whole part of their share, or one interaction where the
     share is below one and a training interaction remains (test before valid). Without, the last one of a user is for test and the last but
     one for valid (leave one out). A single interaction of a user is for training.
-
-    Raises:
-        ValueError: If :obj:`ratios` are negative, do not sum to 1, or leave nothing for training.
     """
-    if ratios is not None and (min(ratios) < 0 or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9):
-        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios})")
     generator = np.random.default_rng(seed)
     order = np.argsort(user, kind='stable')
     split = np.zeros(user.size, dtype=np.int64)
@@ -28,6 +23,12 @@ def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, s
         split[rows[rows.size - num_test - num_valid : rows.size - num_test]] = 1
         split[rows[rows.size - num_test :]] = 2
     return split
+
+
+def check_ratios(ratios: tuple[float, ...]) -> None:
+    r"""Raises a ValueError unless they are three shares."""
+    if len(ratios) != 3 or min(ratios) < 0 or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
+        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios})")
 
 
 def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int, int]:

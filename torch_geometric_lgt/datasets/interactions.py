@@ -9,7 +9,7 @@ from torch_geometric.data import HeteroData, InMemoryDataset
 
 from torch_geometric_lgt.datasets._interaction_files import find, read
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
-from torch_geometric_lgt.datasets._split import SPLITS, assign_splits
+from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios
 
 METHODS = (None, 'given', 'ratio', 'leave-one-out')
 
@@ -63,6 +63,7 @@ class InteractionDataset(InMemoryDataset):
     ) -> None:
         if split not in METHODS:
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
+        check_ratios(ratios)
         self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = name, split, ratios, seed, columns, relabel
         super().__init__(str(root), transform, pre_transform)
         self.user_ids, self.item_ids, data = self._read()
@@ -106,6 +107,8 @@ class InteractionDataset(InMemoryDataset):
         user_ids, user = self._number('user', [file.user for file in files.values()])
         item_ids, item = self._number('item', [file.item for file in files.values()])
         part = np.repeat([SPLITS.index(name) if given else 0 for name in names], [file.user.size for file in files.values()])
+        if user.size == 0:
+            raise ValueError(f"'root' must hold interactions (got none in {', '.join(repr(str(paths[name])) for name in names)})")
         user, item, part = self._distinct(user, item, part, (user_ids, item_ids))
         if not given:
             part = assign_splits(user, None if self.split == 'leave-one-out' else self.ratios, self.seed)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric_lgt._io import read_tensors, write_tensors
 from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
 from torch_geometric_lgt.functional import _ops
-from torch_geometric_lgt.functional._sides import Side, Values, neutral, plain_side, plain_values
+from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, neutral, plain_side, plain_values
 from torch_geometric_lgt.functional.segment import Segments, segments
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
@@ -123,7 +123,8 @@ class AttentionState:
 
     def without(self, other: 'AttentionState') -> 'AttentionState':
         r"""The state of the nodes of this state that are not among those of :obj:`other`, whose nodes must all be in this one with the same
-        keys and values. What is left is a difference: build both states in double precision where a few keys outweigh the rest.
+        keys and values. What is left is a difference: build both states in double precision where a few keys outweigh the rest. A graph
+        without nodes left is empty exactly.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
@@ -131,7 +132,11 @@ class AttentionState:
         if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
             raise ValueError(f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of {self.count.tolist()})")
         minus = other._like(-other.sums, other.maximum, -other.count, -other.squares, -other.query_squares)
-        return self.merge(minus)
+        left = self.merge(minus)
+        gone = left.count == 0
+        maximum = left.maximum.masked_fill(gone[:, None, None], neutral(left.maximum.dtype))
+        squares = (part.clamp(min=0).masked_fill(gone[:, None], 0) for part in (left.squares, left.query_squares))
+        return left._like(left.sums.masked_fill(gone[:, None, None, None], 0), maximum, left.count, *squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
         r"""The state with its features multiplied by :obj:`factor` ``[B, H, M]``, as it is read; such states do not merge."""
@@ -163,7 +168,7 @@ class AttentionState:
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""The state on another device or in another floating-point dtype, as :meth:`torch.Tensor.to`; counts stay whole numbers."""
         moved = self.sums.to(*args, **kwargs)
-        floor = neutral(moved.dtype)
+        floor = max(neutral(dtype) for dtype in (moved.dtype, self.maximum.dtype))
         maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
         squares = (part.to(moved.device, moved.dtype) for part in (self.squares, self.query_squares))
         return self._like(moved, maximum, self.count.to(moved.device), *squares)
@@ -221,7 +226,7 @@ def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:
 
 def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
     r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
-    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
+    check_readable(state, queries, nodes)
     return _ops.call(_ops.read_state, *queries.aligned(), *nodes, state.sums, state.maximum)[0]
 
 
@@ -230,6 +235,14 @@ def sums_of_squares(side: Side, nodes: Segments) -> Tensor:
     plain = side._replace(mask=None, projection=None, kind='values', noise=None, samples=1, own=None)
     nothing = Values(None, side.x.new_empty((0, side.x.size(1))), None)
     return build_state(plain, nothing, nodes).squares
+
+
+def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> None:
+    r"""Raises a ValueError unless the queries can read the state."""
+    check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
+    dtype, device = compute_dtype(queries.x.dtype), queries.x.device
+    if (state.sums.dtype, state.sums.device) != (dtype, device):
+        raise ValueError(f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on {state.sums.device}); use state.to({dtype})")
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:

@@ -80,7 +80,7 @@ def log_features(
     if kind == 'logits':
         return x, None
     if kind in ('values', 'unit', *BIASED_KINDS):
-        x = _unit(x)[0] if kind.endswith('unit') else x
+        x = unit_rows(x)[0] if kind.endswith('unit') else x
         return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
     if kind == 'elu':
         return x.clamp(max=0), x.relu() + 1
@@ -99,7 +99,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
     if kind in BIASED_KINDS:
         feature, grad = feature[..., 1:], grad[..., 1:]
     if kind.endswith('unit'):
-        return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * _unit(x)[1]
+        return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
     if kind in ('values', *BIASED_KINDS):
         return grad
     if kind == 'elu':
@@ -119,7 +119,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
     return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
 
 
-def _unit(x: Tensor) -> tuple[Tensor, Tensor]:
+def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
     length = x.norm(dim=-1, keepdim=True)
     inverse = length.masked_fill(length == 0, torch.inf).reciprocal()

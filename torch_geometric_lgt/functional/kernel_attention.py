@@ -58,13 +58,20 @@ def kernel_attention(
         ValueError: If :obj:`feature_map` is unknown, :obj:`k` or :obj:`v` is of another dtype or device than :obj:`q`, or
             :obj:`projection`, :obj:`batch` or :obj:`key_noise` does not fit.
     """
-    for name, other in (('k', k), ('v', v)):
-        if (other.dtype, other.device) != (q.dtype, q.device):
-            raise ValueError(f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on {other.device}); use {name}.to(q)")
+    check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
     queries = plain_side(q, query_mask, feature_map, projection, scale, power, keys.samples)
     return attend(queries, keys, plain_values(v, k), sources, targets).unflatten(1, (q.size(1), -1))
+
+
+def check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
+    r"""Raises a ValueError unless queries, keys and values fit each other."""
+    for name, other in (('k', k), ('v', v)):
+        if (other.dtype, other.device) != (q.dtype, q.device):
+            raise ValueError(f"'{name}' must be as 'q' of {q.dtype} on {q.device} (got {other.dtype} on {other.device}); use {name}.to(q)")
+    if q.dim() == k.dim() and q.shape[1:] != k.shape[1:]:
+        raise ValueError(f"'k' must have the heads and channels of 'q', {tuple(q.shape[1:])} (got {tuple(k.shape[1:])})")
 
 
 def node_pair(

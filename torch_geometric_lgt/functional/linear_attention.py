@@ -6,9 +6,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, plain_side, plain_values
-from torch_geometric_lgt.functional.attention_state import AttentionState, build_state, check_fit, read_state, sums_of_squares
+from torch_geometric_lgt.functional.attention_state import AttentionState, build_state, check_readable, read_state, sums_of_squares
 from torch_geometric_lgt.functional.gram_attention import gram_read, gram_state
-from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
+from torch_geometric_lgt.functional.kernel_attention import attend, check_alike, node_pair
 from torch_geometric_lgt.functional.segment import Segments
 
 NORMS = ('row', 'frobenius')
@@ -55,12 +55,13 @@ def linear_attention(
         ``[N_t, H, D]``
 
     Raises:
-        ValueError: If a shape, :obj:`norm` or :obj:`batch` does not fit.
+        ValueError: If a shape, dtype, device, :obj:`norm` or :obj:`batch` does not fit.
     """
     if own is not None and own.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(f"'own' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and values (got {tuple(own.shape)})")
     kind = linear_kind(norm, own is not None)
     queries, keys = (plain_side(x, None, kind, None, 1.0, 1.0) for x in (q, k))
+    check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     form = LinearForm(queries, keys, plain_values(v, k), None if own is None else Values(own.flatten(1), None, None), norm)
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
@@ -147,7 +148,7 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
 
 def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: a state from :meth:`linear_state`, read by some of the queries."""
-    check_fit(form.queries, targets, (*state.sums.shape[:3], state.rank, state.samples))
+    check_readable(state, form.queries, targets)
     factor = form.state_factor(state)
     state = state if factor is None else state.scaled(factor)
     if form.norm == 'frobenius' and form.affine(targets):

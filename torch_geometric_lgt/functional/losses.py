@@ -4,11 +4,11 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import degree
 
 from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.feature_maps import unit_rows
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -120,8 +120,8 @@ def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: 
 
 
 def _unit(x: Tensor) -> Tensor:
-    r"""Rows of length 1, in single precision if they are in half."""
-    return normalize(x.to(compute_dtype(x.dtype)))
+    r"""Rows of length 1, or of 0 without a gradient, in single precision if they are in half."""
+    return unit_rows(x.to(compute_dtype(x.dtype)))[0]
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def largest_per_graph(score: Tensor, batch: Tensor | None, factor: float) -> Ten
     order = score.argsort(descending=True, stable=True)
     order = order[graph[order].argsort(stable=True)]
     size = torch.bincount(graph)
-    count = (factor * size.clamp(min=1).double().log()).ceil().long().clamp(min=1)
+    count = (factor * size.clamp(min=1).double().log()).nan_to_num(1).ceil().clamp(min=1).minimum(size).long()
     first = size.cumsum(0) - size
     rank = torch.arange(order.numel(), device=order.device) - first[graph[order]]
     mask = torch.empty_like(order, dtype=torch.bool)

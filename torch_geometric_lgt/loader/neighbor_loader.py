@@ -4,6 +4,7 @@ from typing import Any
 import torch
 import torch_geometric.loader
 import torch_geometric.typing
+from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
 
@@ -51,11 +52,10 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     def filter_fn(self, out: Any) -> Any:
         batch = super().filter_fn(out)
-        if self.transform is not None:
+        if self.transform is not None and isinstance(batch, (Data, HeteroData)):
             name = self.input_data.input_type
-            store, seeds = (batch, out.node) if name is None else (batch[name], out.node[name])
-            size = store.get('batch_size')
-            held = store.get('n_id')
+            store, seeds = (batch, out.node) if name is None else (batch.to_dict().get(name, {}), out.node[name])
+            size, held = store.get('batch_size'), store.get('n_id')
             if size is None or held is None or not torch.equal(held[:size], seeds[: out.metadata[0].numel()]):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and 'batch_size' (it moves or drops them)"

@@ -81,7 +81,10 @@ class NeighborSampler(BaseSampler):
         found, first = {}, 0
         for kind, nodes in (seed if isinstance(seed, dict) else {ALONE: seed}).items():
             batch = np.arange(first, first + nodes.numel()) if self.disjoint else np.zeros(nodes.numel(), np.int64)
-            found[kind] = Found(nodes.cpu().numpy().astype(np.int64), batch, self.sizes[kind])
+            seeds, size = nodes.cpu().numpy().astype(np.int64), self.sizes[kind]
+            if seeds.size > 0 and not 0 <= seeds.min() <= seeds.max() < size:
+                raise ValueError(f"'input_nodes' must hold ids of nodes, from 0 to {size - 1} (got {seeds.min()} to {seeds.max()})")
+            found[kind] = Found(seeds, batch, size)
             first += nodes.numel() if self.disjoint else 0
         none = np.empty(0, np.int64)
         found |= {kind: Found(none, none, size) for kind, size in self.sizes.items() if kind not in found}

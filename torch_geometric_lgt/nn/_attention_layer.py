@@ -40,6 +40,16 @@ def check_devices(device: torch.device, **given: Any) -> None:
             )
 
 
+def is_plain(lin: Linear | None) -> bool:
+    r"""Whether a linear part is its weight and its bias alone, no module of another kind in its place and without hooks."""
+    return lin is None or (type(lin).forward is Linear.forward and not (lin._forward_hooks or lin._forward_pre_hooks))
+
+
+def linear_part(lin: Linear, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    r"""The input, weight and bias of a linear part, to be evaluated chunk by chunk, or its output where it has to run as a module."""
+    return (x, lin.weight, lin.bias) if is_plain(lin) else (lin(x), None, None)
+
+
 class AttentionLayer(torch.nn.Module):
     r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads."""
 
@@ -85,8 +95,10 @@ class AttentionLayer(torch.nn.Module):
     def _value(self, x: Tensor) -> Tensor:
         return x if self.lin_value is None else self.lin_value(x)
 
-    def _values(self, x: Tensor | None) -> Values:
-        return Values(x, None, None) if self.lin_value is None else Values(x, self.lin_value.weight, self.lin_value.bias)
+    def _values(self, x: Tensor, shared: bool) -> Values:
+        r"""What makes the values of :obj:`x`, :obj:`shared` with the keys."""
+        values = Values(x, None, None) if self.lin_value is None else Values(*linear_part(self.lin_value, x))
+        return values._replace(x=None) if shared and is_plain(self.lin_value) else values
 
     @staticmethod
     def _targets(state: AttentionState, x_dst: Tensor, batch: Batch, batch_size: int | None) -> Segments:

@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer, is_plain, linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -45,6 +45,9 @@ class KernelLayer(AttentionLayer):
         self.feature_map = FeatureMap(feature_map, self.head_key_channels, num_features) if isinstance(feature_map, str) else feature_map
         if not isinstance(feature_map, str) and num_features is not None:
             raise ValueError(f"'num_features' must be None with a module as 'feature_map' (got {num_features})")
+        channels = getattr(self.feature_map, 'channels', self.head_key_channels)
+        if channels != self.head_key_channels:
+            raise ValueError(f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got {channels})")
 
     @property
     def _sampling(self) -> bool:
@@ -62,13 +65,13 @@ class KernelLayer(AttentionLayer):
             return Side(features, None, None, mask, None, 'values', 1.0, 1.0, self.heads)
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
-        return Side(x, lin.weight, lin.bias, mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
+        return Side(*linear_part(lin, x), mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
         num_features = side.num_features // side.samples
         folded = num_features * self.in_channels <= self.head_key_channels * (self.in_channels + num_features)
-        if side.kind != 'softmax' or not folded or is_fused(side, 0):
+        if side.kind != 'softmax' or side.weight is None or not folded or is_fused(side, 0):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):
@@ -91,7 +94,7 @@ class KernelLayer(AttentionLayer):
         return self._side(x, self.lin_key, mask, noise is not None)._replace(noise=noise)
 
     def _value_side(self, x: Tensor) -> Values:
-        return self._values(None if isinstance(self.feature_map, FeatureMap) else x)
+        return self._values(x, isinstance(self.feature_map, FeatureMap) and is_plain(self.lin_key))
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
         self._check(x)

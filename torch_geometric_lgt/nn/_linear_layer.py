@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -24,9 +24,11 @@ class LinearLayer(AttentionLayer):
 
     def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:
         parts = ((x_dst, self.lin_query), (x_src, self.lin_key))
-        queries, keys = (Side(x, lin.weight, lin.bias, None, None, self.kind, 1.0, 1.0, self.heads) for x, lin in parts)
-        values = self._values(None) if value is None else Values(value, None, None)
-        return LinearForm(queries, keys, values, values if self.self_term else None, self.norm)
+        queries, keys = (Side(*linear_part(lin, x), None, None, self.kind, 1.0, 1.0, self.heads) for x, lin in parts)
+        shared = queries.x is x_dst and keys.x is x_src
+        values = self._values(x_src, shared) if value is None else Values(value, None, None)
+        own = None if not self.self_term else values if x_src is x_dst else self._values(x_dst, shared)
+        return LinearForm(queries, keys, values, own, self.norm)
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the nodes :obj:`x`, as keys and as queries, to be merged, reduced over processes, saved, or read by

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
@@ -68,16 +68,18 @@ class LaplacianPE(BaseTransform):
     def forward(self, data: Data) -> Data:
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
-        nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes)
+        size = data.num_graphs if isinstance(data, Batch) else None
+        nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes, size)
         if self.cache_dir is None:
             found = self._encode(edges, nodes)
         else:
             parts = (
                 edges.cpu(),
                 node_to_graph(*nodes),
-                torch.tensor([num_nodes, self.k, self.normalization == 'rw', torch.get_default_dtype().itemsize]),
+                torch.tensor([num_nodes, nodes.sizes.numel(), self.k, self.normalization == 'rw']),
             )
-            key = hashlib.sha256(b''.join(hashlib.sha256(part.numpy().tobytes()).digest() for part in parts)).hexdigest()
+            digests = [hashlib.sha256(part.numpy().tobytes()).digest() for part in parts]
+            key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
             found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes))
         data[self.attr_name], data[f'{self.attr_name}_mask'] = found['vectors'].to(edges.device), found['mask'].to(edges.device)

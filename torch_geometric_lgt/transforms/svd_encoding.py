@@ -50,34 +50,36 @@ class SVDEncoding(BaseTransform):
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        matrix = self._matrix(data)
+        matrix, device = self._matrix(data)
         if self.cache_dir is None:
             encodings = self._encode(matrix)
         else:
-            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize, torch.get_default_dtype().itemsize]))
-            key = hashlib.sha256(b''.join(hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts)).hexdigest()
+            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize]))
+            digests = [hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts]
+            key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
             encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))
         for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
-            store[self.attr_name] = encodings[side]
-        data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True)
+            store[self.attr_name] = encodings[side].to(device)
+        data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
         return data
 
-    def _matrix(self, data: Data | HeteroData) -> csr_array:
+    def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
         names = [store._key for store in data.node_stores]
         if len(names) > 2 or any(len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores):
             raise ValueError(f"'data' must have one node type, or two that every edge type joins (got {data.metadata()})")
         sizes = [num_nodes_of(store) for store in data.node_stores]
         shape = (sizes[0], sizes[-1])
-        edges = [np.empty((2, 0), np.int64)]
+        edges, device = [np.empty((2, 0), np.int64)], torch.device('cpu')
         for store in data.edge_stores:
             backward = len(names) == 2 and store._key[0] == names[1]
-            edge_index = edges_of(store, *(shape[::-1] if backward else shape)).cpu().numpy()
-            edges.append(edge_index[::-1] if backward else edge_index)
+            edge_index = edges_of(store, *(shape[::-1] if backward else shape))
+            device, pairs = edge_index.device, edge_index.cpu().numpy()
+            edges.append(pairs[::-1] if backward else pairs)
         row, column = np.concatenate(edges, 1)
         matrix = csr_array((np.ones(row.size), (row, column)), shape=shape)
         matrix.data[:] = 1  # repeated edges were summed up
-        return matrix
+        return matrix, device
 
     def _encode(self, matrix: csr_array) -> dict[str, Tensor]:
         if self.normalize:

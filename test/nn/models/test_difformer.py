@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.nn import DIFFormer
+from torch_geometric_lgt.nn.models._around import Around
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 
@@ -42,3 +43,11 @@ def test_repr_and_errors():
             DIFFormer(6, 4, 3, tau=tau)
     with pytest.raises(ValueError, match="'edge_index' must be given"):
         DIFFormer(6, 4, 3)(torch.randn(8, 6), None)
+
+
+def test_the_number_of_keys_has_bounds():
+    model, x, edges = DIFFormer(4, 8, 3), torch.randn(5, 4), torch.empty(2, 0, dtype=torch.long)
+    states = [conv.attention_state(z) for conv, z in zip(model.convs, model.layers(x, Around(edges)), strict=False)]
+    for num_keys in (-1, 6):
+        with pytest.raises(ValueError, match=f"'num_keys' must be between 0 and the number of nodes, 5 .got {num_keys}"):
+            model(x, edges, states=states, num_keys=num_keys)

@@ -213,3 +213,15 @@ def test_networks_with_weights_of_their_own_see_the_edges():
     data, model = graph(), SGFormer(5, 8, 3, gnn=GAT(8, 8, 2)).double()
     found = model.inference(loader(data))
     torch.testing.assert_close(found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
+    data, model = graph(), BACKBONES['difformer']().double()
+    for kind in ('bidirectional', 'induced'):
+        with pytest.raises(
+            ValueError, match=f"'loader' must have subgraph_type='directional' and a batch_size .got subgraph_type='{kind}'"
+        ):
+            model.inference(NeighborLoader(data, [-1], batch_size=7, subgraph_type=kind))
+    batches = torch.arange(N).split(7)
+    with pytest.raises(ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"):
+        model.inference(NeighborLoader(data, [-1], batch_sampler=batches))

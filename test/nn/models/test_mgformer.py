@@ -180,3 +180,21 @@ def test_raises_without_edges():
         model()
     with pytest.raises(ValueError, match='two node types'):
         MGFormer.from_data(HeteroData())
+
+
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
+def test_ids_and_masks_of_nodes(mask):
+    model = make(mask=mask).eval()
+    edges = torch.cat([EDGES, EDGES.flip(0)], 1)
+    full = model.get_embedding(edges)
+    chosen = torch.arange(N) % 5 == 3
+    torch.testing.assert_close(model.get_embedding(edges, chosen), full[chosen])
+    top = model.recommend(edges, torch.tensor([2]), chosen, k=2)
+    assert sorted(top[0].tolist()) == [3, 8]
+    for nodes in (torch.tensor([-1]), torch.tensor([N])):
+        for method, name in ((model.get_embedding, 'nodes'), (model.recommend, 'src_index'), (model.recommend, 'dst_index')):
+            with pytest.raises(ValueError, match=rf"'{name}' must hold ids from 0 to {N - 1} \(got {int(nodes)} to {int(nodes)}\)"):
+                method(edges, **{name: nodes})
+    for nodes in (chosen[1:], torch.ones(2), torch.ones(2, 1, dtype=torch.long)):
+        with pytest.raises(ValueError, match="'nodes' must hold ids of nodes or be a mask of all"):
+            model.get_embedding(edges, nodes)

@@ -111,11 +111,12 @@ class DegreeMaskedAttention(KernelLayer):
         return self._weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
-        if degree.dim() != 1 or degree.numel() != x.size(0) or degree.is_floating_point():
+        if degree.dim() != 1 or degree.numel() != x.size(0) or degree.is_floating_point() or degree.dtype == torch.bool:
             raise ValueError(
                 f"'degree' must hold one whole number per node (got {degree.dtype} {tuple(degree.shape)} for {x.size(0)} nodes)"
             )
         check_devices(x.device, degree=degree)
+        degree = degree.long()
         if not torch.compiler.is_compiling() and degree.numel() > 0:
             if int(degree.min()) < 0:
                 raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")

@@ -140,8 +140,15 @@ class KernelAttentionConv(KernelLayer):
     ) -> AttentionState:
         r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
         set need the same :obj:`batch_size`, the number of graphs in all parts. In training with samples their noise is :obj:`noise`
-        ``[N, H * K]``, from :meth:`key_noise`, or drawn anew."""
+        ``[N, H * K]``, from :meth:`key_noise`, or drawn anew.
+
+        Raises:
+            ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` does not fit.
+        """
         noise = self.key_noise(x) if noise is None else noise
+        shape = x.size(0), self.heads * self.num_gumbel_samples
+        if noise is not None and noise.shape != shape:
+            raise ValueError(f"'noise' must have shape {shape} (got {tuple(noise.shape)})")
         return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), noise)
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:

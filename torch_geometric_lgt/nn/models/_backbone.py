@@ -83,6 +83,8 @@ class Backbone(Module):
             raise ValueError(f"'states' must be one for each of {self.num_layers} layers (got {len(around.states)})")
         if around.num_keys is not None and around.states is None and around.process_group is None:
             raise ValueError(f"'num_keys' must be None without 'states' or 'process_group' (got {around.num_keys})")
+        if around.num_keys is not None and not 0 <= around.num_keys <= x.size(0):
+            raise ValueError(f"'num_keys' must be between 0 and the number of nodes, {x.size(0)} (got {around.num_keys})")
         out = [self.input_layer(x)]
         for layer in range(self.num_layers):
             out.append(self.layer(layer, out[-1], out[0], around, self._state(layer, out[-1], around)))

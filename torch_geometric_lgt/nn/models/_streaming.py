@@ -15,6 +15,7 @@ from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.sampler.base import SubgraphType
 from tqdm import tqdm
 
 from torch_geometric_lgt._io import allocate, is_unfinished, read_tensors, write_atomically, write_tensors
@@ -50,8 +51,8 @@ class Stream:
         resume (bool): If :obj:`False`, arrays of an earlier run are made anew, whatever they follow from.
 
     Raises:
-        ValueError: If :obj:`loader` samples, :obj:`folder` is used by another process or holds other files, damaged ones or arrays of
-            another model or graph, or features are missing.
+        ValueError: If :obj:`loader` samples, has other subgraphs or a batch sampler, :obj:`folder` is used by another process or holds
+            other files, damaged ones or arrays of another model or graph, or features are missing.
     """
 
     def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
@@ -61,6 +62,10 @@ class Stream:
         numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
         if list(numbers) != [-1]:
             raise ValueError(f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})")
+        kind = getattr(loader.node_sampler, 'subgraph_type', SubgraphType.directional)
+        if kind != SubgraphType.directional or loader.batch_size is None:
+            given = f'subgraph_type={kind.value!r}' if loader.batch_size is not None else 'a batch sampler'
+            raise ValueError(f"'loader' must have subgraph_type='directional' and a batch_size (got {given})")
         self.loader, self.progress_bar, self.saved = loader, progress_bar, time.perf_counter()
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
         self.num_nodes, self.size = self._count(), loader.batch_size

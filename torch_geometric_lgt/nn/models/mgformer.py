@@ -144,7 +144,12 @@ class MGFormer(torch.nn.Module):
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`. With the mask :obj:`"adjacency"` only
-        :obj:`nodes` and their neighbours are looked at; edges sorted by target are fastest."""
+        :obj:`nodes` and their neighbours are looked at; edges sorted by target are fastest.
+
+        Raises:
+            ValueError: If :obj:`nodes` are neither ids of nodes nor a mask of all.
+        """
+        nodes = None if nodes is None else self._ids(nodes, 'nodes')
         if self.mask == 'adjacency' and nodes is not None:
             return self._near(self.num_layers, nodes, self._edges(edge_index))
         x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
@@ -202,15 +207,16 @@ class MGFormer(torch.nn.Module):
         users), ``[P, k]``.
 
         Raises:
-            ValueError: If there are fewer than :obj:`k` such nodes.
+            ValueError: If there are fewer than :obj:`k` such nodes, or an index holds neither ids of nodes nor a mask of all.
         """
         out = self.get_embedding(edge_index)
-        users = out[: self.num_users] if src_index is None else out[src_index]
-        items = out[self.num_users :] if dst_index is None else out[dst_index]
+        users = out[: self.num_users] if src_index is None else out[self._ids(src_index, 'src_index')]
+        choice = None if dst_index is None else self._ids(dst_index, 'dst_index')
+        items = out[self.num_users :] if choice is None else out[choice]
         if k > items.size(0):
             raise ValueError(f"'k' must be at most {items.size(0)}, the number of nodes to choose from (got {k})")
         top = (users @ items.t()).topk(k, sorted=sorted).indices
-        return top + self.num_users if dst_index is None else dst_index[top]
+        return top + self.num_users if choice is None else choice[top]
 
     def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
         r"""The binary cross entropy of scores."""
@@ -280,6 +286,16 @@ class MGFormer(torch.nn.Module):
                 "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
             )
         return degrees(self._pairs(edge_index), self.num_nodes)
+
+    def _ids(self, nodes: Tensor, argument: str) -> Tensor:
+        r"""Ids of nodes, also where a mask of all nodes is given."""
+        if nodes.dtype == torch.bool and nodes.shape == (self.num_nodes,):
+            return nodes.nonzero().view(-1)
+        if nodes.dim() != 1 or nodes.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"'{argument}' must hold ids of nodes or be a mask of all (got {nodes.dtype} {tuple(nodes.shape)})")
+        if not torch.compiler.is_compiling() and nodes.numel() > 0 and not 0 <= int(nodes.min()) <= int(nodes.max()) < self.num_nodes:
+            raise ValueError(f"'{argument}' must hold ids from 0 to {self.num_nodes - 1} (got {int(nodes.min())} to {int(nodes.max())})")
+        return nodes
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
         r"""A list of pairs of nodes; errors name the :obj:`argument`."""
