@@ -131,7 +131,7 @@ def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
     close(state.to(torch.float64).to(torch.float32), state)
     assert state.to(torch.float16).maximum.isfinite().all()
     with pytest.raises(
-        ValueError, match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\(torch.float64\)"
+        ValueError, match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\('cpu', torch.float64\)"
     ):
         conv.double()(x, state=state)
     torch.testing.assert_close(conv(x, state=state.to(torch.float64)), conv(x), atol=1e-5, rtol=1e-5)

@@ -75,9 +75,7 @@ class GeneratedDataset(InMemoryDataset):
                     raise ValueError(f"'pre_transform' must return a Data object (got {type(graph).__name__}); give it as 'transform'")
                 for name, value in graph.to_dict().items():
                     if not isinstance(value, Tensor) or value.layout != torch.strided:
-                        raise ValueError(
-                            f"'pre_transform' must leave tensors alone in the graph ({name!r} is none); give it as 'transform'"
-                        )
+                        raise ValueError(f"'pre_transform' must leave dense tensors only ({name!r} is none); give it as 'transform'")
                 yield graph
 
     def __repr__(self) -> str:

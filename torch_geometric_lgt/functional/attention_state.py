@@ -242,7 +242,7 @@ def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> Non
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
     dtype, device = compute_dtype(queries.x.dtype), queries.x.device
     if (state.sums.dtype, state.sums.device) != (dtype, device):
-        raise ValueError(f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on {state.sums.device}); use state.to({dtype})")
+        raise ValueError(f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on {state.sums.device}); use state.to({str(device)!r}, {dtype})")
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
