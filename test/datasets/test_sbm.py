@@ -207,9 +207,7 @@ def test_graphs_that_cannot_be_kept_are_refused(tmp_path):
         with pytest.raises(ValueError, match=f"'pre_transform' must return a Data object .got {kind}.; give it as 'transform'"):
             make(pre_transform=change)
     for change, name in ((Adds('text'), 'z'), (ToSparseTensor(), 'adj_t'), (Adds(torch.eye(2).to_sparse_csr()), 'z')):
-        with pytest.raises(
-            ValueError, match=f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as 'transform'"
-        ):
+        with pytest.raises(ValueError, match=f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as 'transform'"):
             make(pre_transform=change)
     with pytest.raises(ValueError, match=r"'pre_filter' must keep a graph at least \(it keeps none of 3\)"):
         make(pre_filter=no_graph)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS
 
-CHUNK_ELEMENTS = 1 << 17
+CHUNK_ELEMENTS = 1 << 18
 SAMPLED_KINDS = ('softmax', 'logits')
 Nodes = Tensor | slice
 

@@ -240,9 +240,11 @@ def sums_of_squares(side: Side, nodes: Segments) -> Tensor:
 def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> None:
     r"""Raises a ValueError unless the queries can read the state."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
-    dtype, device = compute_dtype(queries.x.dtype), queries.x.device
-    if (state.sums.dtype, state.sums.device) != (dtype, device):
-        raise ValueError(f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on {state.sums.device}); use state.to({str(device)!r}, {dtype})")
+    need, given = (compute_dtype(queries.x.dtype), queries.x.device), (state.sums.dtype, state.sums.device)
+    if given != need:
+        raise ValueError(
+            f"'state' must be of {need[0]} on {need[1]} (got {given[0]} on {given[1]}); use state.to({str(need[1])!r}, {need[0]})"
+        )
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
