@@ -15,7 +15,7 @@ Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def truncated_svd(matrix: csr_array, k: int) -> Triplets:
     r"""The at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in descending order, vectors ``[C, K]``; none of
-    value 0. The largest entry of each pair of vectors is positive.
+    value 0. The largest entry of each pair of vectors is positive, that of :math:`\mathbf{U}` where both have it.
 
     PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is left of the matrix is searched until
     nothing larger is found. Small matrices and ranks near the full one are decomposed as they are.
@@ -74,6 +74,6 @@ def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
     order = np.argsort(-s, kind='stable')[:k]
     order = order[s[order] > s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps]
     u, s, v = u[:, order], s[order], v[:, order]
-    both = np.concatenate([u, v])
+    both = np.concatenate([u * (1 + TOLERANCE), v])
     sign = np.sign(both[np.abs(both).argmax(0), np.arange(s.size)])
     return u * sign, s, v * sign

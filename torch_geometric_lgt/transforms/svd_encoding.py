@@ -28,9 +28,9 @@ class SVDEncoding(BaseTransform):
     whichever direction. On :class:`~torch_geometric.data.Data` it is the adjacency matrix with a 1 for each edge, and every node gets its
     row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges count once.
 
-    The largest entry of each pair of singular vectors is positive. Columns of one singular value are fixed up to a rotation only. Columns
-    beyond the rank are 0, and those are :obj:`False` in the mask. Triplets are checked against the matrix: residuals, orthogonality, and
-    that no larger one is left.
+    The largest entry of each pair of singular vectors is positive, that of :math:`\mathbf{U}` where both have it. Columns of one singular
+    value are fixed up to a rotation only. Columns beyond the rank are 0, and those are :obj:`False` in the mask. Triplets are checked
+    against the matrix: residuals, orthogonality, and that no larger one is left.
 
     Args:
         k (int): Number of columns.
