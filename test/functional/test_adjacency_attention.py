@@ -38,6 +38,21 @@ def test_large_norms_and_no_edges_are_finite():
         assert all(grad is None or grad.isfinite().all() for grad in grads)
 
 
+def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch):
+    q, k, v = (torch.randn(n, 2, 4) for n in (9, 7, 7))
+    edges, projection = torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))]), torch.randn(6, 4)
+    plain = adjacency_attention(q, k, v, edges, projection=projection)
+    assert torch.equal(plain, adjacency_attention(q, k, v, edges, 'softmax', projection, scale=1.0, power=3.0))
+    steps, chunked_map = set(), module.chunked_map
+    monkeypatch.setattr(module, 'chunked_map', lambda function, step, *args: steps.add(step) or chunked_map(function, step, *args))
+    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', 100)
+    torch.testing.assert_close(adjacency_attention(q, k, v, edges, projection=projection), plain)
+    assert steps == {100 // (2 * 2 * 6)}  # heads, and cosines and sines of the features
+    steps.clear()
+    adjacency_attention(q, k, v, edges, 'elu')
+    assert steps == {100 // (2 * 4)}
+
+
 @pytest.mark.parametrize('feature_map', ['elu', 'relu'])
 def test_half_precision_is_that_of_the_input_and_output_alone(feature_map):
     """Products of features of 1e4 and more are not finite in half precision."""
@@ -49,3 +64,10 @@ def test_half_precision_is_that_of_the_input_and_output_alone(feature_map):
             out = adjacency_attention(q, k, v, edges, feature_map)
         assert out.dtype == torch.float16
         torch.testing.assert_close(out.double(), expected, rtol=2e-3, atol=1e-3)
+
+
+def test_random_features_of_half_precision_are_computed_in_single():
+    q, k, v = (torch.randn(9, 2, 4).half() for _ in range(3))
+    edges, projection = torch.randint(9, (2, 60)), torch.randn(6, 4, dtype=torch.float64)
+    expected = adjacency_attention(q.double(), k.double(), v.double(), edges, 'softmax', projection)
+    torch.testing.assert_close(adjacency_attention(q, k, v, edges, 'softmax', projection), expected.half(), rtol=1e-3, atol=1e-4)

@@ -52,6 +52,10 @@ def test_detached_state_passes_no_gradient(conv, x):
     x.requires_grad_()
     out = conv(x, state=conv.attention_state(x).detach())
     assert torch.autograd.grad(out.sum(), conv.lin_key.weight, allow_unused=True)[0] is None
+    frobenius = SGFormerConv(6, 8).double()
+    state = frobenius.attention_state(x)
+    torch.testing.assert_close(frobenius(x, state=state.detach()), frobenius(x, state=state))
+    assert not state.detach().query_squares.requires_grad
 
 
 def test_batched_state_holds_squares_and_counts(conv, x):
@@ -61,6 +65,8 @@ def test_batched_state_holds_squares_and_counts(conv, x):
     expected = torch.zeros(3, 2, dtype=torch.float64).index_add_(0, BATCH, k.square().sum(-1))
     torch.testing.assert_close(state.squares, expected)
     assert repr(state) == 'AttentionState(graphs=3, heads=2, features=4, channels=4, rank=1)'
+    sampled = AttentionState.from_keys(k, k, 'logits', key_noise=torch.zeros(20, 2, 2).double())
+    assert repr(sampled) == 'AttentionState(graphs=1, heads=2, features=8, channels=4, rank=1, samples=2)'
 
 
 def test_state_dict_round_trip_and_dtype(conv, x):
@@ -103,6 +109,21 @@ def test_from_keys_and_read_equal_kernel_attention(masked):
     out = state.read(q, 'softmax', projection, to, scale=0.7, query_mask=masks[1])
     expected = kernel_attention(q, k, v, 'softmax', projection, (of, to), scale=0.7, key_mask=masks[0], query_mask=masks[1])
     torch.testing.assert_close(out, expected, atol=1e-13, rtol=0)
+
+
+def test_left_out_arguments_are_those_of_kernel_attention():
+    q, k, v, projection = torch.randn(6, 2, 4), torch.randn(9, 2, 4), torch.randn(9, 2, 3), torch.randn(5, 4)
+    out = AttentionState.from_keys(k, v, projection=projection).read(q, projection=projection)
+    torch.testing.assert_close(out, kernel_attention(q, k, v, 'softmax', projection))
+    out = AttentionState.from_keys(k, v, 'focused').read(q, 'focused')
+    torch.testing.assert_close(out, kernel_attention(q, k, v, 'focused', power=3.0))
+
+
+def test_graphs_without_keys_or_queries_at_the_end():
+    q, k = torch.randn(2, 1, 4), torch.randn(5, 1, 4)
+    state = AttentionState.from_keys(k, k, 'elu', None, torch.tensor([0, 0, 1, 1, 1]), 4)
+    assert state.count.tolist() == [2, 3, 0, 0]
+    torch.testing.assert_close(state.read(q, 'elu', None, torch.tensor([0, 0])), kernel_attention(q, k[:2], k[:2], 'elu'))
 
 
 @pytest.mark.parametrize(

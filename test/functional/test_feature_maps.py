@@ -85,3 +85,9 @@ def test_the_error_of_the_estimate_is_that_of_theory(num_features, length, tempe
     expected = (((q + k).square().sum().exp() - 1) / num_features).sqrt()
     assert relative.square().mean().sqrt() == pytest.approx(float(expected), rel=0.15)
     assert relative.mean().abs() < 4 * expected / 4000**0.5
+
+
+def test_the_first_power_has_the_gradient_of_a_relu_which_is_0_at_0():
+    x = torch.tensor([[0.0, 2.0, -1.0, 3.0]], dtype=torch.float64)
+    grad, feature = torch.tensor([[5.0, 7.0, 11.0, 13.0]], dtype=torch.float64), x.relu()
+    torch.testing.assert_close(log_features_vjp('focused', x, None, 1.0, True, feature, grad), grad * (x > 0))

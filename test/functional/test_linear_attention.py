@@ -107,7 +107,7 @@ def test_frobenius_norms_leave_little_to_attention():
     ('change', 'message'),
     [
         ({'norm': 'column'}, "'norm' must be one of"),
-        ({'own': torch.ones(4, 2, 2)}, "'own' must have shape"),
+        ({'own': torch.ones(4, 2, 2)}, r"'own' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)"),
         ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
     ],
 )
@@ -124,3 +124,9 @@ def test_queries_and_keys_that_do_not_fit_each_other():
     for function in (linear_attention, partial(kernel_attention, feature_map='relu')):
         with pytest.raises(ValueError, match=r"'k' must have the heads and channels of 'q', \(2, 4\) \(got \(2, 3\)\)"):
             function(q, q[..., :3], q)
+
+
+def test_ids_of_graphs_beyond_their_number():
+    x, batch = torch.randn(3, 1, 2), torch.tensor([0, 0, 2])
+    with pytest.raises(ValueError, match="'batch' holds the graph id 2 but 'batch_size' is 2"):
+        linear_attention(x, x, x, batch, 2)

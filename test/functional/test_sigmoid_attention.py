@@ -4,7 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import sigmoid_attention as module
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_sums
+from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_scores, sigmoid_sums
 from torch_geometric_lgt.testing import dense
 
 BATCHES = {
@@ -51,3 +51,26 @@ def test_too_many_pairs_raise():
     x = torch.empty(100_000, 0)
     with pytest.raises(ValueError, match="'kernel' = 'sigmoid' compares all pairs, 10000000000 of them"):
         sigmoid_sums(x, x, x, 1, segments(None, 100_000), segments(None, 100_000))
+
+
+def test_as_many_pairs_as_are_allowed(monkeypatch):
+    monkeypatch.setattr(module, 'MAX_PAIRS', 30)
+    q, k = torch.randn(6, 2), torch.randn(5, 2)
+    assert sigmoid_sums(q, k, k, 1, segments(None, 5), segments(None, 6))[0].shape == (6, 1, 2)
+
+
+def test_scores_of_half_precision_are_computed_in_single():
+    """90,000 is no number there, and the difference of two of them none at all."""
+    q, k = torch.tensor([[300.0, 300.0]]).half(), torch.tensor([[300.0, -300.0], [1.0, -2.0]]).half()
+    pairs = torch.tensor([[0, 1], [0, 0]])
+    actual = sigmoid_scores(q, k, torch.ones(1, 1, 1), 1, pairs)
+    torch.testing.assert_close(actual, torch.tensor([[0.5], [0.0]]), rtol=0, atol=1e-6)
+
+
+def test_a_block_has_as_many_pairs_as_a_chunk_has_elements(monkeypatch):
+    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', 200)
+    monkeypatch.setattr(module, 'MIN_ROWS', 3)
+    x = torch.randn(40, 4)
+    axes = [*segments(None, 40), *segments(None, 40)]
+    shapes = {weight.shape for *_, weight in module._blocks(x, x, x, 2, *axes)}
+    assert shapes == {(1, 2, 10, 10)}
