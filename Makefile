@@ -14,8 +14,8 @@ venv: $(VENV)/.test
 test: lint types
 	$(BIN)/python -m pytest
 
-# With the lowest versions that are supported, without compiled samplers; LOWEST names others. Benchmarks need the metrics of PyG 2.7.
-LOWEST ?= torch==2.6.0 torch-geometric==2.6.0
+# With the lowest versions that are supported, without compiled samplers; LOWEST names others.
+LOWEST ?= torch==2.8.0 torch-geometric==2.7.0
 test-lowest:
 	$(MAKE) VENV=.venv-lowest TORCH='$(firstword $(LOWEST))' .venv-lowest/.lowest
 	.venv-lowest/bin/python -m pytest --ignore=test/benchmarks --ignore=test/faults/test_running.py

@@ -3,8 +3,8 @@
 import pytest
 import torch
 from torch_geometric.data import Data
-from torch_geometric.loader import NeighborLoader
 
+from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, FeatureMap, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.transforms import NodeDegree
 

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.utils import barabasi_albert_graph
 
+from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.transforms import AttentionNodeSampling
 
 

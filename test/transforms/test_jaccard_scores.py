@@ -1,11 +1,11 @@
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.transforms import JaccardScores
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])

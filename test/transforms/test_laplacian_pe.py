@@ -6,10 +6,10 @@ import torch
 from scipy.sparse.linalg import lobpcg
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import NeighborLoader
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
 
+from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, SVDEncoding, _eigensolvers, _laplacian
 
 DOUBLE = torch.float64
