@@ -53,7 +53,7 @@ def test_node_to_graph_inverts():
     batch = torch.tensor([2, 0, 2, 5, 0])
     nodes = segments(batch, 5, 7)
     assert torch.equal(nodes.sizes, torch.tensor([2, 0, 2, 0, 0, 1, 0]))
-    assert torch.equal(node_to_graph(*nodes), batch)
+    assert torch.equal(node_to_graph(nodes, 5), batch)
     assert segments(batch.sort()[0], 5).order is None
 
 

@@ -74,5 +74,5 @@ def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Ten
 
 
 def _rows(tensors: Sequence[Tensor | None], parts: tuple[Tensor, ...]) -> Parts:
-    gathered = (None if tensor is None else tensor.index_select(0, index) for tensor, index in zip(tensors, parts, strict=False))
-    return *gathered, *tensors[len(parts) :]
+    first, rest = tensors[: len(parts)], tensors[len(parts) :]
+    return *(None if tensor is None else tensor.index_select(0, index) for tensor, index in zip(first, parts, strict=True)), *rest

@@ -9,7 +9,7 @@ def build_flops(side: Side, values: Values, backward: bool = False, nodes: int |
     passes two products for each."""
     nodes = side.x.shape[0] if nodes is None else nodes
     linear = _linear(side.weight) + _linear(values.weight)
-    state = _state(side, side.rank * (values.channels(side) + 1))
+    state = _state(side, side.rank() * (values.channels(side) + 1))
     return nodes * (3 * linear + 2 * (_features(side) + state) if backward else linear + _features(side) + state)
 
 
@@ -27,8 +27,8 @@ def pair_flops(queries: Side, keys: Side, values: Values, backward: bool, target
     linear = targets * _linear(queries.weight) + sources * (_linear(keys.weight) + _linear(values.weight))
     features = targets * _features(queries) + sources * _features(keys)
     masked = queries.mask is not None, keys.mask is not None
-    masks = 2 * pairs * queries.rank if any(masked) else 0
-    weights, sums = (2 * pairs * keys.heads * width for width in (keys.num_features, values.channels(keys)))
+    masks = 2 * pairs * queries.rank() if any(masked) else 0
+    weights, sums = (2 * pairs * keys.heads * width for width in (keys.num_features(), values.channels(keys)))
     if backward:
         return 3 * linear + 2 * features + 3 * weights + 2 * sums + (2 + sum(masked)) * masks
     return linear + features + weights + sums + masks
@@ -43,4 +43,4 @@ def _features(side: Side) -> int:
 
 
 def _state(side: Side, width: int) -> int:
-    return 2 * side.heads * side.num_features * width
+    return 2 * side.heads * side.num_features() * width

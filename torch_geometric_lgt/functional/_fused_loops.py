@@ -37,21 +37,21 @@ class Sizes:
     r"""What all kernels of a call are told of its sizes."""
 
     def __init__(self, side: Side, graphs: int, nodes: int, channels: int) -> None:
-        self.graphs, self.heads, self.nodes, self.rank, self.features = graphs, side.heads, nodes, side.rank, side.num_features
-        self.counts = nodes, side.heads, side.num_features
+        self.graphs, self.heads, self.nodes, self.rank, self.features = graphs, side.heads, nodes, side.rank(), side.num_features()
+        self.counts = nodes, side.heads, side.num_features()
         self.projection = cast(Tensor, side.projection).contiguous()
         self.constants: dict[str, Any] = {
-            'C': side.channels,
+            'C': side.channels(),
             'D': channels,
-            'R': side.rank,
-            'CP': padded(side.channels),
+            'R': side.rank(),
+            'CP': padded(side.channels()),
             'DP': padded(channels),
             'MASKED': side.mask is not None,
             'LOG_TINY': math.log(torch.finfo(torch.float32).tiny),
             'PRECISION': PRECISION,
         }
         self.least = {'LEAST': neutral(torch.float32)}
-        self.padded_rank = {'RP': triton.next_power_of_2(side.rank)}
+        self.padded_rank = {'RP': triton.next_power_of_2(side.rank())}
 
     @property
     def spans(self) -> tuple[int, int]:
@@ -95,13 +95,13 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
             k, v = k.contiguous(), v.contiguous()
             sizes = Sizes(side, graphs, k.size(0) // graphs, self.values.channels(side))
             grad_k, grad_v, mask = torch.empty_like(k), torch.empty_like(v), _mask(side, nodes, k)
-            grad_mask = k.new_empty((k.size(0), side.heads, side.rank))
+            grad_mask = k.new_empty((k.size(0), side.heads, side.rank()))
             tensors = k, v, mask, sizes.projection, maximum.contiguous(), grad_sums.contiguous(), grad_k, grad_v, grad_mask
             key_grads[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.padded_rank)
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = grad_mask.sum(1)
             if grad_squares is not None:
-                slope = grad_squares.repeat_interleave(k.size(0) // graphs, 0).repeat_interleave(side.channels, 1)
+                slope = grad_squares.repeat_interleave(k.size(0) // graphs, 0).repeat_interleave(side.channels(), 1)
                 grad_k.addcmul_(k, slope, value=2)
             self.collect(nodes, x, grad_k, x_value, grad_v)
 
@@ -112,7 +112,7 @@ class FusedQueries(Queries):
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         for nodes in chunks:
             q = self.affine(nodes)[1].contiguous()
-            sizes = Sizes(self.side, sums.size(0), q.size(0) // sums.size(0), sums.size(3) // self.side.rank - 1)
+            sizes = Sizes(self.side, sums.size(0), q.size(0) // sums.size(0), sums.size(3) // self.side.rank() - 1)
             rows, den = q.new_empty((q.size(0), out.size(1))), q.new_empty((q.size(0), self.side.heads))
             tensors = q, _mask(self.side, nodes, q), sizes.projection, sums.contiguous(), maximum.contiguous(), rows, den
             read[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.least)
@@ -128,8 +128,8 @@ class FusedQueryGrads(QueryGrads, FusedQueries):
         for nodes in chunks:
             x, q = self.affine(nodes)
             q, g, den = q.contiguous(), take(grad, nodes).contiguous(), normaliser[nodes].contiguous()
-            sizes = Sizes(side, graphs, q.size(0) // graphs, sums.size(3) // side.rank - 1)
-            mask, grad_q, grad_mask = _mask(side, nodes, q), torch.empty_like(q), q.new_empty((q.size(0), side.heads, side.rank))
+            sizes = Sizes(side, graphs, q.size(0) // graphs, sums.size(3) // side.rank() - 1)
+            mask, grad_q, grad_mask = _mask(side, nodes, q), torch.empty_like(q), q.new_empty((q.size(0), side.heads, side.rank()))
             peaks, slopes = torch.empty_like(den), torch.empty_like(den)
             tensors = q, g, mask, sizes.projection, sums, maximum, den, grad_q, grad_mask, peaks, slopes
             query_grads[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.least, **sizes.padded_rank)

@@ -84,7 +84,7 @@ class Queries:
 
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of its denominators ``[N, H]``."""
-        rank = self.side.rank
+        rank = self.side.rank()
         for nodes in chunks:
             product = self.features(nodes, maximum)[2] @ sums
             mask = mask_of(self.side, nodes, sums.size(0))
@@ -125,9 +125,9 @@ class QueryGrads(Queries):
                 slope = (g * split(take(out, nodes), graphs, side.heads)).sum(-1, keepdim=True).neg_()
             else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
                 product = feature @ sums
-                parts = inner(product, g, side.rank)
+                parts = inner(product, g, side.rank())
                 slope = -(parts * mask).sum(-1, keepdim=True) * inverse
-                self.grad_mask[nodes] = parts.addcmul_(product[..., -side.rank :], slope).sum(1).flatten(0, 1)
+                self.grad_mask[nodes] = parts.addcmul_(product[..., -side.rank() :], slope).sum(1).flatten(0, 1)
             columns = spread(g, slope, mask)
             grad_sums += columns.transpose(2, 3) @ feature
             grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, columns @ transposed)
@@ -137,7 +137,7 @@ class QueryGrads(Queries):
     def result(self) -> list[Tensor | None]:
         r"""Those of the input, the weight, the bias, the mask and the query's own values; to be called after those of keys that share the
         input."""
-        parameters = self.grad.parameters(self.side.heads * self.side.channels)
+        parameters = self.grad.parameters(self.side.heads * self.side.channels())
         return [self.grad.x.to(self.side.x.dtype), *parameters, self.grad_mask, self.grad_own]
 
 
@@ -146,7 +146,7 @@ class Keys:
 
     def __init__(self, side: Side, values: Values) -> None:
         self.side, self.values = side, values
-        self.widths = side.heads * side.channels, side.heads * values.channels(side)
+        self.widths = side.heads * side.channels(), side.heads * values.channels(side)
         keys, given = (side.weight, side.bias, side.scale), (values.weight, values.bias, 1.0)
         alike = (side.bias is None) == (values.bias is None)
         self.joint = values.x is None and side.weight is not None and values.weight is not None and alike
@@ -173,8 +173,8 @@ class Keys:
         r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys ``[G, H]`` of no node."""
         side, dtype = self.side, compute_dtype(self.side.x.dtype)
         start = 0.0 if side.kind in LINEAR_KINDS else neutral(dtype)
-        maximum = side.x.new_full((graphs, side.heads, side.num_features), start, dtype=dtype)
-        sums = maximum.new_zeros((*maximum.shape, side.rank * (self.values.channels(side) + 1)))
+        maximum = side.x.new_full((graphs, side.heads, side.num_features()), start, dtype=dtype)
+        sums = maximum.new_zeros((*maximum.shape, side.rank() * (self.values.channels(side) + 1)))
         return sums, maximum, sums.new_zeros((graphs, side.heads))
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
@@ -218,7 +218,7 @@ class KeyGrads(Keys):
             feature = self.weighed(*log_features(side.kind, k, side.projection, side.power, squared), nodes, maximum)
             columns = feature @ grad_sums
             if self.grad_mask is not None:
-                self.grad_mask[nodes] = inner(columns, v, side.rank).add_(columns[..., -side.rank :]).sum(1).flatten(0, 1)
+                self.grad_mask[nodes] = inner(columns, v, side.rank()).add_(columns[..., -side.rank() :]).sum(1).flatten(0, 1)
             one = v.new_ones(()).expand(*v.shape[:-1], 1)
             grad_feature = spread(v, one, mask) @ transposed
             if side.noise is not None:  # the samples have one key
@@ -227,7 +227,7 @@ class KeyGrads(Keys):
             grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, grad_feature)
             if grad_squares is not None:
                 grad_k.addcmul_(k, grad_squares[..., None, None], value=2)
-            self.collect(nodes, x, join(grad_k), x_value, join(fold(columns, mask, side.rank)))
+            self.collect(nodes, x, join(grad_k), x_value, join(fold(columns, mask, side.rank())))
 
     def collect(self, nodes: Nodes, x: Tensor, grad_k: Tensor, x_value: Tensor, grad_v: Tensor) -> None:
         r"""Adds the gradients of the keys ``[G * n, H * C]`` and of the values ``[G * n, H * D]`` to those of what makes them."""

@@ -54,8 +54,8 @@ def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
 
 
 def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
-    most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features * width), MAX_PROGRAMS // side.heads))
-    return groups(chunk_rows(side, width // side.rank - 1), most, *axes)
+    most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features() * width), MAX_PROGRAMS // side.heads))
+    return groups(chunk_rows(side, width // side.rank() - 1), most, *axes)
 
 
 def nodes_of(chunks: list[Nodes]) -> int:
@@ -137,7 +137,7 @@ def build_state_backward(grad_sums, grad_squares, maximum, *args):
 @operator('read_state', f'{QUERIES}, {STATE}', '(Tensor, Tensor)')
 def read_state(*args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    width = sums.size(3) // side.rank - 1
+    width = sums.size(3) // side.rank() - 1
     queries, (out, normaliser) = queries_of(side, width), empty_read(side, width)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, normaliser)
@@ -147,7 +147,7 @@ def read_state(*args):
 @operator('read_state_backward', f'Tensor grad, Tensor out, Tensor normaliser, {QUERIES}, {STATE}', 'Tensor[]')
 def read_state_backward(grad, out, normaliser, *args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
-    queries, grad_sums = query_grads_of(side, sums.size(3) // side.rank - 1), torch.zeros_like(sums)
+    queries, grad_sums = query_grads_of(side, sums.size(3) // side.rank() - 1), torch.zeros_like(sums)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
         grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, out, normaliser, grad)
     return given([*queries.result(), grad_sums], grad)
@@ -204,7 +204,7 @@ def _(*args):
 @read_state.register_fake
 def _(*args):
     side, sums = query_arguments(args)[0], args[NUM_QUERIES]
-    return empty_read(side, sums.shape[3] // side.rank - 1)
+    return empty_read(side, sums.shape[3] // side.rank() - 1)
 
 
 @attend.register_fake
@@ -267,7 +267,7 @@ def attend_flops(args: tuple, backward: bool = False) -> int:
         pairs = [int((part * paired).sum()) for part in (*sizes, targets.sizes * sources.sizes)]
         reads, builds = reads - pairs[0], builds - pairs[1]
     again = build_flops(key_side, values, nodes=builds) if backward and not keep else 0
-    states = read_flops(side, side.rank * (width + 1), backward, reads) + build_flops(key_side, values, backward, builds) + again
+    states = read_flops(side, side.rank() * (width + 1), backward, reads) + build_flops(key_side, values, backward, builds) + again
     return states + pair_flops(side, key_side, values, backward, *pairs)
 
 

@@ -17,7 +17,7 @@ class Pairs:
         log, value = log_features(side.kind, self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True))
         largest = self.k.new_zeros(()) if log is None else log.amax(2, keepdim=True).clamp(min=neutral(log.dtype))
         self.key_feature = scaled(log, value, largest)
-        maximum = largest.expand(graphs, side.heads, 1, side.num_features)[:, :, 0]
+        maximum = largest.expand(graphs, side.heads, 1, side.num_features())[:, :, 0]
         self.query_input, self.q, self.query_feature = queries.features(to, maximum)
         self.read_feature = self.query_feature if self.factor is None else self.query_feature * self.factor
         self.weight = self.read_feature @ self.key_feature.transpose(2, 3)

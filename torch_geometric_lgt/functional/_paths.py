@@ -18,7 +18,7 @@ FUSED_ROWS = 1 << 16
 def is_fused(side: Side, channels: int) -> bool:
     r"""Whether kernels of Triton serve the side with values of so many :obj:`channels`: softmax features in float32 on a GPU."""
     plain = side.kind == 'softmax' and side.samples == 1 and side.noise is None and side.own is None
-    wide = max(side.channels, channels) > FUSED_CHANNELS
+    wide = max(side.channels(), channels) > FUSED_CHANNELS
     return (
         plain and not wide and compute_dtype(side.x.dtype) == torch.float32 and side.x.numel() > 0 and side.x.device.type in FUSED_DEVICES
     )
@@ -41,7 +41,7 @@ def is_paired(side: Side, channels: int, most: int, targets: Any, sources: Any) 
     its state."""
     if side.noise is not None or side.samples > 1 or is_fused(side, channels):
         return targets < 0
-    pairs, states = side.num_features + channels, side.num_features * side.rank * (channels + 1)
+    pairs, states = side.num_features() + channels, side.num_features() * side.rank() * (channels + 1)
     one_chunk = (targets > 0) & (sources > 0) & (targets <= most) & (sources <= most)
     return one_chunk & (targets * sources * pairs <= (targets + sources) * states)
 

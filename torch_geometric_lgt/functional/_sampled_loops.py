@@ -45,7 +45,7 @@ class SampledKeys(Keys):
         sums, maximum, squares = self.empty_state(graphs)
         least = neutral(sums.dtype)
         of_feature, of_sample, strongest = (
-            sums.new_full((graphs, side.heads, size), least) for size in (side.num_features // side.samples, side.samples, side.samples)
+            sums.new_full((graphs, side.heads, size), least) for size in (side.num_features() // side.samples, side.samples, side.samples)
         )
         log_strongest = torch.zeros_like(maximum).unflatten(-1, (side.samples, -1))
         sums = sums.transpose(2, 3).contiguous()

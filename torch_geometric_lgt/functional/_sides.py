@@ -43,17 +43,14 @@ class Side(NamedTuple):
     noise: Tensor | None = None
     own: Tensor | None = None
 
-    @property
     def rank(self) -> int:
         return 1 if self.mask is None else self.mask.shape[1]
 
-    @property
     def channels(self) -> int:
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
 
-    @property
     def num_features(self) -> int:
-        drawn = self.channels + (self.kind in BIASED_KINDS) if self.projection is None else self.projection.shape[0]
+        drawn = self.channels() + (self.kind in BIASED_KINDS) if self.projection is None else self.projection.shape[0]
         return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
 
     def aligned(self) -> 'Side':
@@ -138,7 +135,7 @@ def plain_values(v: Tensor, k: Tensor) -> Values:
 
 def rows(side: Side) -> int:
     r"""Nodes of a chunk: its features fill the nearest cache."""
-    return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features)))
+    return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features())))
 
 
 def check_projection(projection: Tensor | None) -> None:

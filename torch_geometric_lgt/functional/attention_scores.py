@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch_geometric.typing import OptTensor
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._loops import Queries, scaled
@@ -19,9 +20,9 @@ class Pairs:
     def __init__(self, queries: Side, keys: Side, pairs: Tensor, sources: Segments, targets: Segments) -> None:
         (source, self.key), (target, self.query) = (_distinct(*part) for part in zip(pairs, (keys.x, queries.x), strict=True))
         self.q, self.k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
-        self.target_graph = node_to_graph(*targets)[target]
+        self.target_graph = node_to_graph(targets, queries.x.size(0))[target]
         self.graph = self.target_graph[self.query]
-        self.same_graph = (node_to_graph(*sources)[pairs[0]] == self.graph)[:, None]
+        self.same_graph = (node_to_graph(sources, keys.x.size(0))[pairs[0]] == self.graph)[:, None]
         self.same_node = (pairs[0] == pairs[1])[:, None]
 
     def map(self, score: Callable[..., Tensor], *of_graphs: Tensor | None) -> Tensor:
@@ -29,7 +30,7 @@ class Pairs:
         slice of pairs first."""
         sides = [(part, nodes) for side, nodes in ((self.q, self.query), (self.k, self.key)) for part in (side.x, side.mask)]
 
-        def of_rows(at: slice, q: Tensor, q_mask: Tensor | None, k: Tensor, k_mask: Tensor | None, *parts: Tensor | None) -> Tensor:
+        def of_rows(at: slice, q: Tensor, q_mask: OptTensor, k: Tensor, k_mask: OptTensor, *parts: OptTensor) -> Tensor:
             *of_graphs, projection = parts
             sides = (self.q, q, q_mask), (self.k, k, k_mask)
             queries, keys = (side._replace(x=x, mask=mask, projection=projection) for side, x, mask in sides)

@@ -221,7 +221,7 @@ class AttentionState:
 def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:
     r"""The state of keys and values whose linear parts are evaluated on the way."""
     sums, maximum, squares = _ops.call(_ops.build_state, *keys.aligned(), *values.aligned(keys), *nodes)
-    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank, keys.samples)
+    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank(), keys.samples)
 
 
 def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
@@ -248,6 +248,6 @@ def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> Non
 
 
 def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
-    given = (nodes.sizes.size(0), queries.heads, queries.num_features, queries.rank, queries.samples)
+    given = (nodes.sizes.size(0), queries.heads, queries.num_features(), queries.rank(), queries.samples)
     if given != held:
         raise ValueError(f"'state' must have the graphs, heads, features, rank and samples of the queries, {given} (got {held})")

@@ -50,7 +50,7 @@ def edge_attention(
     Returns:
         ``[N_t, H * C]``
     """
-    return call(_attend, x_src, x_dst, *query, *key, v, edges.edge_index, mask, heads, *edges.rows)
+    return call(_attend, x_src, x_dst, *query, *key, v, edges.edge_index, mask, heads, *edges.rows())
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:

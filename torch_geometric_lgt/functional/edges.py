@@ -30,7 +30,6 @@ class SortedEdges(NamedTuple):
     forth: Rows
     back: Rows | None
 
-    @property
     def rows(self) -> tuple[Tensor | None, ...]:
         r"""What operators take."""
         return *self.forth, *(self.back or (None,) * 3)

@@ -35,7 +35,7 @@ def gram_read(state: AttentionState, queries: Side, own: Values | None, targets:
     with torch.autocast(queries.x.device.type, enabled=False):
         centre, sums = centres(queries.x, targets), state.sums
         query = _map(queries, queries.heads, centre)
-        maps = torch.einsum('behc,bhcd->behd', query, sums[:, :, -queries.channels :])
+        maps = torch.einsum('behc,bhcd->behd', query, sums[:, :, -queries.channels() :])
         constant = _constant(query)
         if queries.kind in BIASED_KINDS:
             maps = maps + constant * sums[:, None, :, 0]

@@ -91,7 +91,7 @@ def node_pair(
 def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments, factor: Tensor | None = None) -> Tensor:
     r"""``[N_t, H * D]``: the keys' state, its features multiplied by :obj:`factor` ``[B, H, M]``, read by the queries. States that need
     more room than the keys' inputs are not kept."""
-    check_fit(queries, targets, (sources.sizes.size(0), keys.heads, keys.num_features, keys.rank, keys.samples))
+    check_fit(queries, targets, (sources.sizes.size(0), keys.heads, keys.num_features(), keys.rank(), keys.samples))
     keep = kept(keys, values, sources)
     shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
     return _ops.call(_ops.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, factor, keep)[0]
@@ -99,5 +99,5 @@ def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets
 
 def kept(keys: Side, values: Values, nodes: Segments) -> bool:
     r"""Whether the states of all graphs need no more room than the keys' inputs."""
-    width = keys.rank * (values.channels(keys) + 1)
-    return nodes.sizes.size(0) * keys.heads * keys.num_features * width <= keys.x.numel()
+    width = keys.rank() * (values.channels(keys) + 1)
+    return nodes.sizes.size(0) * keys.heads * keys.num_features() * width <= keys.x.numel()

@@ -81,8 +81,8 @@ class LinearForm(NamedTuple):
         keys, width = self.keys, self.keys.x.size(1)
         if keys.weight is None or self.values.weight is None or self.values.x is not None:
             return False
-        columns = max(width + 1, keys.heads * max(keys.channels, self.values.channels(keys)))
-        return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels
+        columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys)))
+        return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels()
 
     def with_values(self) -> tuple[Side, Values]:
         r"""The queries with values of their own, evaluated, and the values, evaluated too where they are the same."""
@@ -109,7 +109,7 @@ class LinearForm(NamedTuple):
             factor = factor * part.masked_fill(part == 0, torch.inf).rsqrt()
         if self.own is not None:
             factor = factor / count.clamp(min=1)[:, None]
-        factor = factor[..., None].expand(-1, -1, self.queries.channels)
+        factor = factor[..., None].expand(-1, -1, self.queries.channels())
         return torch.cat([torch.ones_like(factor[..., :1]), factor], -1) if self.own is None else factor.contiguous()
 
 

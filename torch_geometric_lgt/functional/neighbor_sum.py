@@ -31,7 +31,7 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, rows = (edges.edge_index, edges.rows) if isinstance(edges, SortedEdges) else (edges, NO_ROWS)
+    edge_index, rows = (edges.edge_index, edges.rows()) if isinstance(edges, SortedEdges) else (edges, NO_ROWS)
     return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad, *rows)
 
 

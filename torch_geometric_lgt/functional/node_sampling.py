@@ -44,7 +44,7 @@ def largest_per_graph(score: Tensor, batch: Tensor | None, factor: float) -> Ten
     r"""The mask ``[N]`` of the :math:`\min(n, \max(1, \lceil \mathrm{factor} \cdot \ln n \rceil))` nodes with the largest score in each
     graph of :math:`n` nodes; of equal ones those with the smaller ids."""
     nodes = segments(batch, score.numel(), None, score.device)
-    graph = node_to_graph(*nodes)
+    graph = node_to_graph(nodes, score.numel())
     order = score.argsort(descending=True, stable=True)
     order = order[graph[order].argsort(stable=True)]
     size = torch.bincount(graph)

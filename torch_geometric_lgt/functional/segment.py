@@ -55,12 +55,12 @@ def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
 
 
-def node_to_graph(sizes: Tensor, order: Tensor | None) -> Tensor:
+def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
     r"""The graph id of every node ``[N]``, the inverse of :meth:`segments`."""
-    graph = torch.repeat_interleave(sizes)
-    if order is None:
+    graph = torch.repeat_interleave(nodes.sizes, output_size=num_nodes)
+    if nodes.order is None:
         return graph
-    return torch.empty_like(graph).scatter_(0, order, graph)
+    return torch.empty_like(graph).scatter_(0, nodes.order, graph)
 
 
 def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:

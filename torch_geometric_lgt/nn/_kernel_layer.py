@@ -69,7 +69,7 @@ class KernelLayer(AttentionLayer):
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
-        num_features = side.num_features // side.samples
+        num_features = side.num_features() // side.samples
         folded = num_features * self.in_channels <= self.head_key_channels * (self.in_channels + num_features)
         if side.kind != 'softmax' or side.weight is None or not folded or is_fused(side, 0):
             return side

@@ -49,7 +49,7 @@ class RelationalBias(torch.nn.Module):
         r"""The edges of each order."""
         if edge_index is None:
             raise ValueError(f"'edge_index' must be given for the relational bias of order {self.order}")
-        if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, list | tuple):
+        if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
             if num_src != num_dst:
                 raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
             edge_index = hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')

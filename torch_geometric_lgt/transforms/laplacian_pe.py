@@ -75,7 +75,7 @@ class LaplacianPE(BaseTransform):
         else:
             parts = (
                 edges.cpu(),
-                node_to_graph(*nodes),
+                node_to_graph(nodes, num_nodes),
                 torch.tensor([num_nodes, nodes.sizes.numel(), self.k, self.normalization == 'rw']),
             )
             digests = [hashlib.sha256(part.numpy().tobytes()).digest() for part in parts]
@@ -128,7 +128,7 @@ class RandomSignFlip(BaseTransform):
         nodes = segments(data.batch, pe.size(0), None, pe.device)
         device = None if self.generator is None else self.generator.device
         sign = 2 * torch.randint(2, (nodes.sizes.numel(), pe.size(1)), generator=self.generator, device=device) - 1
-        data[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(*nodes)]
+        data[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(nodes, pe.size(0))]
         return data
 
     def __repr__(self) -> str:

@@ -123,7 +123,7 @@ class DIFFormerConv(LinearLayer):
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         q, k = self.lin_query(x_dst), self.lin_key(x_src)
         total = sigmoid_sums(q, k, x_src[:, :0], self.heads, sources, targets)[1]
-        same = node_to_graph(*sources)[pairs[0]] == node_to_graph(*targets)[pairs[1]]
+        same = node_to_graph(sources, x_src.size(0))[pairs[0]] == node_to_graph(targets, x_dst.size(0))[pairs[1]]
         return sigmoid_scores(q, k, total, self.heads, pairs) * same[:, None]
 
     def __repr__(self) -> str:

@@ -1,0 +1,145 @@
+r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of the changes the tests noticed, and those
+that they did not. mutmut makes the changes and finds out which tests run them; the tests are collected once, and each change gets a
+fork of that process, which runs its tests from the shortest on until one fails.
+
+python .ci/mutants.py segment edges --tests test/functional      # all changes of two modules
+python .ci/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
+
+Needs mutmut 3.8; tests of compiled code cannot run with it.
+"""
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FUNCTIONAL = 'torch_geometric_lgt/functional'
+MEMORY = 12 * 2**30
+OUTCOMES = {0: 'survived', 1: 'noticed', -signal.SIGALRM: 'without an end'}
+
+
+def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
+    subprocess.run(['git', 'clone', '-q', str(ROOT), str(copy)], check=True)
+    lists = {
+        'source_paths': [f'{FUNCTIONAL}/{name}.py' for name in modules],
+        'pytest_add_cli_args': ['-k', 'not compile', '-p', 'no:cacheprovider'],
+        'pytest_add_cli_args_test_selection': tests,
+        'also_copy': ['.ci', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs'],
+    }
+    with (copy / 'pyproject.toml').open('a') as file:
+        print('\n[tool.mutmut]', *(f'{name} = {json.dumps(value)}' for name, value in lists.items()), sep='\n', file=file)
+    code = (
+        'import os; from mutmut import __main__ as m; m.set_mutant_under_test("mutant_generation"); os.makedirs("mutants");'
+        'm.copy_src_dir(); m.copy_also_copy_files(); m.setup_source_paths(); m.create_mutants(1);'
+        'm.collect_or_load_stats(m.get_mutant_runner(1))'
+    )
+    subprocess.run([sys.executable, '-c', code], cwd=copy, check=True)
+
+
+class Forks:
+    r"""Plugin of pytest that runs, in place of the tests, each change in forks of the process that collected them."""
+
+    def __init__(self, children: int) -> None:
+        self.children, self.running = children, {}
+        self.results = Path('results.txt').open('a')
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        stats = json.loads(Path('mutmut-stats.json').read_text())
+        seconds, by_function = stats['duration_by_test'], stats['tests_by_mangled_function_name']
+        recorded = set().union(*by_function.values())
+        items = sorted(session.items, key=lambda item: seconds[item.nodeid])
+        elsewhere = [item for item in items if item.nodeid not in recorded]
+        done = {line.split()[0] for line in Path('results.txt').read_text().splitlines()}
+        names = [name for path in sorted(Path(FUNCTIONAL).glob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
+        for count, name in enumerate(names):
+            if name in done:
+                continue
+            tests = set(by_function.get(name.rpartition('__mutmut_')[0], ()))
+            chosen = [item for item in items if item.nodeid in tests] or elsewhere
+            self.fork(name, chosen, 60 + 5 * sum(seconds[item.nodeid] for item in chosen))
+            print(f'\r{count + 1}/{len(names)}', end='', file=sys.__stderr__, flush=True)
+        while self.running:
+            self.wait()
+        return True
+
+    def fork(self, name: str, items: list[pytest.Item], limit: float) -> None:
+        while len(self.running) >= self.children:
+            self.wait()
+        child = os.fork()
+        if child:
+            self.running[child] = name
+            return
+        from mutmut.mutation.trampoline import set_mutant_under_test
+
+        set_mutant_under_test(name)
+        signal.alarm(round(limit))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        for item, following in zip(items, [*items[1:], None], strict=True):
+            folder = Path(tempfile.gettempdir()) / f'mutant-{os.getpid()}'
+            folder.mkdir(exist_ok=True)
+            item.config._tmp_path_factory._basetemp = folder
+            if any(report.failed for report in pytest_reports(item, following)):
+                os._exit(1)
+        os._exit(0)
+
+    def wait(self) -> None:
+        child, status = os.wait()
+        code = os.waitstatus_to_exitcode(status)
+        shutil.rmtree(Path(tempfile.gettempdir()) / f'mutant-{child}', ignore_errors=True)
+        print(self.running.pop(child), OUTCOMES.get(code, f'noticed ({code})'), file=self.results, flush=True)
+
+
+def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
+    from _pytest.runner import runtestprotocol
+
+    return runtestprotocol(item, log=False, nextitem=following)
+
+
+def report(copy: Path) -> None:
+    outcomes = dict(line.split(maxsplit=1) for line in (copy / 'mutants' / 'results.txt').read_text().splitlines())
+    modules = sorted({name.split('.')[2] for name in outcomes})
+    for module in modules:
+        found = Counter(outcome for name, outcome in outcomes.items() if name.split('.')[2] == module)
+        print(f'{module}: {found.total()} changes,', ', '.join(f'{count} {outcome}' for outcome, count in sorted(found.items())))
+    for name, outcome in outcomes.items():
+        if outcome == 'survived':
+            shown = subprocess.run([sys.executable, '-m', 'mutmut', 'show', name], cwd=copy, capture_output=True, text=True, check=True)
+            lines = [line for line in shown.stdout.splitlines() if line[:1] in '+-' and line[:3] not in ('---', '+++')]
+            print(name, *lines, sep='\n')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    every = sorted(path.stem for path in (ROOT / FUNCTIONAL).glob('*.py') if path.stem != '__init__')
+    parser.add_argument('modules', nargs='*', default=every)
+    parser.add_argument('--tests', nargs='+', default=['test/functional', 'test/nn', 'test/test_distributed.py'])
+    parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')
+    parser.add_argument('--children', type=int, default=os.cpu_count())
+    parser.add_argument('--forks', action='store_true', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.forks:
+        sys.exit(pytest.main([*args.tests, '-qs', '-k', 'not compile', '-p', 'no:cacheprovider'], [Forks(args.children)]))
+    os.environ |= {'OMP_NUM_THREADS': '1', 'MUTANT_UNDER_TEST': ''}
+    with tempfile.TemporaryDirectory() as temporary:
+        copy = args.copy or Path(temporary) / 'copy'
+        if not (copy / 'mutants' / 'mutmut-stats.json').exists():
+            prepare(copy, args.modules, args.tests)
+        command = [sys.executable, '.ci/mutants.py', '--forks', '--children', str(args.children), '--tests', *args.tests]
+        subprocess.run(command, cwd=copy / 'mutants', env=os.environ | {'PYTHONPATH': '.'}, stdout=subprocess.DEVNULL, check=True)
+        report(copy)
+
+
+if __name__ == '__main__':
+    main()
