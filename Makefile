@@ -16,7 +16,7 @@ test: lint types
 
 # With the lowest versions that are supported, without compiled samplers; LOWEST names others. The interpreter of that PyTorch's Triton does
 # not fit NumPy 2.4.
-LOWEST ?= torch==2.9.1 torch-geometric==2.7.0 numpy==2.3.5
+LOWEST ?= torch==2.9.1 torch-geometric==2.7.0 numpy==2.2.6
 test-lowest:
 	$(MAKE) VENV=.venv-lowest TORCH='$(firstword $(LOWEST))' .venv-lowest/.lowest
 	.venv-lowest/bin/python -m pytest --ignore=test/benchmarks --ignore=test/faults/test_running.py

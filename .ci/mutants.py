@@ -17,11 +17,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from mutmut.mutation.trampoline import set_mutant_under_test
+from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONAL = 'torch_geometric_lgt/functional'
@@ -52,7 +53,7 @@ class Forks:
 
     def __init__(self, children: int) -> None:
         self.children, self.running = children, {}
-        self.results = Path('results.txt').open('a')
+        self.results = Path('results.txt')
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -61,15 +62,16 @@ class Forks:
         recorded = set().union(*by_function.values())
         items = sorted(session.items, key=lambda item: seconds[item.nodeid])
         elsewhere = [item for item in items if item.nodeid not in recorded]
-        done = {line.split()[0] for line in Path('results.txt').read_text().splitlines()}
+        done = {line.split(' ')[0] for line in self.results.read_text().splitlines()} if self.results.exists() else set()
         names = [name for path in sorted(Path(FUNCTIONAL).glob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
-        for count, name in enumerate(names):
-            if name in done:
-                continue
+        self.fork('', items, 3600)
+        self.wait()
+        if self.results.read_text().splitlines()[-1] != ' survived':
+            pytest.exit('a test fails without a change')
+        for name in tqdm([name for name in names if name not in done]):
             tests = set(by_function.get(name.rpartition('__mutmut_')[0], ()))
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
             self.fork(name, chosen, 60 + 5 * sum(seconds[item.nodeid] for item in chosen))
-            print(f'\r{count + 1}/{len(names)}', end='', file=sys.__stderr__, flush=True)
         while self.running:
             self.wait()
         return True
@@ -81,8 +83,6 @@ class Forks:
         if child:
             self.running[child] = name
             return
-        from mutmut.mutation.trampoline import set_mutant_under_test
-
         set_mutant_under_test(name)
         signal.alarm(round(limit))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -90,7 +90,10 @@ class Forks:
             folder = Path(tempfile.gettempdir()) / f'mutant-{os.getpid()}'
             folder.mkdir(exist_ok=True)
             item.config._tmp_path_factory._basetemp = folder
-            if any(report.failed for report in pytest_reports(item, following)):
+            failed = [report for report in pytest_reports(item, following) if report.failed]
+            if failed and not name:
+                print(failed[0].longreprtext, file=sys.stderr)
+            if failed:
                 os._exit(1)
         os._exit(0)
 
@@ -98,7 +101,8 @@ class Forks:
         child, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
         shutil.rmtree(Path(tempfile.gettempdir()) / f'mutant-{child}', ignore_errors=True)
-        print(self.running.pop(child), OUTCOMES.get(code, f'noticed ({code})'), file=self.results, flush=True)
+        with self.results.open('a') as file:
+            print(self.running.pop(child), OUTCOMES.get(code, f'noticed ({code})'), file=file)
 
 
 def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
@@ -108,7 +112,8 @@ def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pyt
 
 
 def report(copy: Path) -> None:
-    outcomes = dict(line.split(maxsplit=1) for line in (copy / 'mutants' / 'results.txt').read_text().splitlines())
+    lines = (copy / 'mutants' / 'results.txt').read_text().splitlines()
+    outcomes = dict(line.split(' ', 1) for line in lines if not line.startswith(' '))
     modules = sorted({name.split('.')[2] for name in outcomes})
     for module in modules:
         found = Counter(outcome for name, outcome in outcomes.items() if name.split('.')[2] == module)
