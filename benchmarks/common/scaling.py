@@ -5,6 +5,7 @@ import math
 import matplotlib.pyplot as plt
 
 Line = dict[int, float]
+WIDTH = 4
 FIGURES = {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}
 REFERENCES = {'quadratic': '--', 'peer': '--', 'products': ':', 'pyg-sgformer': ':'}
 
@@ -20,14 +21,21 @@ def slope(line: Line) -> str:
 
 
 def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> plt.Figure:
-    r"""A column of two panels, seconds above and memory below, for each title; each panel has the lines by name, with their slopes."""
-    out, panels = plt.subplots(2, len(columns), figsize=(max(5, 3.2 * len(columns)), 6.4), squeeze=False, layout='constrained')
-    for (title, figures), column in zip(columns.items(), panels.T, strict=True):
-        column[0].set_title(title, fontsize='medium')
-        for axis, (figure, label) in zip(column, FIGURES.items(), strict=True):
+    r"""A column of two panels, seconds above and memory below, for each title, several columns beside each other and in bands below; each
+    panel has the lines by name, with their slopes."""
+    width = min(len(columns), WIDTH)
+    bands = math.ceil(len(columns) / width)
+    out, panels = plt.subplots(2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False, layout='constrained')
+    for axis in panels.flat:
+        axis.set_axis_off()
+    for i, (title, figures) in enumerate(columns.items()):
+        band, place = divmod(i, width)
+        panels[2 * band, place].set_title(title, fontsize='medium')
+        for axis, (figure, label) in zip(panels[2 * band : 2 * band + 2, place], FIGURES.items(), strict=True):
+            axis.set_axis_on()
             for name, line in sorted((name, line) for name, line in figures.get(figure, {}).items() if line):
                 style = {'linestyle': REFERENCES.get(name, '-'), 'marker': 'o', 'markersize': 3}
                 axis.loglog(list(line), list(line.values()), label=f'{name} ({slope(line) or "no slope"})', **style)
-            axis.set(xlabel='nodes', ylabel=label if axis in panels[:, 0] else '')
+            axis.set(xlabel='nodes', ylabel='' if place else label)
             axis.legend(fontsize=7)
     return out

@@ -31,7 +31,7 @@ CASES = cases.CASES | PUBLIC_CASES
 METHODS = ('ours', 'formula', 'products')
 MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
 DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
-PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio', 'ours / products')
+PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio')
 
 
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
@@ -121,10 +121,11 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     }
     ours, memory = metric['ours_forward_backward'], metric['ours_peak_memory_mib']['median']
     out |= {'ours (ms)': f'{1e3 * ours["median"]:.0f}', 'ours (MiB)': f'{memory:.0f}'}
-    if 'formula_forward_backward' not in metric:
-        return out | dict.fromkeys(PEER, '') | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'}
-    peer, peer_memory = metric['formula_forward_backward'], metric['formula_peak_memory_mib']['median']
     bare = metric.get('products_forward_backward')
+    products = {'ours / products': f'{ours["median"] / bare["median"]:.2f}' if bare else ''}
+    if 'formula_forward_backward' not in metric:
+        return out | dict.fromkeys(PEER, '') | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'} | products
+    peer, peer_memory = metric['formula_forward_backward'], metric['formula_peak_memory_mib']['median']
     values = [
         f'{1e3 * peer["median"]:.0f}',
         f'{peer_memory:.0f}',
@@ -132,9 +133,8 @@ def row(record: dict[str, Any]) -> dict[str, str]:
         f'{ours["min"] / peer["min"]:.2f}',
         f'{metric["ours_forward"]["median"] / metric["formula_forward"]["median"]:.2f}',
         f'{memory / peer_memory:.3f}',
-        f'{ours["median"] / bare["median"]:.2f}' if bare else '',
     ]
-    return out | dict(zip(PEER, values, strict=True))
+    return out | dict(zip(PEER, values, strict=True)) | products
 
 
 def records() -> list[dict[str, Any]]:
