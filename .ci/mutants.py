@@ -36,7 +36,7 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
         'source_paths': [f'{FUNCTIONAL}/{name}.py' for name in modules],
         'pytest_add_cli_args': ['-k', 'not compile', '-p', 'no:cacheprovider'],
         'pytest_add_cli_args_test_selection': tests,
-        'also_copy': ['.ci', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs'],
+        'also_copy': ['.ci', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
     }
     with (copy / 'pyproject.toml').open('a') as file:
         print('\n[tool.mutmut]', *(f'{name} = {json.dumps(value)}' for name, value in lists.items()), sep='\n', file=file)
