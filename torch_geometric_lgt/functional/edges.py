@@ -140,6 +140,7 @@ def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.bincount(row[row != col], minlength=num_nodes)
 
 
+@torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
     r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
     with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""

@@ -106,3 +106,15 @@ def test_repr_and_errors():
         NodeFormer(6, 0, 3)
     with pytest.raises(ValueError, match="'x' must have shape"):
         make()(torch.randn(8, 5), EDGES)
+
+
+@pytest.mark.parametrize('order', [1, 2])
+def test_compiles_with_given_hops_and_breaks_the_graph_without(order):
+    model = NodeFormer(8, 8, 3, num_layers=2, relational_order=order)
+    x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
+    model.eval()
+    torch.testing.assert_close(compiled(x, model.hops(edge_index, 12)), model(x, edge_index))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="give a compiled model what its method 'hops' returns"):
+        compiled(x, edge_index)
+    torch.testing.assert_close(torch.compile(model, backend='aot_eager')(x, edge_index), model(x, edge_index))

@@ -1,0 +1,155 @@
+r"""Each layer and model as ``torch.compile(dynamic=True)`` makes it beside the same one without: graph breaks, compilations over three
+sizes of the graph, seconds until the first pass is done, and passes of both in turn in one process.
+
+python -m benchmarks.runtime.compiled              # measure, write results/runtime/compiled-*.json, then the table
+python -m benchmarks.runtime.compiled --table      # the table alone, from the results that are there
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+from torch.nn import Module
+from torch_geometric.data import Data
+from tqdm import tqdm
+
+from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import fresh, seconds
+from benchmarks.runtime.models import CHANNELS, SIZES, graph
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+    SGFormerConv,
+)
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
+
+NODES = 20_000
+OTHER_NODES = (15_000, 23_000)
+WARM = 3
+Call = Callable[[Module, Data], Tensor]
+
+
+def prepared(num_nodes: int) -> Data:
+    r"""A random graph with all that is found before a training: degrees, Jaccard indices, sampled nodes, edges of the relational bias."""
+    data = AttentionNodeSampling()(JaccardScores()(NodeDegree()(graph(num_nodes))))
+    data.hops = NodeFormer(*SIZES).hops(data.edge_index, num_nodes)
+    return data
+
+
+def scored(model: Module, data: Data) -> Tensor:
+    return model(data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+
+
+def nodes(model: Module, data: Data) -> Tensor:
+    return model(data.x)
+
+
+def edges(model: Module, data: Data) -> Tensor:
+    return model(data.x, data.edge_index)
+
+
+class Embedding(MGFormer):
+    r"""MGFormer, whose graph has one size, with its embeddings of all nodes as its output."""
+
+    def __init__(self) -> None:
+        degree = NodeDegree()(graph(NODES)).degree
+        super().__init__(NODES // 2, NODES // 2, CHANNELS, degree=degree, max_degree=int(degree.max()))
+
+    def forward(self) -> Tensor:
+        return self.get_embedding()
+
+
+# How each is made and called.
+CASES: dict[str, tuple[Callable[[], Module], Call]] = {
+    'KernelAttentionConv': (partial(KernelAttentionConv, CHANNELS, CHANNELS, heads=4), nodes),
+    'DegreeMaskedAttention': (
+        partial(DegreeMaskedAttention, CHANNELS, max_degree=100),
+        lambda model, data: model(data.x, degree=data.degree),
+    ),
+    'JaccardSubtractorConv': (partial(JaccardSubtractorConv, CHANNELS, CHANNELS, heads=4), scored),
+    'DIFFormerConv': (partial(DIFFormerConv, CHANNELS, CHANNELS), edges),
+    'SGFormerConv': (partial(SGFormerConv, CHANNELS, CHANNELS), nodes),
+    'NodeFormer': (partial(NodeFormer, *SIZES, num_layers=2), lambda model, data: model(data.x, data.hops)),
+    'DIFFormer': (partial(DIFFormer, *SIZES, num_layers=2), edges),
+    'SGFormer': (partial(SGFormer, *SIZES), edges),
+    'LiteGT': (partial(LiteGT, *SIZES, num_layers=2), scored),
+    'MGFormer': (Embedding, lambda model, data: model()),
+}
+
+
+def work(case: str, repeats: int) -> dict[str, list[float]]:
+    r"""Of one layer or model in this process; the sizes that follow the first must be served by what it compiled."""
+    torch.manual_seed(0)
+    torch.compiler.reset()
+    counters.clear()
+    make, call = CASES[case]
+    module, data = make(), prepared(NODES)
+    compiled: Any = torch.compile(module, dynamic=True)
+
+    def run(function: Module, data: Data) -> None:
+        call(function, data).square().mean().backward()
+
+    first = seconds(lambda: run(compiled, data), 1)
+    graphs = counters['stats']['unique_graphs']
+    for size in OTHER_NODES:
+        run(compiled, prepared(size))
+    again = counters['stats']['unique_graphs'] - graphs
+    found: dict[str, list[float]] = {'eager': [], 'compiled': []}
+    for _ in range(WARM):
+        run(module, data)
+        run(compiled, data)
+    for _ in range(repeats):
+        found['eager'] += seconds(lambda: run(module, data), 1)
+        found['compiled'] += seconds(lambda: run(compiled, data), 1)
+    return found | {'first': first, 'graph_breaks': [float(sum(counters['graph_break'].values()))], 'recompilations': [float(again)]}
+
+
+def row(record: dict[str, Any]) -> dict[str, str]:
+    metric = record['metrics']
+    median = {name: values['median'] for name, values in metric.items()}
+    return {
+        'layer or model': record['variant'],
+        'graph breaks': f'{median["graph_breaks"]:.0f}',
+        'compiled again for other sizes': '' if record['variant'] == 'MGFormer' else f'{median["recompilations"]:.0f}',
+        'first pass (s)': f'{median["first"]:.1f}',
+        'eager (ms)': f'{1e3 * median["eager"]:.0f}',
+        'compiled (ms)': f'{1e3 * median["compiled"]:.0f}',
+        'compiled / eager': f'{median["compiled"] / median["eager"]:.2f}',
+        'best / best': f'{metric["compiled"]["min"] / metric["eager"]["min"]:.2f}',
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*CASES])
+    parser.add_argument('--repeats', type=int, default=10, help='passes of each, in turn')
+    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    parser.add_argument('--worker', help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker is not None:
+        print(json.dumps(work(**json.loads(args.worker))))
+        return
+    for case in tqdm([] if args.table else args.cases):
+        found = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
+        config = {'num_nodes': NODES, 'other_nodes': OTHER_NODES, 'channels': CHANNELS, 'repeats': args.repeats}
+        write_result('runtime', 'random', 'compiled', variant=case, protocol='in-turn', seeds=[0], metrics=found, config=config)
+    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('compiled-random-*.json')]
+    records.sort(key=lambda record: [*CASES].index(record['variant']))
+    print(write_table(RESULTS / 'runtime' / 'compiled', [row(record) for record in records]))
+
+
+if __name__ == '__main__':
+    main()

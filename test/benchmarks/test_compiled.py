@@ -1,0 +1,30 @@
+from functools import partial
+
+import pytest
+import torch
+
+from benchmarks.runtime import compiled
+
+
+@pytest.mark.parametrize('case', compiled.CASES)
+def test_one_graph_for_all_sizes(case, monkeypatch):
+    monkeypatch.setattr(compiled, 'NODES', 600)
+    monkeypatch.setattr(compiled, 'OTHER_NODES', (450, 700))
+    monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='eager'))
+    found = compiled.work(case, 1)
+    assert found['graph_breaks'] == [0.0]
+    assert found['recompilations'] == [0.0]
+    assert len(found['eager']) == len(found['compiled']) == len(found['first']) == 1
+
+
+def test_table(tmp_path, monkeypatch, capsys):
+    found = {'eager': [0.2, 0.4], 'compiled': [0.3, 0.1], 'first': [20.0], 'graph_breaks': [0.0], 'recompilations': [0.0]}
+    (tmp_path / 'runtime').mkdir()
+    monkeypatch.setattr(compiled, 'fresh', lambda module, work: found)
+    monkeypatch.setattr(compiled, 'RESULTS', tmp_path)
+    monkeypatch.setattr(compiled, 'write_result', partial(compiled.write_result, folder=tmp_path))
+    monkeypatch.setattr('sys.argv', ['x', '--cases', 'MGFormer', 'SGFormer'])
+    compiled.main()
+    *_, first, second, _ = capsys.readouterr().out.splitlines()
+    assert first == '| SGFormer | 0 | 0 | 20.0 | 300 | 200 | 0.67 | 0.50 |'
+    assert second == '| MGFormer | 0 |  | 20.0 | 300 | 200 | 0.67 | 0.50 |'
