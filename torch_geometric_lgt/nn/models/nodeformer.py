@@ -115,9 +115,9 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`;
-        ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the first order, in which with
-        ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the nodes at hand. The other
-        arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
+        ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the
+        first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the
+        nodes at hand. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0))
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
