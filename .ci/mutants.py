@@ -17,7 +17,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+from bisect import bisect
 from collections import Counter
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONAL = 'torch_geometric_lgt/functional'
+SELECTED = ['-m', 'not compiled and not cuda and not nccl', '-p', 'no:cacheprovider']
 MEMORY = 12 * 2**30
 OUTCOMES = {0: 'survived', 1: 'noticed', -signal.SIGALRM: 'without an end'}
 
@@ -34,7 +37,7 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
     subprocess.run(['git', 'clone', '-q', str(ROOT), str(copy)], check=True)
     lists = {
         'source_paths': [f'{FUNCTIONAL}/{name}.py' for name in modules],
-        'pytest_add_cli_args': ['-k', 'not compile', '-p', 'no:cacheprovider'],
+        'pytest_add_cli_args': SELECTED,
         'pytest_add_cli_args_test_selection': tests,
         'also_copy': ['.ci', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
     }
@@ -51,8 +54,8 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
 class Forks:
     r"""Plugin of pytest that runs, in place of the tests, each change in forks of the process that collected them."""
 
-    def __init__(self, children: int) -> None:
-        self.children, self.running = children, {}
+    def __init__(self, children: int, limit: float) -> None:
+        self.children, self.limit, self.running = children, limit, {}
         self.results = Path('results.txt')
 
     @pytest.hookimpl(tryfirst=True)
@@ -71,7 +74,9 @@ class Forks:
         for name in tqdm([name for name in names if name not in done]):
             tests = set(by_function.get(name.rpartition('__mutmut_')[0], ()))
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
-            self.fork(name, chosen, 60 + 5 * sum(seconds[item.nodeid] for item in chosen))
+            until = list(accumulate(seconds[item.nodeid] for item in chosen))
+            chosen = chosen[: 1 + bisect(until, self.limit)]
+            self.fork(name, chosen, 20 + 5 * until[len(chosen) - 1])
         while self.running:
             self.wait()
         return True
@@ -132,16 +137,18 @@ def main() -> None:
     parser.add_argument('--tests', nargs='+', default=['test/functional', 'test/nn', 'test/test_distributed.py'])
     parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')
     parser.add_argument('--children', type=int, default=os.cpu_count())
+    parser.add_argument('--seconds', type=float, default=30, help='of tests at most for a change')
     parser.add_argument('--forks', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.forks:
-        sys.exit(pytest.main([*args.tests, '-qs', '-k', 'not compile', '-p', 'no:cacheprovider'], [Forks(args.children)]))
-    os.environ |= {'OMP_NUM_THREADS': '1', 'MUTANT_UNDER_TEST': ''}
+        sys.exit(pytest.main([*args.tests, '-qs', *SELECTED], [Forks(args.children, args.seconds)]))
+    os.environ |= {'OMP_NUM_THREADS': '1', 'NUMBA_DISABLE_JIT': '1', 'MUTANT_UNDER_TEST': ''}
     with tempfile.TemporaryDirectory() as temporary:
         copy = args.copy or Path(temporary) / 'copy'
         if not (copy / 'mutants' / 'mutmut-stats.json').exists():
             prepare(copy, args.modules, args.tests)
-        command = [sys.executable, '.ci/mutants.py', '--forks', '--children', str(args.children), '--tests', *args.tests]
+        command = [sys.executable, '.ci/mutants.py', '--forks', '--children', str(args.children), '--seconds', str(args.seconds)]
+        command += ['--tests', *args.tests]
         subprocess.run(command, cwd=copy / 'mutants', env=os.environ | {'PYTHONPATH': '.'}, stdout=subprocess.DEVNULL, check=True)
         report(copy)
 

@@ -172,6 +172,7 @@ def test_second_derivative_is_refused():
         grad.sum().backward()
 
 
+@pytest.mark.compiled
 def test_compiles_once_for_every_size():
     projection = torch.randn(7, 5)
 

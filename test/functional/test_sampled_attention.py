@@ -100,6 +100,7 @@ def test_float32_at_low_temperature(temperature):
         assert relative(one.double(), other) < 1e-3
 
 
+@pytest.mark.compiled
 def test_compiles_once_for_every_size():
     projection = torch.randn(7, 5)
 

@@ -86,7 +86,7 @@ def _count(pointer, neighbor, large, small, start, out, threads, thread):
         for position in range(pointer[node], pointer[node + 1]):
             marked[neighbor[position]] = 1
         for pair in range(start[group], start[group + 1]):
-            shared = 0
+            shared = np.int64(0)
             for position in range(pointer[small[pair]], pointer[small[pair] + 1]):
                 shared += marked[neighbor[position]]
             out[pair] = shared

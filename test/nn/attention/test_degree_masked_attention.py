@@ -52,6 +52,7 @@ def test_degree_above_the_table_is_clamped_with_a_count():
     torch.testing.assert_close(out, layer(x, DEGREE.clamp(max=3)))
 
 
+@pytest.mark.compiled
 def test_compiles_without_graph_break():
     layer, x = DegreeMaskedAttention(8), torch.randn(12, 8)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')

@@ -161,6 +161,7 @@ def test_nothing_of_the_size_of_edges_times_channels_is_kept():
 
 
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
+@pytest.mark.compiled
 def test_compiles_without_a_break(kernel):
     conv, index = JaccardSubtractorConv(5, 8, 4, kernel), jaccard(EDGES, 7)
     compiled, x = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager'), torch.randn(7, 5)

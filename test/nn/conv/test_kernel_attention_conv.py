@@ -202,6 +202,7 @@ def test_repr():
 
 
 @pytest.mark.parametrize('heads', [1, 2])
+@pytest.mark.compiled
 def test_compiles_without_graph_break(heads):
     conv = KernelAttentionConv(6, 8, heads=heads)
     x, batch = torch.randn(12, 6), torch.arange(12) % 3
@@ -275,6 +276,7 @@ def test_relational_bias(order, source, weight):
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.compiled
 def test_relational_bias_compiles_with_edges_of_each_order():
     conv, x = KernelAttentionConv(6, 8, heads=2, relational_order=2), torch.randn(12, 6)
     edges = conv.hops(EDGES, 12)
@@ -341,6 +343,7 @@ def test_scores_and_probabilities_under_autocast(dtype):
         assert conv.lin_key.weight.grad.isfinite().all()
 
 
+@pytest.mark.compiled
 def test_log_edge_probability_compiles():
     conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
     compiled = torch.compile(conv.log_edge_probability, fullgraph=True, dynamic=True, backend='aot_eager')

@@ -109,6 +109,7 @@ def test_repr_and_errors():
 
 
 @pytest.mark.parametrize('order', [1, 2])
+@pytest.mark.compiled
 def test_compiles_with_given_hops_and_breaks_the_graph_without(order):
     model = NodeFormer(8, 8, 3, num_layers=2, relational_order=order)
     x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
