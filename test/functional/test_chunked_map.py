@@ -26,6 +26,22 @@ def test_equals_the_function_of_all_rows(masked):
         torch.testing.assert_close(one, other)
 
 
+def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
+    x, weight, index = torch.randn(6, 4, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randint(6, (50,))
+    found, calls = [], []
+
+    def function(at, x, y, weight):
+        calls.append(at.start)
+        return ((x * y).exp() @ weight) * (at.start + 1)
+
+    for traced in (False, True):
+        monkeypatch.setattr(torch.compiler, 'is_compiling', lambda traced=traced: traced)
+        out = chunked_map(function, 8, [(x, index), (x, index.flip(0))], [weight])
+        found.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
+    torch.testing.assert_close(found[1], found[0])
+    assert sorted(calls[:14]) == sorted(calls[14:]) == sorted([*range(0, 50, 8)] * 2)  # once more in the backward pass
+
+
 def test_the_function_sees_which_rows_it_has():
     seen, index = [], torch.arange(5)
     out = chunked_map(lambda at, x: seen.append(at) or x.clone(), 2, [(torch.arange(5.0)[:, None], index)])

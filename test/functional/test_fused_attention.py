@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import AttentionState, _fused_loops, _paths, kernel_attention
+from torch_geometric_lgt.functional import AttentionState, _fused_loops, _paths, _triton_keys, kernel_attention
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -177,6 +177,14 @@ def test_what_is_not_served(fused):
     assert not fused
     assert kernel_attention(x, x, x, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
     assert fused
+
+
+def test_blocks_are_chosen_for_each_size(monkeypatch):
+    first = _fused_loops.tuned(_triton_keys.build)
+    assert (first.fn, {name: value({}) for name, value in first.values.items()}) == (_triton_keys.build, {'BN': 32, 'BM': 16})
+    monkeypatch.setattr(_fused_loops, 'INTERPRETED', False)
+    tuner = _fused_loops.tuned(_triton_keys.build)
+    assert (tuner.fn, tuner.configs, tuner.keys) == (_triton_keys.build, _fused_loops.CONFIGS, ['C', 'D', 'M', 'R'])
 
 
 def test_kernels_compile(tmp_path):

@@ -47,6 +47,21 @@ def test_hand_computed(loop):
     assert jaccard(edges, 5, torch.tensor([[0, 3], [3, 4]])).tolist() == [0.5, 0]
 
 
+def test_marks_each_larger_node_once(monkeypatch):
+    """A hub 0 of 3, 4, 5, 6 with 1 and 2, which have one neighbour of it each and then none."""
+    starts = []
+
+    def loop(pointer, neighbor, large, small, start, out, threads, thread):
+        starts.append((large.tolist(), small.tolist(), start.tolist()))
+        _common_neighbors._count(pointer, neighbor, large, small, start, out, threads, thread)
+
+    monkeypatch.setattr(_common_neighbors, '_compiled', lambda: loop)
+    monkeypatch.setattr(_common_neighbors, 'SEARCHED_ELEMENTS', -1)
+    edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
+    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1], [1, 2, 2, 0]])).tolist() == [2 / 4, 1 / 4, 1 / 2, 2 / 4]
+    assert starts == [([0, 0, 1], [1, 2, 2], [0, 2, 3])] * torch.get_num_threads()
+
+
 def test_nothing_to_count(loop):
     nothing, pairs = torch.empty(2, 0, dtype=torch.long), torch.tensor([[0, 1], [1, 1]])
     assert jaccard(nothing, 3).shape == (0,)

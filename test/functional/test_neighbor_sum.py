@@ -53,9 +53,12 @@ def test_the_rows_of_the_output_are_not_walked_one_by_one():
 
 def test_half_precision_sums_in_float32():
     x, edges = torch.full((4096, 1), 0.1), torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)])
-    half = neighbor_sum(x.bfloat16(), edges, torch.ones(4096, 1), 1)
-    assert half.dtype == torch.bfloat16
-    torch.testing.assert_close(half, torch.full((1, 1), 410.0, dtype=torch.bfloat16))
+    for weight in (torch.ones(4096, 1), torch.ones(4096, 1, dtype=torch.bfloat16)):
+        half = neighbor_sum(x.bfloat16(), edges, weight, 1)
+        assert half.dtype == torch.bfloat16
+        torch.testing.assert_close(half, torch.full((1, 1), 410.0, dtype=torch.bfloat16))
+    x, weight = torch.ones(2, 1, dtype=torch.float64), torch.ones(2, 1)
+    assert neighbor_sum(x, torch.tensor([[0, 1], [0, 0]]), weight, 1).dtype == torch.float64
 
 
 def test_symmetric_weight():

@@ -58,10 +58,11 @@ def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
     assert set(executed.flops) == {name + suffix for name in names for suffix in ('', '_backward')}
 
 
+@pytest.mark.parametrize('samples', [2, 3])
 @pytest.mark.parametrize('batch', BATCHES)
-def test_flop_formulas_with_samples(batch):
+def test_flop_formulas_with_samples(batch, samples):
     leaves = [torch.randn(40, H, C, requires_grad=True) for _ in range(3)]
-    noise, projection = torch.randn(40, H, 3), torch.randn(M, C)
+    noise, projection = torch.randn(40, H, samples), torch.randn(M, C)
     with Executed() as executed:
         kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
     with FlopCounterMode(display=False) as counter:
