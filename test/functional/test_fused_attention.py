@@ -130,14 +130,25 @@ def test_half_precision():
     assert_equal(pairs, 0.02)
 
 
-def test_state_is_the_same(monkeypatch):
-    _, k, v, _, b = (leaf.detach().to(DEVICE, torch.float32) for leaf in draw(90, 90, 2))
+@pytest.mark.parametrize('batch', BATCHES)
+def test_state_is_the_same(batch, monkeypatch):
+    batch = None if BATCHES[batch] is None else BATCHES[batch].to(DEVICE)
+    num_nodes = 90 if batch is None else batch.numel()
+    leaves = [leaf.detach().to(DEVICE, torch.float32).requires_grad_() for leaf in draw(num_nodes, num_nodes, 2)]
+    k, v, b = leaves[1], leaves[2], leaves[4]
     projection = torch.randn(11, 5, device=DEVICE)
-    ours = AttentionState.from_keys(k, v, 'softmax', projection, key_mask=b)
-    monkeypatch.setattr(_paths, 'FUSED_DEVICES', ())
-    other = AttentionState.from_keys(k, v, 'softmax', projection, key_mask=b)
+
+    def run():
+        state = AttentionState.from_keys(k, v, 'softmax', projection, batch, key_mask=b)
+        torch.manual_seed(1)
+        parts = state.sums, state.squares
+        return state, torch.autograd.grad(parts, [k, v, b], [torch.randn_like(part) for part in parts])
+
+    (ours, grads), _ = run(), monkeypatch.setattr(_paths, 'FUSED_DEVICES', ())
+    other, expected = run()
     for name in ('sums', 'maximum', 'squares', 'count'):
         torch.testing.assert_close(getattr(ours, name), getattr(other, name), rtol=1e-5, atol=1e-6)
+    assert all(relative(one, two.double().cpu()) < 1e-5 for one, two in zip(grads, expected, strict=True))
 
 
 @pytest.mark.parametrize('masked', [False, True])
