@@ -6,8 +6,15 @@ from torch_geometric_lgt.functional._edge_loops import distance_grads, distances
 from torch_geometric_lgt.functional.edges import Rows
 
 
-def test_matrices_of_edges_warn_of_nothing():
-    """Torch warns of their format, once for each process, and of checks that nobody asked for."""
+def test_matrices_of_edges_warn_of_nothing(monkeypatch):
+    """Torch warns of their format, once for each process, and of checks that nobody asked for; other warnings reach the user."""
+    make = torch.sparse_csr_tensor
+
+    def making(*args, **kwargs):
+        warnings.warn('of another kind', UserWarning, stacklevel=2)
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(torch, 'sparse_csr_tensor', making)
     rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
     torch.set_warn_always(True)
     try:
@@ -17,7 +24,7 @@ def test_matrices_of_edges_warn_of_nothing():
     finally:
         torch.set_warn_always(False)
     assert out.tolist() == [[2]]
-    assert found == []
+    assert [str(warning.message) for warning in found] == ['of another kind']
 
 
 def test_distances_of_half_precision_are_summed_in_single():

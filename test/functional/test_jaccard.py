@@ -58,8 +58,8 @@ def test_marks_each_larger_node_once(monkeypatch):
     monkeypatch.setattr(_common_neighbors, '_compiled', lambda: loop)
     monkeypatch.setattr(_common_neighbors, 'SEARCHED_ELEMENTS', -1)
     edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
-    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1], [1, 2, 2, 0]])).tolist() == [2 / 4, 1 / 4, 1 / 2, 2 / 4]
-    assert starts == [([0, 0, 1], [1, 2, 2], [0, 2, 3])] * torch.get_num_threads()
+    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1, 1], [1, 2, 2, 0, 6]])).tolist() == [2 / 4, 1 / 4, 1 / 2, 2 / 4, 0]
+    assert starts == [([0, 0, 1, 1], [1, 2, 2, 6], [0, 2, 4])] * torch.get_num_threads()
 
 
 def test_nothing_to_count(loop):
