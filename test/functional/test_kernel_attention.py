@@ -68,7 +68,7 @@ def test_matches_dense(kind, batch, rank):
     assert_equal_with_gradients(kind, projection, batch, leaves)
 
 
-@pytest.mark.parametrize('rank', [0, 2], ids=['plain', 'masked'])
+@pytest.mark.parametrize('rank', [0, 2, 3])
 @pytest.mark.parametrize('kind', ['softmax', 'elu'])
 def test_bipartite_matches_dense(kind, rank):
     projection, leaves = draw(kind, 8, 5, rank)

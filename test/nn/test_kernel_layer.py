@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
+from torch_geometric_lgt.functional import _loops
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, FeatureMap, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.transforms import NodeDegree
@@ -174,6 +175,41 @@ def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, ma
     setattr(conv, name, other)
     for out, expected in zip((conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), twice, strict=True):
         torch.testing.assert_close(out, expected)
+
+
+@pytest.mark.parametrize(
+    ('products', 'make', 'without'),
+    [
+        ([1, 2], lambda: KernelAttentionConv(6, 6, heads=2), []),
+        ([1, 2], lambda: KernelAttentionConv(6, 6, heads=2), ['lin_key', 'lin_value']),
+        ([1, 1, 1], lambda: KernelAttentionConv(6, 6, heads=2), ['lin_key']),
+        ([1, 1, 1], lambda: KernelAttentionConv(6, 6, heads=2), ['lin_value']),
+        ([1, 1, 1], lambda: SGFormerConv(6, 6, norm='row', bias=False, value_projection=False), []),
+    ],
+)
+def test_keys_and_values_of_one_input_take_one_product(products, make, without, monkeypatch):
+    """If both have a bias or none has; the gradients are those of linear parts that run as modules."""
+    conv, x = make().double(), torch.randn(300, 6, dtype=torch.float64, requires_grad=True)
+    for name in without:
+        getattr(conv, name).bias = None
+    evaluated = []
+
+    class Counted(_loops.Affine):
+        def __init__(self, x, *parts):
+            evaluated.append(len(parts))
+            super().__init__(x, *parts)
+
+    monkeypatch.setattr(_loops, 'Affine', Counted)
+
+    def gradients():
+        return torch.autograd.grad(conv(x).sin().sum(), [x, *conv.parameters()])
+
+    plain, forward = gradients(), evaluated[: len(products)]
+    assert forward == products
+    for name in ('lin_query', 'lin_key', 'lin_value'):
+        if (part := getattr(conv, name)) is not None:
+            part.register_forward_hook(lambda *_: None)
+            torch.testing.assert_close(gradients(), plain)
 
 
 def test_a_feature_map_of_other_channels_is_refused():
