@@ -56,6 +56,15 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
         torch.testing.assert_close(one, other)
 
 
+def test_nodes_and_graphs_that_are_walked_together():
+    """105 numbers hold ten graphs' (4 + 1) * 2 numbers; at least 64 nodes are walked together."""
+    ones = segments(torch.arange(25), 25, 25)
+    assert [graphs.numel() for graphs, _ in _gram._graphs(105, 4, 2, ones)] == [10, 10, 5]
+    for elements, sizes in ((105, [64, 64, 2]), (280, [70, 60])):
+        (_, (chunks,)), *others = _gram._graphs(elements, 4, 2, segments(None, 130, 1))
+        assert ([chunk.stop - chunk.start for chunk in chunks], others) == (sizes, [])
+
+
 def test_a_denominator_of_zero_gives_zero():
     x, above, below = torch.ones(2, 1), torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0]]])
     for part in (x, above, below):

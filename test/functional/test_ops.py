@@ -3,7 +3,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional import AttentionState, _ops, kernel_attention
+from torch_geometric_lgt.functional import AttentionState, _ops, _paths, kernel_attention
+from torch_geometric_lgt.functional._sides import Side
+from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 
 H, C, M = 2, 4, 8
@@ -105,6 +107,31 @@ def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
     (flops, saved), (more_flops, more_saved) = costs
     assert 0 < more_flops <= 4.2 * flops
     assert 0 < more_saved <= 4.2 * saved
+
+
+@pytest.mark.parametrize(('elements', 'programs', 'counts'), [(250, 99, [3, 3, 3, 1]), (1 << 20, 9, [4, 4, 2]), (1, 1, [1] * 10)])
+def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch):
+    """A graph's state has 2 * 8 * 5 numbers, and a program of a GPU for each head."""
+    monkeypatch.setattr(_ops, 'STATE_ELEMENTS', elements)
+    monkeypatch.setattr(_ops, 'MAX_PROGRAMS', programs)
+    side = Side(torch.randn(40, H * C), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
+    assert [graphs.numel() for graphs, _ in _ops.walk(side, C + 1, nodes)] == counts
+
+
+@pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
+def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, monkeypatch):
+    for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
+        monkeypatch.setattr(_paths, name, value)
+    side = Side(torch.randn(40, H * C), None, None, torch.rand(40, 2), torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    ((_, (chunks,)),) = _ops.walk(side, 2 * (channels + 1), segments(None, 40, 1))
+    assert [chunk.stop - chunk.start for chunk in chunks] == lengths
+
+
+def test_denominators_of_half_precision_are_single():
+    side = Side(torch.randn(40, H * C).bfloat16(), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    out, denominators = _ops.empty_read(side, C)
+    assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == ((40, H * C), torch.bfloat16, (40, H), torch.float32)
 
 
 def test_many_small_graphs_keep_no_states():
