@@ -1,16 +1,18 @@
 r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of the changes the tests noticed, and those
 that they did not. mutmut makes the changes and finds out which tests run them; the tests are collected once, and each change gets a
-fork of that process, which runs its tests from the shortest on until one fails.
+fork of that process, or a new one if it is in what runs at import, which runs its tests from the shortest on until one fails.
 
 python .ci/mutants.py segment edges --tests test/functional      # all changes of two modules
 python .ci/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
 
-Needs mutmut 3.8; tests of compiled code cannot run with it.
+Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs Python 3.11 and mutmut 3.8; tests of
+torch.compile cannot run with it.
 """
 
 import argparse
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -19,17 +21,21 @@ import sys
 import tempfile
 from bisect import bisect
 from collections import Counter
+from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
 
 import pytest
+import tomllib
 from mutmut.mutation.trampoline import set_mutant_under_test
+from mutmut.state import state
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONAL = 'torch_geometric_lgt/functional'
 SELECTED = ['-m', 'not compiled and not cuda and not nccl', '-p', 'no:cacheprovider']
 MEMORY = 12 * 2**30
+SURVIVORS = ROOT / '.ci' / 'survivors.toml'
 OUTCOMES = {0: 'survived', 1: 'noticed', -signal.SIGALRM: 'without an end'}
 
 
@@ -60,6 +66,8 @@ class Forks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        at_import = set(state()._stats)
+        set_mutant_under_test('')
         stats = json.loads(Path('mutmut-stats.json').read_text())
         seconds, by_function = stats['duration_by_test'], stats['tests_by_mangled_function_name']
         recorded = set().union(*by_function.values())
@@ -67,21 +75,25 @@ class Forks:
         elsewhere = [item for item in items if item.nodeid not in recorded]
         done = {line.split(' ')[0] for line in self.results.read_text().splitlines()} if self.results.exists() else set()
         names = [name for path in sorted(Path(FUNCTIONAL).glob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
-        self.fork('', items, 3600)
-        self.wait()
-        if self.results.read_text().splitlines()[-1] != ' survived':
-            pytest.exit('a test fails without a change')
+        for afresh in (False, True):
+            self.fork('', items[:200] if afresh else items, 3600, afresh)
+            self.wait()
+            if self.results.read_text().splitlines()[-1] != ' survived':
+                pytest.exit('a test fails without a change')
         for name in tqdm([name for name in names if name not in done]):
-            tests = set(by_function.get(name.rpartition('__mutmut_')[0], ()))
+            function = name.rpartition('__mutmut_')[0]
+            module, tests = function.rpartition('.')[0], set(by_function.get(function, ()))
+            if function in at_import:
+                tests.update(*(found for other, found in by_function.items() if other.startswith(f'{module}.')))
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
             until = list(accumulate(seconds[item.nodeid] for item in chosen))
             chosen = chosen[: 1 + bisect(until, self.limit)]
-            self.fork(name, chosen, 20 + 5 * until[len(chosen) - 1])
+            self.fork(name, chosen, 60 + 5 * until[len(chosen) - 1], function in at_import)
         while self.running:
             self.wait()
         return True
 
-    def fork(self, name: str, items: list[pytest.Item], limit: float) -> None:
+    def fork(self, name: str, items: list[pytest.Item], limit: float, afresh: bool) -> None:
         while len(self.running) >= self.children:
             self.wait()
         child = os.fork()
@@ -91,8 +103,11 @@ class Forks:
         set_mutant_under_test(name)
         signal.alarm(round(limit))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        folder = Path(tempfile.gettempdir()) / f'mutant-{os.getpid()}'
+        if afresh:  # what a function did when it was imported stays without the change in a fork
+            python = [sys.executable, '-m', 'pytest', '-xq', *SELECTED, f'--basetemp={folder}']
+            os.execv(sys.executable, [*python, *(item.nodeid for item in items)])
         for item, following in zip(items, [*items[1:], None], strict=True):
-            folder = Path(tempfile.gettempdir()) / f'mutant-{os.getpid()}'
             folder.mkdir(exist_ok=True)
             item.config._tmp_path_factory._basetemp = folder
             failed = [report for report in pytest_reports(item, following) if report.failed]
@@ -116,18 +131,40 @@ def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pyt
     return runtestprotocol(item, log=False, nextitem=following)
 
 
-def report(copy: Path) -> None:
+def pattern(change: str) -> re.Pattern[str]:
+    r"""The changes of lines by ``WHERE: FROM -> TO``, in each of which ``...`` stands for anything."""
+    parts = re.fullmatch('(.*?): ?(.*) -> ?(.*)', change).groups()
+    where, removed, added = (re.escape(part).replace(re.escape('...'), '.*') for part in parts)
+    return re.compile(f'{where}: (?P<before>.*){removed}(?P<after>.*) -> (?P=before){added}(?P=after)')
+
+
+def report(copy: Path, record: Path | None) -> int:
+    r"""Prints the changes that were not noticed and that nothing in ``survivors.toml`` explains, and returns their number."""
+    from mutmut.mutation.diff_apply import get_diff_for_mutant
+
+    kinds = [(kind['why'], pattern(change)) for kind in tomllib.loads(SURVIVORS.read_text())['kinds'] for change in kind['changes']]
     lines = (copy / 'mutants' / 'results.txt').read_text().splitlines()
     outcomes = dict(line.split(' ', 1) for line in lines if not line.startswith(' '))
-    modules = sorted({name.split('.')[2] for name in outcomes})
-    for module in modules:
-        found = Counter(outcome for name, outcome in outcomes.items() if name.split('.')[2] == module)
-        print(f'{module}: {found.total()} changes,', ', '.join(f'{count} {outcome}' for outcome, count in sorted(found.items())))
-    for name, outcome in outcomes.items():
+    os.chdir(copy)
+    modules, survived, unexplained = {}, [], 0
+    for name, outcome in sorted(outcomes.items()):
+        module, function = name.rpartition('__mutmut_')[0].split('.')[2:]
+        modules.setdefault(module, Counter())[outcome.partition(' (')[0]] += 1
         if outcome == 'survived':
-            shown = subprocess.run([sys.executable, '-m', 'mutmut', 'show', name], cwd=copy, capture_output=True, text=True, check=True)
-            lines = [line for line in shown.stdout.splitlines() if line[:1] in '+-' and line[:3] not in ('---', '+++')]
-            print(name, *lines, sep='\n')
+            diff = [line for line in get_diff_for_mutant(name, path=f'{FUNCTIONAL}/{module}.py').splitlines()[3:] if line[0] in '+-']
+            removed, added = (' '.join(line[1:].strip() for line in diff if line[0] == sign) for sign in '-+')
+            change = f'{module}.{function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")}: {removed} -> {added}'
+            why = next((why for why, explained in kinds if explained.fullmatch(change)), None)
+            survived.append({'change': change, 'why': why})
+            if why is None:
+                unexplained += 1
+                print(change)
+    print(Counter(outcome.partition(' (')[0] for outcome in outcomes.values()), unexplained, 'survived without an explanation')
+    if record:
+        commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout.strip()
+        versions = {package: version(package) for package in ('mutmut', 'torch', 'torch-geometric')}
+        record.write_text(json.dumps({'commit': commit, 'versions': versions, 'modules': modules, 'survived': survived}, indent=1) + '\n')
+    return unexplained
 
 
 def main() -> None:
@@ -138,11 +175,12 @@ def main() -> None:
     parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')
     parser.add_argument('--children', type=int, default=os.cpu_count())
     parser.add_argument('--seconds', type=float, default=30, help='of tests at most for a change')
+    parser.add_argument('--record', type=Path, help='file for the results, which the documentation shows')
     parser.add_argument('--forks', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.forks:
         sys.exit(pytest.main([*args.tests, '-qs', *SELECTED], [Forks(args.children, args.seconds)]))
-    os.environ |= {'OMP_NUM_THREADS': '1', 'NUMBA_DISABLE_JIT': '1', 'MUTANT_UNDER_TEST': ''}
+    os.environ |= {'OMP_NUM_THREADS': '1', 'NUMBA_DISABLE_JIT': '1', 'MUTANT_UNDER_TEST': 'stats'}
     with tempfile.TemporaryDirectory() as temporary:
         copy = args.copy or Path(temporary) / 'copy'
         if not (copy / 'mutants' / 'mutmut-stats.json').exists():
@@ -150,7 +188,7 @@ def main() -> None:
         command = [sys.executable, '.ci/mutants.py', '--forks', '--children', str(args.children), '--seconds', str(args.seconds)]
         command += ['--tests', *args.tests]
         subprocess.run(command, cwd=copy / 'mutants', env=os.environ | {'PYTHONPATH': '.'}, stdout=subprocess.DEVNULL, check=True)
-        report(copy)
+        sys.exit(min(1, report(copy, args.record and args.record.resolve())))
 
 
 if __name__ == '__main__':
