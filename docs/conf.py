@@ -8,6 +8,7 @@ from torch_geometric_lgt import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 import faults
+import mutants
 
 project = 'torch_geometric_lgt'
 author = 'torch_geometric_lgt contributors'
@@ -76,3 +77,4 @@ generated.mkdir(exist_ok=True)
 for module_name, page_title in API_PAGES.items():
     write_api_page(module_name, page_title, generated)
 write_page(generated / 'faults.rst', faults.page(Path(__file__).parents[1] / 'test'))
+write_page(generated / 'mutants.rst', mutants.page(Path(__file__).parent / 'mutants.json'))

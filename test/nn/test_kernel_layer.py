@@ -187,9 +187,10 @@ def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, ma
         ([1, 1, 1], lambda: SGFormerConv(6, 6, norm='row', bias=False, value_projection=False), []),
     ],
 )
-def test_keys_and_values_of_one_input_take_one_product(products, make, without, monkeypatch):
+@pytest.mark.parametrize('num_nodes', [3, 300], ids=['pairs', 'state'])
+def test_keys_and_values_of_one_input_take_one_product(num_nodes, products, make, without, monkeypatch):
     """If both have a bias or none has; the gradients are those of linear parts that run as modules."""
-    conv, x = make().double(), torch.randn(300, 6, dtype=torch.float64, requires_grad=True)
+    conv, x = make().double(), torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
     for name in without:
         getattr(conv, name).bias = None
     evaluated = []
