@@ -38,6 +38,15 @@ class Executed(TorchDispatchMode):
         return out
 
 
+def executed_and_counted(run):
+    with Executed() as executed:
+        run()
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
+    return executed.flops, {name: counts[name] for name in executed.flops}
+
+
 @pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
 @pytest.mark.parametrize('batch', BATCHES)
 @pytest.mark.parametrize('kind', ['plain', 'masked'])
@@ -50,14 +59,10 @@ def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
         state = layer.attention_state(x, *degree, batch=arguments[1]) if through_state else None
         layer(x, *arguments, state=state).sum().backward()
 
-    with Executed() as executed:
-        run()
-    with FlopCounterMode(display=False) as counter:
-        run()
-    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
-    assert {name: counts[name] for name in executed.flops} == executed.flops
+    flops, counts = executed_and_counted(run)
+    assert counts == flops
     names = ('build_state', 'read_state') if through_state else ('attend',)
-    assert set(executed.flops) == {name + suffix for name in names for suffix in ('', '_backward')}
+    assert set(flops) == {name + suffix for name in names for suffix in ('', '_backward')}
 
 
 @pytest.mark.parametrize('samples', [2, 3])
@@ -65,13 +70,20 @@ def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
 def test_flop_formulas_with_samples(batch, samples):
     leaves = [torch.randn(40, H, C, requires_grad=True) for _ in range(3)]
     noise, projection = torch.randn(40, H, samples), torch.randn(M, C)
-    with Executed() as executed:
-        kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
-    with FlopCounterMode(display=False) as counter:
-        kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
-    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
-    assert set(executed.flops) == {'attend', 'attend_backward'}
-    assert {name: counts[name] for name in executed.flops} == executed.flops
+    flops, counts = executed_and_counted(
+        lambda: kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
+    )
+    assert set(flops) == {'attend', 'attend_backward'}
+    assert counts == flops
+
+
+def test_flop_formulas_of_sources_and_targets():
+    """Twenty graphs of one target and two sources, by pairs, and one of 20 and 60, by its state."""
+    batch = torch.arange(40).clamp(max=20), torch.cat([torch.arange(20).repeat_interleave(2), torch.full((60,), 20)])
+    q, k, v = (torch.randn(n, H, C, requires_grad=True) for n in (40, 100, 100))
+    flops, counts = executed_and_counted(lambda: kernel_attention(q, k, v, 'softmax', torch.randn(M, C), batch[::-1]).sum().backward())
+    assert set(flops) == {'attend', 'attend_backward'}
+    assert counts == flops
 
 
 def test_flops_of_the_closed_form():
@@ -174,5 +186,8 @@ def test_function_transforms_are_refused(transform, through_state):
 
 def test_forward_mode_is_refused():
     x = torch.randn(5, H, C)
-    with torch.autograd.forward_ad.dual_level(), pytest.raises(NotImplementedError, match='^attention states have derivatives in reverse mode only: .* or torch.func$'):
+    with (
+        torch.autograd.forward_ad.dual_level(),
+        pytest.raises(NotImplementedError, match='^attention states have derivatives in reverse mode only: .* or torch.func$'),
+    ):
         kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')
