@@ -1,6 +1,7 @@
 r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of the changes the tests noticed, and those
 that they did not. mutmut makes the changes and finds out which tests run them; the tests are collected once, and each change gets a
-fork of that process, or a new one if it is in what runs at import, which runs its tests from the shortest on until one fails.
+fork of that process, or a new one if it is in what runs at import. Tests run until one fails: those that noticed changes of the module
+first, then from the shortest on.
 
 python .ci/mutants.py segment edges --tests test/functional      # all changes of two modules
 python .ci/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
@@ -62,6 +63,7 @@ class Forks:
 
     def __init__(self, children: int, limit: float) -> None:
         self.children, self.limit, self.running = children, limit, {}
+        self.noticed = defaultdict(Counter)
         self.results = Path('results.txt')
 
     @pytest.hookimpl(tryfirst=True)
@@ -86,6 +88,7 @@ class Forks:
             if function in at_import:
                 tests.update(*(found for other, found in by_function.items() if other.startswith(f'{module}.')))
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
+            chosen.sort(key=lambda item: -self.noticed[module][item.nodeid])
             until = list(accumulate(seconds[item.nodeid] for item in chosen))
             chosen = chosen[: 1 + bisect(until, self.limit)]
             self.fork(name, chosen, 60 + 5 * until[len(chosen) - 1], function in at_import)
@@ -114,15 +117,20 @@ class Forks:
             if failed and not name:
                 print(failed[0].longreprtext, file=sys.stderr)
             if failed:
+                folder.with_suffix('.noticed').write_text(item.nodeid)
                 os._exit(1)
         os._exit(0)
 
     def wait(self) -> None:
         child, status = os.wait()
         code = os.waitstatus_to_exitcode(status)
-        shutil.rmtree(Path(tempfile.gettempdir()) / f'mutant-{child}', ignore_errors=True)
+        folder, name = Path(tempfile.gettempdir()) / f'mutant-{child}', self.running.pop(child)
+        shutil.rmtree(folder, ignore_errors=True)
+        if (noticed := folder.with_suffix('.noticed')).exists():
+            self.noticed[name.rpartition('__mutmut_')[0].rpartition('.')[0]][noticed.read_text()] += 1
+            noticed.unlink()
         with self.results.open('a') as file:
-            print(self.running.pop(child), OUTCOMES.get(code, f'noticed ({code})'), file=file)
+            print(name, OUTCOMES.get(code, f'noticed ({code})'), file=file)
 
 
 def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
