@@ -151,9 +151,12 @@ def test_state_is_the_same(batch, monkeypatch):
     assert all(relative(one, two.double().cpu()) < 1e-5 for one, two in zip(grads, expected, strict=True))
 
 
-@pytest.mark.parametrize('masked', [False, True])
-def test_layers(masked, monkeypatch, fused):
+@pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
+def test_layers(kind, monkeypatch, fused):
+    masked = kind == 'masked'
     layer, x = DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2), torch.randn(70, 6, device=DEVICE)
+    if kind == 'keys without bias':
+        layer.lin_key.bias = None
     layer, x = layer.to(DEVICE), x.requires_grad_()
     degree = torch.randint(70, (70,), device=DEVICE)
 
@@ -186,8 +189,11 @@ def test_what_is_not_served(fused):
     wide = torch.randn(5, 1, _paths.FUSED_CHANNELS + 1, device=DEVICE)
     assert kernel_attention(x, x, wide, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
     assert not fused
-    assert kernel_attention(x, x, x, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
-    assert fused
+    assert kernel_attention(x[:0], x[:0], x[:0], 'softmax', torch.randn(3, 4, device=DEVICE)).numel() == 0
+    assert not fused
+    one = torch.randn(1, 1, 1, device=DEVICE)
+    torch.testing.assert_close(kernel_attention(one, one, one, 'softmax', torch.randn(3, 1, device=DEVICE)), one)
+    assert fused == ['FusedKeys', 'FusedQueries']
 
 
 def test_blocks_are_chosen_for_each_size(monkeypatch):

@@ -68,12 +68,34 @@ def test_matches_dense(kind, batch, rank):
     assert_equal_with_gradients(kind, projection, batch, leaves)
 
 
-@pytest.mark.parametrize('rank', [0, 2, 3])
+@pytest.mark.parametrize('rank', [0, 2], ids=['plain', 'masked'])
 @pytest.mark.parametrize('kind', ['softmax', 'elu'])
 def test_bipartite_matches_dense(kind, rank):
     projection, leaves = draw(kind, 8, 5, rank)
     assert_equal_with_gradients(kind, projection, (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2])), leaves)
     assert_equal_with_gradients(kind, projection, None, leaves)
+
+
+def test_masks_of_three_weights():
+    projection, leaves = draw('softmax', 150, 150, 0)
+    leaves += [torch.rand(150, 3, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    q, k, v, of_query, of_key = leaves
+    actual = kernel_attention(q, k, v, 'softmax', projection, query_mask=of_query, key_mask=of_key)
+    phi_q, phi_k = (dense.feature_map('softmax', x, projection) for x in (q, k))
+    expected = dense.kernel_attention(phi_q, phi_k, v, of_query @ of_key.t())
+    grad = torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        assert relative(one, other) < 1e-10
+    assert relative(actual, expected) < 1e-10
+
+
+def test_inputs_that_are_changed_in_place_are_refused():
+    projection, (q, k, v) = draw('softmax', 9, 9, 0)
+    values = v.detach().clone()
+    out = kernel_attention(q, k, values, 'softmax', projection)
+    values += 1
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        out.sum().backward()
 
 
 @pytest.mark.parametrize('kind', ['softmax', 'focused'])

@@ -166,3 +166,18 @@ def test_float32_is_as_exact_as_the_formula_in_float64():
     single = [leaf.detach().float() for leaf in leaves]
     found = kernel_attention(*single, 'softmax', projection.float(), key_noise=noise.float())
     assert relative(found.double(), expected) < 1e-5
+
+
+def test_squares_of_the_keys_of_several_chunks(monkeypatch):
+    monkeypatch.setattr(_ops, 'chunk_rows', lambda *_: 2)
+    projection, noise, (_, k, v) = draw(9, 9)
+    batch = torch.tensor([0] * 5 + [1] * 4)
+    state = AttentionState.from_keys(k, v, 'softmax', projection, batch, key_noise=noise)
+    torch.testing.assert_close(state.squares, torch.stack([part.square().sum((0, 2)) for part in (k[:5], k[5:])]))
+
+
+def test_bounds_of_graphs_and_heads_far_apart_stay_sums_of_two():
+    _, noise, (_, logits, v) = draw(8, 8)
+    logits = logits + torch.tensor([[0.0, 1000.0], [-1000.0, -50.0]]).repeat_interleave(4, 0)[..., None]
+    state = AttentionState.from_keys(logits, v, 'logits', batch=torch.arange(8) // 4, key_noise=noise)
+    assert parts_of(state.maximum, K) is not None
