@@ -107,6 +107,7 @@ class Forks:
         signal.alarm(round(limit))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         folder = Path(tempfile.gettempdir()) / f'mutant-{os.getpid()}'
+        items[0].config.option.tbstyle = 'native'  # by far the cheapest
         if afresh:  # what a function did when it was imported stays without the change in a fork
             python = [sys.executable, '-m', 'pytest', '-xq', *SELECTED, f'--basetemp={folder}']
             os.execv(sys.executable, [*python, *(item.nodeid for item in items)])
