@@ -1,3 +1,6 @@
+import gc
+import weakref
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -160,6 +163,17 @@ def test_many_small_graphs_keep_no_states():
         out = conv(x, batch=batch)
     assert largest == x.numel() < conv.attention_state(x, batch).sums.numel()
     torch.testing.assert_close(out[-5:], conv(x[batch == graphs - 1])[-5:])
+
+
+def test_what_saved_tensors_hooks_put_elsewhere_is_not_kept_here():
+    q, k, v = (torch.randn(40, H, C, requires_grad=part == 0) for part in range(3))
+    kept = weakref.ref(v)
+    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.numpy, torch.from_numpy):
+        out = kernel_attention(q, k, v, 'softmax', torch.randn(M, C))
+    del v
+    gc.collect()
+    assert kept() is None
+    out.sum().backward()
 
 
 @pytest.mark.parametrize(

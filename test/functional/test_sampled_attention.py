@@ -181,3 +181,10 @@ def test_bounds_of_graphs_and_heads_far_apart_stay_sums_of_two():
     logits = logits + torch.tensor([[0.0, 1000.0], [-1000.0, -50.0]]).repeat_interleave(4, 0)[..., None]
     state = AttentionState.from_keys(logits, v, 'logits', batch=torch.arange(8) // 4, key_noise=noise)
     assert parts_of(state.maximum, K) is not None
+
+
+def test_a_query_is_as_exact_beside_much_longer_ones():
+    projection, noise, (q, k, v) = draw(9, 9)
+    leaves = [(q * torch.tensor([100.0] + [1.0] * 8)[:, None, None]).detach().requires_grad_(), k, v]
+    actual = kernel_attention(*(leaf.float() for leaf in leaves), 'softmax', projection.float(), key_noise=noise.float())
+    assert relative(actual[1:].double(), slow(projection, noise, leaves)[1:]) < 1e-5

@@ -85,7 +85,7 @@ def plain_side(
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
     check_projection(projection)
-    if projection is not None and projection.size(-1) != x.size(2):
+    if projection is not None and projection.shape[1:] != x.shape[2:]:
         raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
     if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
         raise ValueError(f'mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})')
