@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -181,3 +183,34 @@ def test_a_graph_without_nodes_left_is_empty(make):
     torch.testing.assert_close(close_to[0].sums * close_to[0].maximum.exp()[..., None], close_to[1])
     out = conv(x, batch=batch, state=kept)
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize('name', ['maximum', 'squares', 'count'])
+def test_tensors_of_other_shapes_are_refused(name):
+    shapes = {'sums': (2, 3, 4, 5), 'maximum': (2, 3, 4), 'squares': (2, 3), 'count': (2,)}
+    AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
+    shapes[name] = (*shapes[name], 1)
+    given = ', '.join(map(str, shapes.values()))
+    message = f"'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, H], [B] (got {given})"
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
+
+
+def test_a_factor_leaves_the_squares_of_both_sides(x):
+    state = SGFormerConv(6, 8).double().attention_state(x)
+    scaled = state.scaled(torch.full_like(state.maximum, 2.0))
+    assert state.query_squares.min() > 0
+    for name, factor in (('sums', 2), ('maximum', 1), ('squares', 1), ('query_squares', 1)):
+        assert torch.equal(getattr(scaled, name), factor * getattr(state, name)), name
+
+
+def test_small_squares_are_left_as_they_are(conv, x):
+    both, one = (conv.attention_state(part * 1e-3) for part in (x[:2], x[:1]))
+    torch.testing.assert_close(both.without(one).squares, conv.attention_state(x[1:2] * 1e-3).squares)
+
+
+def test_queries_without_a_batch_do_not_read_several_graphs(conv, x):
+    projection, (q, k) = torch.randn(7, 3, dtype=torch.float64), torch.randn(2, 20, 2, 3, dtype=torch.float64)
+    state = AttentionState.from_keys(k, k, 'softmax', projection, BATCH)
+    with pytest.raises(ValueError, match=r"^'state' must have the graphs, .*, \(1, 2, 7, 1, 1\) \(got \(3, 2, 7, 1, 1\)\)$"):
+        state.read(q, 'softmax', projection)

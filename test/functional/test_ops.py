@@ -194,7 +194,7 @@ def test_function_transforms_are_refused(transform, through_state):
             return AttentionState.from_keys(x, x, 'softmax', projection).read(x, 'softmax', projection)
         return kernel_attention(x, x, x, 'softmax', projection)
 
-    with pytest.raises(NotImplementedError, match='^attention states have derivatives in reverse mode only: .* or torch.func$'):
+    with pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'):
         transform(run, torch.randn(5, H, C))
 
 
@@ -202,6 +202,6 @@ def test_forward_mode_is_refused():
     x = torch.randn(5, H, C)
     with (
         torch.autograd.forward_ad.dual_level(),
-        pytest.raises(NotImplementedError, match='^attention states have derivatives in reverse mode only: .* or torch.func$'),
+        pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'),
     ):
         kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')

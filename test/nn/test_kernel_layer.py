@@ -213,6 +213,20 @@ def test_keys_and_values_of_one_input_take_one_product(num_nodes, products, make
             torch.testing.assert_close(gradients(), plain)
 
 
+@pytest.mark.parametrize('compiling', [False, True])
+@pytest.mark.parametrize('kind', KINDS)
+def test_scores_of_pairs_of_a_few_nodes(kind, compiling, monkeypatch):
+    """Those among the scores of all pairs, with gradients; while torch.compile traces, all nodes are evaluated."""
+    layer, extra = make(kind)
+    layer, x = layer.double(), torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
+    pairs, every = torch.tensor([[7, 2, 7], [2, 5, 7]]), torch.cartesian_prod(torch.arange(9), torch.arange(9)).t()
+    expected = layer.attention_scores(x, edge_index=every, **extra(9))[pairs[0] * 9 + pairs[1]]
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: compiling)
+    actual = layer.attention_scores(x, edge_index=pairs, **extra(9))
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), x)[0] for out in (actual, expected)))
+
+
 def test_a_feature_map_of_other_channels_is_refused():
     with pytest.raises(ValueError, match=r"'feature_map' must be of 4 channels, those of a head \(got 8\)"):
         KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('simplex', 8))
