@@ -89,6 +89,16 @@ def test_masks_of_three_weights():
     assert relative(actual, expected) < 1e-10
 
 
+@pytest.mark.parametrize('scale', [0.5, 2.0])
+def test_scale_is_that_of_queries_and_keys(scale):
+    projection, leaves = draw('softmax', 9, 9, 0)
+    q, k, v = leaves
+    actual = kernel_attention(q, k, v, 'softmax', projection, scale=scale)
+    expected = kernel_attention(scale * q, scale * k, v, 'softmax', projection)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), leaves) for out in (actual, expected)))
+
+
 def test_inputs_that_are_changed_in_place_are_refused():
     projection, (q, k, v) = draw('softmax', 9, 9, 0)
     values = v.detach().clone()
