@@ -1,6 +1,6 @@
 r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of the changes the tests noticed, and those
 that they did not. mutmut makes the changes and finds out which tests run them; the tests are collected once, and each change gets a
-fork of that process, or a new one if it is in what runs at import. Tests run until one fails: those that noticed changes of the module
+fork of that process, or a new one if it is in what runs at import only. Tests run until one fails: those that noticed changes of the module
 first, then from the shortest on.
 
 python .ci/mutants.py segment edges --tests test/functional      # all changes of two modules
@@ -85,13 +85,13 @@ class Forks:
         for name in tqdm([name for name in names if name not in done]):
             function = name.rpartition('__mutmut_')[0]
             module, tests = function.rpartition('.')[0], set(by_function.get(function, ()))
-            if function in at_import:
+            if afresh := not tests and function in at_import:
                 tests.update(*(found for other, found in by_function.items() if other.startswith(f'{module}.')))
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
             chosen.sort(key=lambda item: -self.noticed[module][item.nodeid])
             until = list(accumulate(seconds[item.nodeid] for item in chosen))
             chosen = chosen[: 1 + bisect(until, self.limit)]
-            self.fork(name, chosen, 60 + 5 * until[len(chosen) - 1], function in at_import)
+            self.fork(name, chosen, 60 + 5 * until[len(chosen) - 1], afresh)
         while self.running:
             self.wait()
         return True
