@@ -214,3 +214,12 @@ def test_queries_without_a_batch_do_not_read_several_graphs(conv, x):
     state = AttentionState.from_keys(k, k, 'softmax', projection, BATCH)
     with pytest.raises(ValueError, match=r"^'state' must have the graphs, .*, \(1, 2, 7, 1, 1\) \(got \(3, 2, 7, 1, 1\)\)$"):
         state.read(q, 'softmax', projection)
+
+
+def test_parts_of_a_masked_state_keep_their_rank():
+    k, mask = torch.randn(9, 2, 3), torch.rand(9, 2)
+    state = AttentionState.from_keys(k, k, 'softmax', torch.randn(7, 3), key_mask=mask)
+    for other in (AttentionState.from_state_dict(state.state_dict()), state.to(dtype=torch.float64)):
+        assert other.rank == 2
+        assert torch.equal(other.numerator, state.numerator.to(other.sums.dtype))
+    assert state.to(dtype=torch.float64).sums.dtype == torch.float64

@@ -219,7 +219,7 @@ def test_scores_of_pairs_of_a_few_nodes(kind, compiling, monkeypatch):
     """Those among the scores of all pairs, with gradients; while torch.compile traces, all nodes are evaluated."""
     layer, extra = make(kind)
     layer, x = layer.double(), torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
-    pairs, every = torch.tensor([[7, 2, 7], [2, 5, 7]]), torch.cartesian_prod(torch.arange(9), torch.arange(9)).t()
+    pairs, every = torch.tensor([[8, 2, 8], [2, 5, 8]]), torch.cartesian_prod(torch.arange(9), torch.arange(9)).t()
     expected = layer.attention_scores(x, edge_index=every, **extra(9))[pairs[0] * 9 + pairs[1]]
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: compiling)
     actual = layer.attention_scores(x, edge_index=pairs, **extra(9))
