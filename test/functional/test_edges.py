@@ -213,3 +213,11 @@ def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
 def test_hops_lie_by_target():
     for pairs_of_order in hops(torch.randint(30, (2, 50)), 30, 2):
         assert bool((pairs_of_order[1].diff() >= 0).all())
+
+
+def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
+    """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted have no other order."""
+    edges = torch.tensor([[0, 2, 1], [0, 1, 1]])
+    assert sorted_edges(edges, 3, 2).rows()[2] is None
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    assert sorted_edges(edges, 3, 2).rows()[2].tolist() == [0, 1, 2]

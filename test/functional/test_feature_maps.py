@@ -35,7 +35,11 @@ def test_projection_norms_and_seed(geometry):
 
 @pytest.mark.parametrize(
     ('arguments', 'message'),
-    [((0, 4), "'num_features' and 'channels'"), ((4, 4, 'givens'), "'geometry' must be"), ((4, 1, 'simplex'), 'needs at least 2 channels')],
+    [
+        ((0, 4), "'num_features' and 'channels'"),
+        ((4, 4, 'givens'), "'geometry' must be"),
+        ((4, 1, 'simplex'), "^'geometry' = 'simplex' needs at least 2 channels .got 1.; use 'orthogonal'$"),
+    ],
 )
 def test_projection_raises(arguments, message):
     with pytest.raises(ValueError, match=message):
@@ -91,3 +95,7 @@ def test_the_first_power_has_the_gradient_of_a_relu_which_is_0_at_0():
     x = torch.tensor([[0.0, 2.0, -1.0, 3.0]], dtype=torch.float64)
     grad, feature = torch.tensor([[5.0, 7.0, 11.0, 13.0]], dtype=torch.float64), x.relu()
     torch.testing.assert_close(log_features_vjp('focused', x, None, 1.0, True, feature, grad), grad * (x > 0))
+
+
+def test_one_feature_of_one_channel_is_drawn():
+    assert gaussian_projection(1, 1).shape == (1, 1)
