@@ -6,6 +6,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import _gram
 from torch_geometric_lgt.functional._gram import affine_ratio, centres, gram
+from torch_geometric_lgt.functional._sides import Values
+from torch_geometric_lgt.functional.gram_attention import _map
 from torch_geometric_lgt.functional.linear_attention import LinearForm
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
@@ -135,3 +137,9 @@ def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype)
     torch.testing.assert_close(out.float(), expected)
     assert state.sums.dtype == torch.float32
     assert state.count.tolist() == [70_000]
+
+
+def test_maps_of_half_precision_are_single():
+    weight, bias, centre = torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([3.0]).bfloat16(), torch.tensor([[1.0, 2**-9]])
+    for part, constant in ((Values(None, weight, bias), 4 + 2**-8), (Values(None, weight, None), 1 + 2**-8)):
+        assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]

@@ -160,3 +160,9 @@ def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch):
     assert (_common_neighbors._lookups, calls) == (2, [])
     jaccard(edges, 3)
     assert (_common_neighbors._lookups, calls) == (8, [1])
+
+
+def test_scores_are_of_the_default_dtype():
+    edges = torch.tensor([[0, 1], [2, 2]])
+    for score in (jaccard(edges, 3), minhash_jaccard(edges, 3, 4)):
+        assert score.dtype == torch.get_default_dtype()
