@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 
@@ -97,6 +99,35 @@ def test_scale_is_that_of_queries_and_keys(scale):
     expected = kernel_attention(scale * q, scale * k, v, 'softmax', projection)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), leaves) for out in (actual, expected)))
+
+
+@pytest.mark.parametrize(
+    ('changed', 'message'),
+    [
+        ({'k': torch.ones(8, 1, 2).double()}, "'k' must be as 'q' of torch.float32 on cpu (got torch.float64 on cpu); use k.to(q)"),
+        ({'v': torch.ones(8, 1, 2, device='meta')}, "'v' must be as 'q' of torch.float32 on cpu (got torch.float32 on meta); use v.to(q)"),
+        ({'q': torch.ones(5, 1, 2)}, "'batch' must hold one graph id per node (got shape (8,) for 5 nodes)"),
+        (
+            {'batch': torch.zeros(8, dtype=torch.long, device='meta')},
+            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
+        ),
+        ({'batch_size': 3}, "'batch' holds the graph id 3 but 'batch_size' is 3; raise 'batch_size' to at least 4"),
+        (
+            {'q': torch.ones(5, 1, 2), 'batch': None, 'batch_size': 2},
+            "'batch_size' must be 1 without 'batch' (got 2); pass the 'batch' vector",
+        ),
+    ],
+)
+def test_inputs_that_do_not_fit_each_other(changed, message):
+    given = {name: torch.ones(8, 1, 2) for name in 'qkv'} | {'batch': torch.arange(8) // 2}
+    with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
+        kernel_attention(**given | changed, feature_map='elu')
+
+
+def test_queries_of_another_number_without_a_batch_read_all_keys():
+    q, k, v = torch.randn(5, 1, 2), torch.randn(8, 1, 2), torch.randn(8, 1, 3)
+    batch = torch.zeros(8, dtype=torch.long), torch.zeros(5, dtype=torch.long)
+    torch.testing.assert_close(kernel_attention(q, k, v, 'elu'), kernel_attention(q, k, v, 'elu', batch=batch))
 
 
 def test_inputs_that_are_changed_in_place_are_refused():

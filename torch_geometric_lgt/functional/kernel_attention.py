@@ -80,9 +80,7 @@ def node_pair(
     r"""The segments of sources and targets; one vector serves both."""
     if not isinstance(batch, tuple):
         nodes = segments(batch, num_src, batch_size, device)
-        if batch is not None or num_src == num_dst:
-            return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
-        return nodes, segments(None, num_dst, batch_size, device)
+        return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
     if batch_size is None and batch[0] is not None and batch[1] is not None and not torch.compiler.is_compiling():
         batch_size = max((int(b.max()) + 1 for b in batch if b is not None and b.numel() > 0), default=0)
     return segments(batch[0], num_src, batch_size, device), segments(batch[1], num_dst, batch_size, device)
