@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import _gram
 from torch_geometric_lgt.functional._gram import affine_ratio, centres, gram
-from torch_geometric_lgt.functional._sides import Values
+from torch_geometric_lgt.functional._sides import Side, Values
 from torch_geometric_lgt.functional.gram_attention import _map
 from torch_geometric_lgt.functional.linear_attention import LinearForm
 from torch_geometric_lgt.functional.segment import segments
@@ -143,3 +143,12 @@ def test_maps_of_half_precision_are_single():
     weight, bias, centre = torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([3.0]).bfloat16(), torch.tensor([[1.0, 2**-9]])
     for part, constant in ((Values(None, weight, bias), 4 + 2**-8), (Values(None, weight, None), 1 + 2**-8)):
         assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]
+
+
+@pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(5, 1, True), (4, 1, False), (10, 2, True), (9, 2, False)])
+def test_products_of_columns_need_no_more_room_than_the_input(num_nodes, graphs, expected):
+    """Of four columns and a constant one."""
+    x, weight = torch.ones(num_nodes, 4), torch.ones(4, 4)
+    side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, 1)
+    form = LinearForm(side, side, Values(None, weight, None), None, 'row')
+    assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected

@@ -7,7 +7,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import AttentionState, _ops, _paths, kernel_attention
-from torch_geometric_lgt.functional._sides import Side
+from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional.kernel_attention import kept
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 
@@ -147,6 +148,14 @@ def test_denominators_of_half_precision_are_single():
     side = Side(torch.randn(40, H * C).bfloat16(), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
     out, denominators = _ops.empty_read(side, C)
     assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == ((40, H * C), torch.bfloat16, (40, H), torch.float32)
+
+
+@pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(10, 1, True), (9, 1, False), (20, 2, True), (19, 2, False)])
+def test_states_are_kept_that_need_no_more_room_than_the_keys(num_nodes, graphs, expected):
+    """2 * 8 * 5 numbers of a graph beside 8 of a node."""
+    side = Side(torch.ones(num_nodes, H * C), None, None, None, torch.ones(M, C), 'softmax', 1.0, 1.0, H)
+    nodes = segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)
+    assert kept(side, Values(None, None, None), nodes) is expected
 
 
 def test_many_small_graphs_keep_no_states():
