@@ -152,3 +152,10 @@ def test_products_of_columns_need_no_more_room_than_the_input(num_nodes, graphs,
     side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, 1)
     form = LinearForm(side, side, Values(None, weight, None), None, 'row')
     assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected
+
+
+def test_factors_of_half_precision_are_single():
+    x = torch.ones(3, 4, dtype=torch.bfloat16)
+    side, own = Side(x, None, None, None, None, 'values', 1.0, 1.0, 2), Values(x, None, None)
+    factor = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]), torch.full((1, 2), 4.0))
+    torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
