@@ -57,6 +57,13 @@ def test_number_and_order_of_the_sampled_nodes(factor):
     assert largest_per_graph(score[:0], None, factor).shape == (0,)
 
 
+@pytest.mark.parametrize('measure', ['jaccard', 'lse'])
+def test_nodes_without_neighbours_are_farthest(measure):
+    for edges in ([], [[1, 1]]):
+        edge_index = torch.tensor(edges, dtype=torch.long).view(-1, 2).t()
+        assert attention_distance(edge_index, 3, measure).tolist() == [-torch.inf] * 3
+
+
 def test_raises():
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
         attention_distance(torch.tensor([[0], [1]]), 2, 'degree')

@@ -29,8 +29,6 @@ def attention_distance(edge_index: Adj, num_nodes: int, measure: str = 'jaccard'
         raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
     pointer, neighbor = neighborhoods(edge_list(edge_index, num_nodes, num_nodes), num_nodes)
     degree, out = np.diff(pointer), np.full(num_nodes, -np.inf)
-    if neighbor.size == 0:
-        return torch.from_numpy(out)
     node, filled = np.repeat(np.arange(num_nodes), degree), np.flatnonzero(degree)
     index = jaccard_of(pointer, neighbor, node, neighbor.astype(np.int64))
     first = pointer[filled]
