@@ -75,12 +75,23 @@ def main(folder, mode):
     dist.destroy_process_group()  # after the parallel modules are gone, whose end would wait for a thread that waits for it
 
 
+def reduce_alone(rank, world, device):
+    """A group of one process needs no other."""
+    alone = [dist.new_group([process]) for process in range(world)][rank]
+    if rank == 0:
+        layer, x = (part.to(device) for part in make('plain')[:2])
+        state = layer.attention_state(x)
+        torch.testing.assert_close(state.all_reduce(alone).state_dict(), state.state_dict())
+
+
 def work(folder, device, lost):
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
     own = slice(start, start + SIZES[world][rank])
     if lost and rank == 1:
         os._exit(0)
+    if not lost:
+        reduce_alone(rank, world, device)
     for kind in KINDS:
         layer, x, batch, degree = make(kind)
         layer, x, batch, degree = layer.to(device), x.to(device), batch.to(device), tuple(d.to(device) for d in degree)

@@ -113,6 +113,10 @@ def test_scale_is_that_of_queries_and_keys(scale):
         ),
         ({'batch_size': 3}, "'batch' holds the graph id 3 but 'batch_size' is 3; raise 'batch_size' to at least 4"),
         (
+            {'batch': (torch.arange(8), torch.arange(8)), 'batch_size': 3},
+            "'batch' holds the graph id 7 but 'batch_size' is 3; raise 'batch_size' to at least 8",
+        ),
+        (
             {'q': torch.ones(5, 1, 2), 'batch': None, 'batch_size': 2},
             "'batch_size' must be 1 without 'batch' (got 2); pass the 'batch' vector",
         ),
