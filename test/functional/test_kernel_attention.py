@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import _ops, kernel_attention
+from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.testing import dense
 
 KINDS = ['softmax', 'fourier', 'elu', 'relu', 'focused']
@@ -113,6 +114,10 @@ def test_scale_is_that_of_queries_and_keys(scale):
         ),
         ({'batch_size': 3}, "'batch' holds the graph id 3 but 'batch_size' is 3; raise 'batch_size' to at least 4"),
         (
+            {'batch': (torch.zeros(8, dtype=torch.long, device='meta'), torch.arange(8)), 'batch_size': 8},
+            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
+        ),
+        (
             {'batch': (torch.arange(8), torch.arange(8)), 'batch_size': 3},
             "'batch' holds the graph id 7 but 'batch_size' is 3; raise 'batch_size' to at least 8",
         ),
@@ -126,6 +131,24 @@ def test_inputs_that_do_not_fit_each_other(changed, message):
     given = {name: torch.ones(8, 1, 2) for name in 'qkv'} | {'batch': torch.arange(8) // 2}
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_attention(**given | changed, feature_map='elu')
+
+
+@pytest.mark.parametrize(
+    ('batch', 'batch_size', 'sources', 'targets'),
+    [
+        (([0, 0, 2], [1]), None, [2, 0, 1], [0, 1, 0]),
+        (([0, 0, 2], [1]), 5, [2, 0, 1, 0, 0], [0, 1, 0, 0, 0]),
+        (([], [1]), None, [0, 0], [0, 1]),
+        (([], []), None, [], []),
+        (([1, 1], None), None, [0, 2], [3]),
+        ((None, [1, 1]), None, [3], [0, 2]),
+    ],
+)
+def test_graphs_of_sources_and_targets(batch, batch_size, sources, targets):
+    batch = tuple(part if part is None else torch.tensor(part, dtype=torch.long) for part in batch)
+    num_nodes = [3 if part is None else part.numel() for part in batch]
+    found = node_pair(batch, *num_nodes, batch_size, torch.device('cpu'))
+    assert [part.sizes.tolist() for part in found] == [sources, targets]
 
 
 def test_queries_of_another_number_without_a_batch_read_all_keys():
