@@ -16,8 +16,8 @@ def page(results: Path) -> str:
     found = json.loads(results.read_text(encoding='utf-8'))
     title = 'Changes that the tests notice'
     of = ', '.join(f'{package} {version}' for package, version in found['versions'].items())
-    lines = [title, '=' * len(title), '', 'The code of ``torch_geometric_lgt.functional`` changed one operator, number, name or argument at a time']
-    lines[-1] += f' ({of}), and the tests run with each change:'
+    text = 'The code of ``torch_geometric_lgt.functional`` changed one operator, number, name or argument at a time'
+    lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each change:']
     outcomes = ('noticed', 'without an end', 'survived')
     counts = {f'``{module}``': [each.get(outcome, 0) for outcome in outcomes] for module, each in found['modules'].items()}
     counts['**all**'] = [sum(column) for column in zip(*counts.values(), strict=True)]
