@@ -145,11 +145,22 @@ def test_maps_of_half_precision_are_single():
         assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]
 
 
-@pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(5, 1, True), (4, 1, False), (10, 2, True), (9, 2, False)])
-def test_products_of_columns_need_no_more_room_than_the_input(num_nodes, graphs, expected):
-    """Of four columns and a constant one."""
-    x, weight = torch.ones(num_nodes, 4), torch.ones(4, 4)
-    side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, 1)
+@pytest.mark.parametrize(
+    ('width', 'heads', 'num_nodes', 'graphs', 'expected'),
+    [
+        (4, 1, 5, 1, True),  # four columns and a constant one by four
+        (4, 1, 4, 1, False),
+        (4, 1, 10, 2, True),
+        (4, 1, 9, 2, False),
+        (4, 2, 8, 1, True),  # four columns by eight of two heads
+        (4, 2, 7, 1, False),
+        (12, 1, 99, 1, True),  # as dear as keys, queries and values
+        (13, 1, 99, 1, False),
+    ],
+)
+def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(width, heads, num_nodes, graphs, expected):
+    x, weight = torch.ones(num_nodes, width), torch.ones(4 * heads, width)
+    side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, heads)
     form = LinearForm(side, side, Values(None, weight, None), None, 'row')
     assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected
 
@@ -159,3 +170,5 @@ def test_factors_of_half_precision_are_single():
     side, own = Side(x, None, None, None, None, 'values', 1.0, 1.0, 2), Values(x, None, None)
     factor = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]), torch.full((1, 2), 4.0))
     torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
+    alone = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]))
+    torch.testing.assert_close(alone, torch.full((1, 2, 2), 1 / 3), rtol=1e-6, atol=0)
