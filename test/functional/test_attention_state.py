@@ -1,4 +1,5 @@
 import re
+import sys
 
 import pytest
 import torch
@@ -223,3 +224,27 @@ def test_parts_of_a_masked_state_keep_their_rank():
         assert other.rank == 2
         assert torch.equal(other.numerator, state.numerator.to(other.sums.dtype))
     assert state.to(dtype=torch.float64).sums.dtype == torch.float64
+
+
+def test_reduction_is_the_merge_of_what_all_processes_send(monkeypatch):
+    """Two processes, one after the other; counts beyond what single precision holds stay whole numbers."""
+    module, group, sent = sys.modules[AttentionState.__module__], object(), []
+    states = [SGFormerConv(6, 8).attention_state(torch.randn(9, 6)) for _ in range(2)]
+    for state, count in zip(states, (2**30 + 4000, 2**31 + 4095), strict=True):
+        state.maximum = torch.randn_like(state.maximum)
+        state.count = torch.tensor([count])
+
+    def reduced(vector, of):
+        assert of is group
+        sent.append(vector)
+        return sum(sent)
+
+    def largest(maximum, of):
+        assert of is group
+        assert any(maximum is state.maximum for state in states)
+        return torch.maximum(*(state.maximum for state in states))
+
+    monkeypatch.setattr(module, 'all_reduce_sum', reduced)
+    monkeypatch.setattr(module, 'all_reduce_max', largest)
+    states[0].all_reduce(group)
+    torch.testing.assert_close(states[1].all_reduce(group).state_dict(), states[0].merge(states[1]).state_dict())

@@ -118,6 +118,10 @@ def test_scale_is_that_of_queries_and_keys(scale):
             "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
         ),
         (
+            {'batch': (torch.arange(8), torch.zeros(8, dtype=torch.long, device='meta')), 'batch_size': 8},
+            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
+        ),
+        (
             {'batch': (torch.arange(8), torch.arange(8)), 'batch_size': 3},
             "'batch' holds the graph id 7 but 'batch_size' is 3; raise 'batch_size' to at least 8",
         ),
