@@ -155,7 +155,7 @@ def report(copy: Path, record: Path | None) -> int:
     lines = (copy / 'mutants' / 'results.txt').read_text().splitlines()
     outcomes = dict(line.split(' ', 1) for line in lines if not line.startswith(' '))
     os.chdir(copy)
-    modules, survived, unexplained = {}, [], 0
+    modules, survived = {}, []
     for name, outcome in sorted(outcomes.items()):
         module, function = name.rpartition('__mutmut_')[0].split('.')[2:]
         modules.setdefault(module, Counter())[outcome.partition(' (')[0]] += 1
@@ -165,15 +165,15 @@ def report(copy: Path, record: Path | None) -> int:
             change = f'{module}.{function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")}: {removed} -> {added}'
             why = next((why for why, explained in kinds if explained.fullmatch(change)), None)
             survived.append({'change': change, 'why': why})
-            if why is None:
-                unexplained += 1
-                print(change)
-    print(Counter(outcome.partition(' (')[0] for outcome in outcomes.values()), unexplained, 'survived without an explanation')
+    unexplained = [each['change'] for each in survived if each['why'] is None]
+    for change in unexplained:
+        print(change)
+    print(Counter(outcome.partition(' (')[0] for outcome in outcomes.values()), len(unexplained), 'survived without an explanation')
     if record:
         commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout.strip()
         versions = {package: version(package) for package in ('mutmut', 'torch', 'torch-geometric')}
         record.write_text(json.dumps({'commit': commit, 'versions': versions, 'modules': modules, 'survived': survived}, indent=1) + '\n')
-    return unexplained
+    return len(unexplained)
 
 
 def main() -> None:

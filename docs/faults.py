@@ -68,16 +68,21 @@ def outcomes(tests: Path) -> list[Outcome]:
     return sorted(found)
 
 
+def list_table(rows: list[tuple], widths: str) -> list[str]:
+    """The lines of a table, its first row the header."""
+    lines = ['', '.. list-table::', '   :header-rows: 1', f'   :widths: {widths}', '']
+    for first, *cells in rows:
+        lines += [f'   * - {first}', *(f'     - {cell}' for cell in cells)]
+    return lines
+
+
 def page(tests: Path) -> str:
     """The table of all faults."""
     title, found = 'Faults and their outcomes', outcomes(tests)
     lines = [title, '=' * len(title), '', 'What happens with odd input, damaged files and broken machines, and the tests that provoke it.']
-    lines += ['', '.. list-table::', '   :header-rows: 1', '   :widths: 5 30 40 25', '']
     rows = [('', 'Fault', 'Outcome', 'Tests')]
     for number, fault in FAULTS.items():
         own = [outcome for outcome in found if outcome.fault == number]
         texts = ' '.join(dict.fromkeys(outcome.text for outcome in own))
         rows.append((str(number), fault, texts, ', '.join(f'``{outcome.test}``' for outcome in own)))
-    for first, *cells in rows:
-        lines += [f'   * - {first}', *(f'     - {cell}' for cell in cells)]
-    return '\n'.join(lines) + '\n'
+    return '\n'.join(lines + list_table(rows, '5 30 40 25')) + '\n'

@@ -3,12 +3,7 @@
 import json
 from pathlib import Path
 
-
-def table(rows: list[tuple], widths: str) -> list[str]:
-    lines = ['', '.. list-table::', '   :header-rows: 1', f'   :widths: {widths}', '']
-    for first, *cells in rows:
-        lines += [f'   * - {first}', *(f'     - {cell}' for cell in cells)]
-    return lines
+from faults import list_table
 
 
 def page(results: Path) -> str:
@@ -22,7 +17,7 @@ def page(results: Path) -> str:
     counts = {f'``{module}``': [each.get(outcome, 0) for outcome in outcomes] for module, each in found['modules'].items()}
     counts['**all**'] = [sum(column) for column in zip(*counts.values(), strict=True)]
     rows = [(module, sum(each), *each) for module, each in counts.items()]
-    lines += table([('Module', 'Changes', 'Noticed', 'Without an end', 'Not noticed'), *rows], '40 15 15 15 15')
+    lines += list_table([('Module', 'Changes', 'Noticed', 'Without an end', 'Not noticed'), *rows], '40 15 15 15 15')
     lines += ['', 'A change without an end is noticed, too. Functions with decorators are not changed, the kernels for GPUs among them.']
     lines += ['Why the changes that are not noticed make no difference that a test could tell:']
     by_why: dict[str, list[str]] = {}

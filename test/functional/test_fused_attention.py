@@ -144,7 +144,8 @@ def test_state_is_the_same(batch, monkeypatch):
         parts = state.sums, state.squares
         return state, torch.autograd.grad(parts, [k, v, b], [torch.randn_like(part) for part in parts])
 
-    (ours, grads), _ = run(), monkeypatch.setattr(_paths, 'FUSED_DEVICES', ())
+    ours, grads = run()
+    monkeypatch.setattr(_paths, 'FUSED_DEVICES', ())
     other, expected = run()
     for name in ('sums', 'maximum', 'squares', 'count'):
         torch.testing.assert_close(getattr(ours, name), getattr(other, name), rtol=1e-5, atol=1e-6)
@@ -194,6 +195,9 @@ def test_what_is_not_served(fused):
     one = torch.randn(1, 1, 1, device=DEVICE)
     torch.testing.assert_close(kernel_attention(one, one, one, 'softmax', torch.randn(3, 1, device=DEVICE)), one)
     assert fused == ['FusedKeys', 'FusedQueries']
+    fused.clear()
+    assert kernel_attention(x, x, x, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
+    assert fused
 
 
 def test_blocks_are_chosen_for_each_size(monkeypatch):
