@@ -54,11 +54,17 @@ def inner(columns: Tensor, v: Tensor, rank: int) -> Tensor:
 
 
 def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
-    r"""The features, divided by :math:`\exp(c)` with :math:`c` the :obj:`maximum`, that of a feature or that of a row."""
+    r"""Divides the features by :math:`\exp(c)` with :math:`c` the :obj:`maximum`, that of a feature or that of a row. Features below the
+    smallest normal number are 0: denormal numbers are slow."""
     if log is None:
         return cast(Tensor, value)
-    feature = (log - maximum).clamp_(min=math.log(torch.finfo(log.dtype).tiny)).exp_()  # denormal numbers are slow
+    feature = torch.threshold_(log - maximum, math.log(torch.finfo(log.dtype).tiny), -math.inf).exp_()
     return feature if value is None else feature * value
+
+
+def largest(log: Tensor, dim: int) -> Tensor:
+    r"""Returns the maximum along a dimension, which stays, without gradient: finite where all are :math:`-\infty`."""
+    return log.detach().amax(dim, keepdim=True).clamp_(min=neutral(log.dtype))
 
 
 def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
@@ -80,7 +86,7 @@ class Queries:
         if self.side.kind in LINEAR_KINDS:
             return x, q, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
-        return x, q, scaled(log, value, log.detach().amax(-1, keepdim=True))
+        return x, q, scaled(log, value, largest(log, -1))
 
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of its denominators ``[N, H]``."""
@@ -187,14 +193,14 @@ class Keys:
             squared = k.square().sum(-1, keepdim=True)
             squares += squared.sum((2, 3))
             log, value = log_features(side.kind, k, side.projection, side.power, squared)
-            log = sampled(log, noise_of(side, nodes, graphs))
-            if log is not None:
-                new = torch.maximum(maximum, log.amax(2))
+            weighted = sampled(log, noise_of(side, nodes, graphs))
+            if weighted is not None:
+                new = torch.maximum(maximum, weighted.amax(2))
                 sums *= (maximum - new).exp_()[:, :, None]
                 maximum = new
             mask = mask_of(side, nodes, graphs)
             columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
-            sums += columns.transpose(2, 3) @ scaled(log, value, maximum[:, :, None])
+            sums += columns.transpose(2, 3) @ self.weighed(log, value, nodes, maximum)
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
 

@@ -1,8 +1,8 @@
 # N nodes, G graphs walked together, n nodes of each, H heads, D channels of a value, M features, R rank of the mask.
 from torch import Tensor
 
-from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, mask_of, neutral, own_of, split, take
+from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, largest, scaled
+from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, mask_of, own_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 
 
@@ -15,9 +15,9 @@ class Pairs:
         self.to, self.of, self.factor = to, of, None if factor is None else factor[:, :, None]
         self.key_input, self.k, self.value_input, self.v = keys.evaluate(of, graphs)
         log, value = log_features(side.kind, self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True))
-        largest = self.k.new_zeros(()) if log is None else log.amax(2, keepdim=True).clamp(min=neutral(log.dtype))
-        self.key_feature = scaled(log, value, largest)
-        maximum = largest.expand(graphs, side.heads, 1, side.num_features())[:, :, 0]
+        of_feature = self.k.new_zeros(()) if log is None else largest(log, 2)
+        self.key_feature = scaled(log, value, of_feature)
+        maximum = of_feature.expand(graphs, side.heads, 1, side.num_features())[:, :, 0]
         self.query_input, self.q, self.query_feature = queries.features(to, maximum)
         self.read_feature = self.query_feature if self.factor is None else self.query_feature * self.factor
         self.weight = self.read_feature @ self.key_feature.transpose(2, 3)

@@ -4,7 +4,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
+from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, largest, scaled
 from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, neutral, noise_of, split, take
 from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 
@@ -12,12 +12,14 @@ MAX_GAP = 40.0  # sums may be this far, as a logarithm, below what they are divi
 STEP = 1 / 64
 
 
-def parts_of(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor] | None:
-    r"""The summands ``[G, H, M]`` and ``[G, H, K]`` of a maximum ``[G, H, K * M]`` that is a sum of one for each feature and one for each
-    sample, up to a constant between them; :obj:`None` if it is not."""
+def split_maximum(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Splits a maximum ``[G, H, K * M]`` into that of each sample, ``[G, H, K]``, and what the features lie below it, ``[G, H, K, M]``, and
+    says of which graphs, ``[G]``, the latter is the same in all samples. Differences that are not a number are none."""
     both = maximum.unflatten(-1, (samples, -1))
-    of_feature, of_sample = both[..., 0, :], both[..., 0] - both[..., :1, 0]
-    return (of_feature, of_sample) if torch.equal(of_feature[..., None, :] + of_sample[..., None], both) else None
+    of_sample = both.amax(-1)
+    of_feature = both - of_sample[..., None]
+    differences = (of_feature - of_feature[..., :1, :]).abs() > 0
+    return of_feature, of_sample, ~differences.flatten(1).any(1)
 
 
 def above(x: Tensor) -> Tensor:
@@ -31,14 +33,15 @@ class SampledKeys(Keys):
     that of the maximum of all :math:`K M`."""
 
     def weighed(self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor) -> Tensor:
-        parts = parts_of(maximum, self.side.samples)
-        if parts is None:
-            return super().weighed(log, value, nodes, maximum)
-        noise = cast(Tensor, noise_of(self.side, nodes, maximum.size(0)))
-        centred = cast(Tensor, log) - parts[0][:, :, None]
-        shift = centred.amax((2, 3), keepdim=True)
-        weight = scaled(noise + shift, None, parts[1][:, :, None])
-        return (scaled(centred, None, shift)[..., None, :] * weight[..., None]).flatten(-2)
+        of_feature, of_sample, alike = split_maximum(maximum, self.side.samples)
+        log, noise = cast(Tensor, log), cast(Tensor, noise_of(self.side, nodes, maximum.size(0))) - of_sample[:, :, None]
+        centred = log - of_feature[:, :, None, 0]
+        shift = largest(centred, -1)  # that of each node: neither factor is above 1
+        product = (scaled(centred, None, shift)[..., None, :] * scaled(noise, None, -shift)[..., None]).flatten(-2)
+        if bool(alike.all()):
+            return product
+        joint = scaled(log[..., None, :] - of_feature[:, :, None], None, -noise[..., None]).flatten(-2)
+        return torch.where(alike[:, None, None, None], product, joint)
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
         side = self.side
@@ -47,7 +50,7 @@ class SampledKeys(Keys):
         of_feature, of_sample, strongest = (
             sums.new_full((graphs, side.heads, size), least) for size in (side.num_features() // side.samples, side.samples, side.samples)
         )
-        log_strongest = torch.zeros_like(maximum).unflatten(-1, (side.samples, -1))
+        log_strongest = torch.full_like(maximum, torch.inf).unflatten(-1, (side.samples, -1))
         sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
@@ -55,21 +58,25 @@ class SampledKeys(Keys):
             squares += squared.sum((2, 3))
             log = cast(Tensor, log_features(side.kind, k, side.projection, side.power, squared)[0])
             noise = cast(Tensor, noise_of(side, nodes, graphs))
-            largest, node = noise.max(2)
+            peak, node = noise.max(2)
             reached = torch.gather(log, 2, node[..., None].expand(-1, -1, -1, log.size(-1)))
-            log_strongest = torch.where((largest > strongest)[..., None], reached, log_strongest)
-            strongest = torch.maximum(strongest, largest)
-            new_feature, new_sample = torch.maximum(of_feature, above(log.amax(2))), torch.maximum(of_sample, above(largest))
+            log_strongest = torch.where((peak > strongest)[..., None], reached, log_strongest)
+            strongest = torch.maximum(strongest, peak)
+            new_feature, new_sample = torch.maximum(of_feature, above(log.amax(2))), torch.maximum(of_sample, above(peak))
             sums *= ((of_feature - new_feature)[..., None, :] + (of_sample - new_sample)[..., None]).flatten(-2).exp()[:, :, None]
             of_feature, of_sample = new_feature, new_sample
             weight = scaled(noise, None, of_sample[:, :, None])
             feature = (scaled(log, None, of_feature[:, :, None])[..., None, :] * weight[..., None]).flatten(-2)
             sums += torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1).transpose(2, 3) @ feature
-        if chunks and float((of_feature[..., None, :] - log_strongest).max()) > MAX_GAP:
-            return super().build(graphs, chunks)
-        if chunks:
-            maximum = (of_feature[..., None, :] + of_sample[..., None]).flatten(-2)
-        return sums.transpose(2, 3).contiguous(), maximum, squares
+        sums = sums.transpose(2, 3).contiguous()
+        if not chunks:
+            return sums, maximum, squares
+        maximum = (of_feature[..., None, :] + of_sample[..., None]).flatten(-2)
+        apart = ((of_feature[..., None, :] - log_strongest) > MAX_GAP).flatten(1).any(1)[:, None, None]
+        if bool(apart.any()):
+            joint_sums, joint_maximum, _ = super().build(graphs, chunks)
+            sums, maximum = torch.where(apart[..., None], joint_sums, sums), torch.where(apart, joint_maximum, maximum)
+        return sums, maximum, squares
 
 
 class SampledKeyGrads(KeyGrads, SampledKeys):
@@ -84,11 +91,12 @@ class SampledQueries(Queries):
         r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n, K, M]``, in each sample the largest 1, for
         all samples at once, ``[G, H, n, 1, M]``, where they are alike."""
         x, q = self.affine(nodes)
-        q, parts = split(q, maximum.size(0), self.side.heads), parts_of(maximum, self.side.samples)
+        q = split(q, maximum.size(0), self.side.heads)
         log = cast(Tensor, log_features(self.side.kind, q, self.side.projection, self.side.power, None)[0])
-        bound = maximum.unflatten(-1, (self.side.samples, -1)) if parts is None else parts[0][..., None, :]
-        log = log[..., None, :] + bound[:, :, None]
-        return x, q, scaled(log, None, log.amax(-1, keepdim=True))
+        of_feature, _, alike = split_maximum(maximum, self.side.samples)
+        of_feature = of_feature[..., :1, :] if bool(alike.all()) else of_feature
+        log = log[..., None, :] + of_feature[:, :, None]
+        return x, q, scaled(log, None, largest(log, -1))
 
     def read(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor) -> None:
         values, weights = self._parts(sums)
