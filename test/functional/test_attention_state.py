@@ -6,6 +6,7 @@ import torch
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.nn import DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.testing import dense
 
 
 @pytest.fixture
@@ -184,6 +185,26 @@ def test_a_graph_without_nodes_left_is_empty(make):
     torch.testing.assert_close(close_to[0].sums * close_to[0].maximum.exp()[..., None], close_to[1])
     out = conv(x, batch=batch, state=kept)
     assert out.isfinite().all()
+
+
+@pytest.mark.parametrize('weight', [1e-10, 0.0])
+def test_what_is_left_of_weights_far_apart(weight):
+    """A ten-billionth of the sums is left as it is; nothing reads 0, and values of 0 have a gradient."""
+    k, mask = torch.randn(20, 2, 3, dtype=torch.float64), torch.ones(20, 1, dtype=torch.float64)
+    v = torch.rand(20, 2, 4, dtype=torch.float64) * torch.tensor([1.0, 1.0, 1.0, 0.0])
+    v.requires_grad_()
+    mask[7:] = weight
+
+    def summed_up(nodes):
+        return AttentionState.from_keys(k[nodes], v[nodes], 'elu', key_mask=mask[nodes])
+
+    left, rest = summed_up(slice(None)).without(summed_up(slice(7))), slice(7, None)
+    expected = dense.kernel_attention(*(dense.feature_map('elu', part) for part in (k, k[rest])), v[rest])
+    expected = expected if weight > 0 else expected * 0
+    actual = left.read(k, 'elu')
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=0)
+    grads = [torch.autograd.grad(out.square().sum() + out.sum(), v)[0] for out in (actual, expected)]
+    torch.testing.assert_close(grads[0][rest], grads[1][rest], rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize('name', ['maximum', 'squares', 'count'])

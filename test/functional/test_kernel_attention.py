@@ -3,7 +3,7 @@ import re
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import _ops, kernel_attention
+from torch_geometric_lgt.functional import AttentionState, _ops, kernel_attention
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.testing import dense
 
@@ -239,6 +239,53 @@ def test_graph_does_not_feel_its_neighbour_in_the_batch():
     both = kernel_attention(q, k, v, 'softmax', projection, batch)
     assert relative(both[:5], alone) < 1e-14
     assert both[5:].isnan().all()
+
+
+@pytest.mark.parametrize('masked', ['keys', 'queries'])
+@pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
+@pytest.mark.parametrize('kind', KINDS)
+def test_masks_of_zeros_give_zeros(kind, way, masked, monkeypatch):
+    """Of one node, of all of a graph, and of a graph of one node."""
+    if way != 'pairs':
+        monkeypatch.setattr(_ops, 'is_paired', lambda *_: False)
+    batch, zero = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3]), torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool)
+    projection, leaves = draw(kind, 10, 10, 0, scale=0.3)
+    drawn = projection if kind in ('softmax', 'fourier') else None
+    masks = [torch.rand(10, 2, dtype=torch.float64) for _ in range(2)]
+    masks[masked == 'keys'][zero] = 0
+    leaves += [mask.requires_grad_() for mask in masks]
+    q, k, v, of_query, of_key = leaves
+    if way == 'state':
+        actual = AttentionState.from_keys(k, v, kind, drawn, batch, key_mask=of_key).read(q, kind, drawn, batch, query_mask=of_query)
+    else:
+        actual = kernel_attention(q, k, v, kind, drawn, batch, query_mask=of_query, key_mask=of_key)
+    phi = (dense.feature_map(kind, part, projection) for part in (q, k))
+    expected = dense.kernel_attention(*phi, v, of_query @ of_key.t(), batch, batch)
+    assert not actual[(batch % 2 == 1)].any()
+    grad = torch.randn_like(expected)
+    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
+def test_features_of_zero_by_their_logarithm(way, monkeypatch):
+    """A query, a key, all keys of a graph and one feature of all keys."""
+    if way != 'pairs':
+        monkeypatch.setattr(_ops, 'is_paired', lambda *_: False)
+    batch = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3])
+    leaves = draw('logits', 10, 10, 0)[1]
+    with torch.no_grad():
+        leaves[0][3] = leaves[1][0] = leaves[1][batch % 2 == 1] = leaves[1][:, :, 2] = -torch.inf
+    q, k, v = leaves
+    actual = kernel_attention(*leaves, 'logits', None, batch)
+    if way == 'state':
+        actual = AttentionState.from_keys(k, v, 'logits', None, batch).read(q, 'logits', None, batch)
+    expected = dense.kernel_attention(q.exp(), k.exp(), v, None, batch, batch)
+    grad = torch.randn_like(expected)
+    for one, other in zip(*((out, *torch.autograd.grad(out, leaves, grad)) for out in (actual, expected)), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    assert not actual[[1, 3, 4, 7, 9]].any()
 
 
 def test_no_node_and_no_key():

@@ -188,3 +188,113 @@ def test_a_query_is_as_exact_beside_much_longer_ones():
     leaves = [(q * torch.tensor([100.0] + [1.0] * 8)[:, None, None]).detach().requires_grad_(), k, v]
     actual = kernel_attention(*(leaf.float() for leaf in leaves), 'softmax', projection.float(), key_noise=noise.float())
     assert relative(actual[1:].double(), slow(projection, noise, leaves)[1:]) < 1e-5
+
+
+def both_ways(queries, keys, values, noise, kind, projection, batch, dtype, through_state=False):
+    """Output and gradients of the function in a dtype and of the dense definition in double precision."""
+    leaves = [part.double().requires_grad_() for part in (queries, keys, values)]
+    phi = [part.exp() if projection is None else dense.feature_map('softmax', part, projection.double()) for part in leaves[:2]]
+    expected = dense.sampled_attention(*phi, leaves[2], noise.double(), batch, batch)
+    grad = torch.arange(1.0, 1.0 + queries.size(0)).sin()[:, None, None].expand_as(expected)
+    inputs = [part.detach().to(dtype).requires_grad_() for part in leaves]
+    options = {'projection': None if projection is None else projection.to(dtype)}
+    if through_state:
+        state = AttentionState.from_keys(*inputs[1:], kind, **options, batch=batch, key_noise=noise.to(dtype))
+        actual = state.read(inputs[0], kind, **options, batch=batch)
+    else:
+        actual = kernel_attention(*inputs, kind, **options, batch=batch, key_noise=noise.to(dtype))
+    pairs = (actual, inputs, grad.to(dtype)), (expected, leaves, grad.double())
+    return [[out.detach(), *torch.autograd.grad(out, parts, direction)] for out, parts, direction in pairs]
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('through_state', [False, True])
+@pytest.mark.parametrize('largest', [80.0, 89.0, 700.0])
+@pytest.mark.parametrize('samples', [[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
+@pytest.mark.parametrize('num_features', [1, 3])
+def test_one_key_that_all_samples_look_at(num_features, samples, largest, through_state, dtype):
+    """The logarithms lie too far apart for sums of two bounds, and still the maxima are such sums."""
+    queries, keys, values = torch.ones(1, 1, 1), torch.tensor([0.0, 20.0]).view(2, 1, 1), torch.tensor([1.0, 2.0]).view(2, 1, 1)
+    noise = torch.tensor([[0.0, 0.0], samples]).view(2, 1, 2) * largest
+    projection = torch.randn(num_features, 1)
+    pairs = both_ways(queries, keys, values, noise, 'softmax', projection, None, dtype, through_state)
+    for one, other in zip(*pairs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=0, atol=1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize(
+    ('num_samples', 'num_nodes', 'dtype', 'bound'), [(2, 2, torch.float32, 1e-4), (3, 5, torch.float32, 1e-4), (3, 5, torch.float64, 1e-11)]
+)
+def test_long_keys_at_low_temperature(num_samples, num_nodes, dtype, bound):
+    for seed in range(60):
+        torch.manual_seed(seed)
+        queries, keys, values = (torch.randn(num_nodes, H, 4) * length for length in (1.0, 10.0, 1.0))
+        noise = -torch.empty(num_nodes, H, num_samples).exponential_().log() / 0.05
+        pairs = both_ways(queries, keys, values, noise, 'softmax', torch.randn(4, 4), None, dtype)
+        for one, other in zip(*pairs, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize('through_state', [False, True])
+@pytest.mark.parametrize('poison', [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize('part', ['queries', 'keys', 'values', 'noise', 'all'])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_a_graph_is_as_alone_beside_what_is_not_a_number(dtype, part, poison, through_state):
+    """The first graph has a sample that looks where all features are small, the second none, the third is poisoned."""
+    batch = torch.arange(3).repeat_interleave(4)
+    parts = {name: torch.randn(12, 1, size) for name, size in (('queries', 3), ('keys', 3), ('values', 2))}
+    parts['noise'] = torch.randn(12, 1, 2)
+    parts['keys'][:4] += torch.tensor([-650.0, 650.0, 650.0, 650.0]).view(4, 1, 1)
+    parts['noise'][:4, 0, 1] += torch.tensor([690.0, -690.0, -690.0, -690.0])
+
+    def run(nodes):
+        return both_ways(*(value[nodes] for value in parts.values()), 'logits', None, batch[nodes], dtype, through_state)
+
+    alone, exact = run(batch == 0), run(batch < 2)[1]
+    for name in parts:
+        if part in (name, 'all'):
+            parts[name][9] = poison
+    beside = run(batch < 3)[0]
+    bound = 1e-6 if dtype == torch.float32 else 1e-12
+    for found, own, other in zip(beside, alone[0], exact, strict=True):
+        torch.testing.assert_close(found[:4], own, rtol=bound, atol=bound)
+        torch.testing.assert_close(found[:8].double(), other, rtol=100 * bound, atol=100 * bound)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('num_samples', [1, 3])
+@pytest.mark.parametrize('through_state', [False, True])
+def test_keys_without_weight_count_for_nothing(through_state, num_samples, dtype):
+    """Log-weights of minus infinity: some keys, all keys of a graph, all in one sample and one head."""
+    batch = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3])
+    queries, keys, values, noise = (torch.randn(10, H, size) for size in (5, 5, 4, num_samples))
+    noise[0] = noise[batch == 1] = noise[9] = -torch.inf
+    noise[batch == 2, 1, 0] = -torch.inf
+    pairs = both_ways(queries, keys, values, noise, 'softmax', torch.randn(7, 5), batch, dtype, through_state)
+    for one, other in zip(*pairs, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5 if dtype == torch.float32 else 1e-10, atol=1e-6)
+    for part in pairs[0]:
+        assert not part[(batch == 1) | (batch == 3)].any()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('num_nodes', [12, 5000])
+def test_states_of_keys_without_weight(num_nodes, dtype):
+    """What is left where the keys with a weight are taken away reads 0; so does a merge of states without one."""
+    batch, weighed = torch.arange(num_nodes) % 3, torch.rand(num_nodes) < 0.5
+    weighed[batch == 1] = False
+    q, k, v = (torch.randn(num_nodes, H, size, dtype=dtype, requires_grad=True) for size in (5, 5, 4))
+    projection, noise = torch.randn(7, 5, dtype=dtype), 3 * torch.randn(num_nodes, H, K, dtype=dtype)
+    noise[~weighed] = -torch.inf
+
+    def summed_up(nodes):
+        return AttentionState.from_keys(k[nodes], v[nodes], 'softmax', projection, batch[nodes], 3, key_noise=noise[nodes])
+
+    everything = torch.ones(num_nodes, dtype=torch.bool)
+    merged = summed_up(weighed).merge(summed_up(~weighed)).read(q, 'softmax', projection, batch)
+    torch.testing.assert_close(merged, summed_up(everything).read(q, 'softmax', projection, batch))
+    assert not merged[batch == 1].any()
+    left = summed_up(everything).without(summed_up(weighed)).read(q, 'softmax', projection, batch)
+    assert not left.any()
+    for grad in torch.autograd.grad(left.sum(), [q, k, v]):
+        assert not grad.any()

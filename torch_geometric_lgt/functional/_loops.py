@@ -232,7 +232,8 @@ class KeyGrads(Keys):
                 feature = grad_feature.new_ones(())
             grad_k = log_features_vjp(side.kind, k, side.projection, side.power, True, feature, grad_feature)
             if grad_squares is not None:
-                grad_k.addcmul_(k, grad_squares[..., None, None], value=2)
+                slope = grad_squares[..., None, None]
+                grad_k.add_(torch.where(slope == 0, 0, k * slope), alpha=2)  # keys may be infinite
             self.collect(nodes, x, join(grad_k), x_value, join(fold(columns, mask, side.rank())))
 
     def collect(self, nodes: Nodes, x: Tensor, grad_k: Tensor, x_value: Tensor, grad_v: Tensor) -> None:

@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional._sides import Side, Values, compute_dtype, n
 from torch_geometric_lgt.functional.segment import Segments, segments
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
+ROUNDINGS = 64  # differences of sums below so many roundings are none
 
 
 class AttentionState:
@@ -123,8 +124,9 @@ class AttentionState:
 
     def without(self, other: 'AttentionState') -> 'AttentionState':
         r"""The state of the nodes of this state that are not among those of :obj:`other`, whose nodes must all be in this one with the same
-        keys and values. What is left is a difference: build both states in double precision where a few keys outweigh the rest. A graph
-        without nodes left is empty exactly.
+        keys and values. What is left is a difference: build both states in double precision where a few keys outweigh the rest. Sums below
+        64 roundings of what they are subtracted from are 0, so that nodes without weight read 0. A graph without nodes left is empty
+        exactly.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
@@ -133,10 +135,12 @@ class AttentionState:
             raise ValueError(f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of {self.count.tolist()})")
         minus = other._like(-other.sums, other.maximum, -other.count, -other.squares, -other.query_squares)
         left = self.merge(minus)
-        gone = left.count == 0
+        rounding = ROUNDINGS * torch.finfo(self.sums.dtype).eps * (self.maximum - left.maximum).exp().unsqueeze(-1) * self.sums.abs()
+        remainder = torch.where(left.sums.abs() < rounding, left.sums, 0)
+        sums, gone = left.sums - remainder.detach(), left.count == 0
         maximum = left.maximum.masked_fill(gone[:, None, None], neutral(left.maximum.dtype))
         squares = (part.clamp(min=0).masked_fill(gone[:, None], 0) for part in (left.squares, left.query_squares))
-        return left._like(left.sums.masked_fill(gone[:, None, None, None], 0), maximum, left.count, *squares)
+        return left._like(sums.masked_fill(gone[:, None, None, None], 0), maximum, left.count, *squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
         r"""The state with its features multiplied by :obj:`factor` ``[B, H, M]``, as it is read; such states do not merge."""
