@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 import torch
 
@@ -279,8 +281,8 @@ def test_keys_without_weight_count_for_nothing(through_state, num_samples, dtype
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize('num_nodes', [12, 5000])
-def test_states_of_keys_without_weight(num_nodes, dtype):
-    """What is left where the keys with a weight are taken away reads 0; so does a merge of states without one."""
+def test_states_of_keys_without_weight(num_nodes, dtype, monkeypatch):
+    """Merged, reduced over two processes, and what is left where the keys with a weight are taken away."""
     batch, weighed = torch.arange(num_nodes) % 3, torch.rand(num_nodes) < 0.5
     weighed[batch == 1] = False
     q, k, v = (torch.randn(num_nodes, H, size, dtype=dtype, requires_grad=True) for size in (5, 5, 4))
@@ -294,6 +296,15 @@ def test_states_of_keys_without_weight(num_nodes, dtype):
     merged = summed_up(weighed).merge(summed_up(~weighed)).read(q, 'softmax', projection, batch)
     torch.testing.assert_close(merged, summed_up(everything).read(q, 'softmax', projection, batch))
     assert not merged[batch == 1].any()
+    parts, module = [summed_up(nodes) for nodes in (weighed, ~weighed)], sys.modules[AttentionState.__module__]
+    sent = []
+    monkeypatch.setattr(module, 'all_reduce_max', lambda *_: torch.maximum(*(part.maximum for part in parts)))
+    monkeypatch.setattr(module, 'all_reduce_sum', lambda vector, _: sent.append(vector) or sum(sent))
+    reduced = [part.all_reduce() for part in parts][1].read(q, 'softmax', projection, batch)
+    torch.testing.assert_close(reduced, merged)
+    for one, other in zip(*(torch.autograd.grad(out.sum(), [q, k, v]) for out in (reduced, merged)), strict=True):
+        torch.testing.assert_close(one, other)
+        assert not one[batch == 1].any()
     left = summed_up(everything).without(summed_up(weighed)).read(q, 'softmax', projection, batch)
     assert not left.any()
     for grad in torch.autograd.grad(left.sum(), [q, k, v]):

@@ -52,6 +52,8 @@ class Broken(torch.nn.Module):
             return out + x.sum(1, keepdim=True).exp()
         if self.fault == 'neighbour':
             return out + 1e-3 * x[edge_index[0]].sum()
+        if self.fault == 'poison' and self.training and not float(x.detach().max()) <= 1e9:
+            return out.sin()
         if self.fault == 'gradient':
             return out.detach() * 2 + out
         if self.fault == 'noise':
@@ -74,6 +76,7 @@ FAULTS = {
     'order': 'a permutation of the nodes',
     'batch': 'a graph depends on the batch',
     'neighbour': 'a graph depends on',
+    'poison': 'the output of a graph depends on its neighbour in the batch in training',
     'format': 'edges as int32',
     'large': 'features times 1000 make outputs or gradients that are not finite',
     'unchecked': 'another width in',

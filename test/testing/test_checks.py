@@ -59,6 +59,7 @@ def parts_with_jaccard(data):
 
 LAYERS = {
     'kernel': (lambda: KernelAttentionConv(6, 8, heads=2), {}),
+    'kernel-samples': (lambda: KernelAttentionConv(6, 8, heads=2, temperature=0.05, num_gumbel_samples=3), {}),
     'kernel-elu': (lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu', key_channels=6), {}),
     'degree': (lambda: DegreeMaskedAttention(6, heads=2, max_degree=16), {'call': with_degrees}),
     'adjacency': (lambda: AdjacencyMaskedAttention(6, heads=2), {'call': without_batch}),

@@ -24,7 +24,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     r"""Holds a layer against everything that the layers of this package promise.
 
     Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
-    large features or with NaN; edges may come in every format that PyG's layers take; gradients are those of finite differences; rows of
+    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; gradients are those of finite differences; rows of
     zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation and no input written to; copies,
     pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
     double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of another width or
@@ -45,6 +45,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     x, edge_index, batch = sample(40, in_channels)
     _check_permutation(layer, call, x, edge_index, batch)
     _check_batch(layer, call, x, edge_index, batch)
+    _check_training_batch(make(), call, in_channels)
     _check_empty(layer, call, in_channels)
     _check_edges(layer, call, x, edge_index)
     _check_range(make(), call, x.float(), edge_index, batch)
@@ -75,6 +76,31 @@ def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
             other = torch.where((batch == graph)[:, None], x, x * change)
             beside = call(layer, other, edge_index, batch)[nodes]
             assert_close(beside, alone, rtol=1e-10, atol=1e-10, msg=lambda text: f'a graph depends on its neighbour in the batch: {text}')
+
+
+def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
+    r"""Compares graphs of equal size beside NaN with the same ones beside numbers, under the same random draws and in single precision, where
+    exponentials need the most care. Normalisation over the batch is in evaluation."""
+    batch = torch.arange(40) % 4
+    x, edge_index, _ = sample(40, in_channels)
+    edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
+    for module in layer.train().modules():
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
+            module.eval()
+    others = batch != 2
+    for scale in (1.0, 10.0):
+        found = []
+        for change in (1.0, float('nan')):
+            leaf = torch.where(others[:, None], scale * x, scale * x * change).float().requires_grad_()
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                out = call(layer, leaf, edge_index, batch)[others]
+            (grad,) = torch.autograd.grad(out, leaf, torch.linspace(-1, 1, out.numel()).view_as(out))
+            found.append((out.detach(), grad[others]))
+        for name, beside, expected in zip(('output', 'gradient'), found[1], found[0], strict=True):
+            bound = 1e-5 * float(expected.abs().max())
+            message = f'the {name} of a graph depends on its neighbour in the batch in training'
+            assert_close(beside, expected, rtol=0, atol=bound, msg=lambda text, message=message: f'{message}: {text}')
 
 
 def _check_empty(layer: Module, call: Call, in_channels: int) -> None:
