@@ -124,6 +124,19 @@ def test_what_is_not_a_number_stays_so(part):
     assert out.isnan().all() if part > 0 else out[3].isnan().all() and out[4:].isfinite().all()
 
 
+@pytest.mark.parametrize('factor', [0.0, 1e-40])
+def test_masks_without_weight_read_0(factor):
+    q, k, v, a, b = (leaf.detach().to(DEVICE, torch.float32) for leaf in draw(40, 40, 2))
+    batch, b = torch.arange(40, device=DEVICE) // 20, b * torch.tensor([factor] * 20 + [1.0] * 20, device=DEVICE)[:, None]
+    leaves = [leaf.requires_grad_() for leaf in (q, k, v, a, b)]
+    out = kernel_attention(*leaves[:3], 'softmax', torch.randn(11, 5, device=DEVICE), batch, query_mask=leaves[3], key_mask=leaves[4])
+    assert not out[:20].any()
+    assert out[20:].abs().min() > 0
+    for grad in torch.autograd.grad(out.sum(), leaves):
+        assert not grad[:20].any()
+        assert grad.isfinite().all()
+
+
 def test_half_precision():
     pairs = both(draw(60, 60, 2), torch.randn(11, 5, dtype=torch.double), None, torch.bfloat16)
     assert pairs[0][0].dtype == torch.bfloat16

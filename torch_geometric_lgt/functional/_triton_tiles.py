@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+TINY = tl.constexpr(2.0**-126)  # the smallest normal number
+
 
 @triton.jit
 def load_tile(x, rows, stride, columns, there, width):
@@ -25,9 +27,8 @@ def logits_of(x, w, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECIS
 
 @triton.jit
 def exponentials(logits, maximum, m, M, LOG_TINY: tl.constexpr):
-    above = tl.maximum(logits - maximum, LOG_TINY, propagate_nan=tl.PropagateNan.ALL)
-    below = tl.minimum(above, 0.0, propagate_nan=tl.PropagateNan.ALL)  # above 0: rows of no node
-    return tl.where((m < M)[None, :], tl.exp(below), 0.0)
+    below = tl.minimum(logits - maximum, 0.0, propagate_nan=tl.PropagateNan.ALL)  # above 0: rows of no node
+    return tl.where((m >= M)[None, :] | (below <= LOG_TINY), 0.0, tl.exp(below))
 
 
 @triton.jit
@@ -39,8 +40,9 @@ def state_columns(sums, rows, there, columns, r, D: tl.constexpr, R: tl.constexp
 
 @triton.jit
 def inverse_of(weights):
-    r"""0 where there is no key."""
-    return tl.where(weights == 0, 0.0, 1.0 / tl.where(weights == 0, 1.0, weights))
+    r"""0 where there is no key, or where the smallest normal number exceeds the weights."""
+    none = tl.abs(weights) < TINY
+    return tl.where(none, 0.0, 1.0 / tl.where(none, 1.0, weights))
 
 
 @triton.jit
