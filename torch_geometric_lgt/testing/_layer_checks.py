@@ -24,12 +24,12 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     r"""Holds a layer against everything that the layers of this package promise.
 
     Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
-    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; gradients are those of finite differences; rows of
-    zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation and no input written to; copies,
-    pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
-    double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of another width or
-    dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node end in an error that names the
-    argument.
+    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; gradients are
+    those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation
+    and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break;
+    half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges.
+    Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node end in
+    an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
@@ -79,8 +79,8 @@ def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
 
 
 def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
-    r"""Compares graphs of equal size beside NaN with the same ones beside numbers, under the same random draws and in single precision, where
-    exponentials need the most care. Normalisation over the batch is in evaluation."""
+    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same random draws. The graphs are of equal size,
+    to be computed together, in single precision. Batch normalisation is in evaluation."""
     batch = torch.arange(40) % 4
     x, edge_index, _ = sample(40, in_channels)
     edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
