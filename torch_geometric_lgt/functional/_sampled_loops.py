@@ -13,8 +13,8 @@ STEP = 1 / 64
 
 
 def split_maximum(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Splits a maximum ``[G, H, K * M]`` into the differences of the features to the largest one, ``[G, H, K, M]``, and that of each sample,
-    ``[G, H, K]``. Also says of which graphs, ``[G]``, all samples have the same differences; NaN counts as the same."""
+    r"""Splits a maximum ``[G, H, K * M]`` into the differences of the features to the largest, ``[G, H, K, M]``, and the largest of each
+    sample, ``[G, H, K]``. Also says of which graphs, ``[G]``, all samples have the same differences; NaN counts as the same."""
     both = maximum.unflatten(-1, (samples, -1))
     of_sample = both.amax(-1)
     of_feature = both - of_sample[..., None]

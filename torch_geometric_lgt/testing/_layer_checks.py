@@ -79,8 +79,8 @@ def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
 
 
 def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
-    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same random draws. The graphs are of equal size,
-    to be computed together, in single precision. Batch normalisation is in evaluation."""
+    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same random draws. The graphs are of equal
+    size, to be computed together, in single precision. Batch normalisation is in evaluation."""
     batch = torch.arange(40) % 4
     x, edge_index, _ = sample(40, in_channels)
     edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
