@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import cached_tensors
+from torch_geometric_lgt._io import cached_tensors, raw_bytes
 
 SPLITS = ('train', 'val', 'test')
 
@@ -96,7 +96,7 @@ def _text(value: Any) -> str:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
     if isinstance(value, Tensor):
-        return f'{value.dtype}{_text(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())}{tuple(value.shape)}'
+        return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
     if isinstance(value, FunctionType) and value.__name__ != '<lambda>' and value.__closure__ is None:
