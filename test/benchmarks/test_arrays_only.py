@@ -147,7 +147,7 @@ def test_planted_objects_do_not_run(tmp_path, protocol):
         lambda: torch.load(path, weights_only=False),
         lambda: torch.load(path),
     ):
-        with pytest.raises(pickle.UnpicklingError, match="a file in 'here' holds more than arrays, and was not run.*remove"):  # noqa: SIM117
+        with pytest.raises(pickle.UnpicklingError, match=r"a file in 'here' holds more than arrays, and was not run.*remove"):  # noqa: SIM117
             with arrays_only('here'):
                 read()
     assert not (tmp_path / 'ran').exists()

@@ -134,7 +134,13 @@ class Planted:
 @pytest.mark.parametrize('variable', ['0', '1'])
 @pytest.mark.parametrize(
     'name',
-    ['processed/pre_transform.pt', 'processed/pre_filter.pt', 'processed/geometric_data_processed.pt', 'split/time/split_dict.pt', '../meta_dict.pt'],
+    [
+        'processed/pre_transform.pt',
+        'processed/pre_filter.pt',
+        'processed/geometric_data_processed.pt',
+        'split/time/split_dict.pt',
+        '../meta_dict.pt',
+    ],
 )
 def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
@@ -163,10 +169,10 @@ def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
     root, *_ = save('ogbn-arxiv')
     folder = tmp_path / root / 'arxiv'
     (folder / 'raw' / 'data.npz').unlink()
-    with pytest.raises(FileNotFoundError, match=r"lacks one of .*data.npz.*remove the folder"):
+    with pytest.raises(FileNotFoundError, match=r'lacks one of .*data.npz.*remove the folder'):
         ogb_data.node_task('ogbn-arxiv', root)
     (folder / 'RELEASE_v1.txt').unlink()
-    with pytest.raises(FileNotFoundError, match='does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes'):
+    with pytest.raises(FileNotFoundError, match=r'does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes'):
         ogb_data.node_task('ogbn-arxiv', root)
 
 

@@ -64,7 +64,7 @@ def test_planted_processed_files_do_not_run(name, tmp_path):
     path = folder.parent / 'processed' / name
     assert path.exists()
     torch.save(Planted(tmp_path / 'ran'), path)
-    with pytest.raises(pickle.UnpicklingError, match="Planetoid' holds more than arrays, and was not run.*remove the folders 'processed'"):
+    with pytest.raises(pickle.UnpicklingError, match=r"Planetoid' holds more than arrays, and was not run.*remove the folders 'processed'"):
         load(str(tmp_path), 'cora')
     assert not (tmp_path / 'ran').exists()
 

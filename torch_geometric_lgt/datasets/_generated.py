@@ -52,6 +52,8 @@ class GeneratedDataset(InMemoryDataset):
         for full, value in tensors.items():
             kind, _, attribute = full.partition('.')
             (slices if kind == 'slices' else self._data)[attribute] = value
+        if len(self._data) == 0 or (slices and slices.keys() != {*self._data.keys()}):
+            raise ValueError(f"'root' must hold slices of each attribute (got {sorted(tensors)} in {str(path)!r}); remove the file")
         self.slices = slices or None
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:

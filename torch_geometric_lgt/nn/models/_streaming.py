@@ -154,7 +154,9 @@ class Stream:
                 )
             status = other.lstat()
             if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-                raise ValueError(f"'folder' must hold regular files only (got {str(other)!r}, a link, a folder, a pipe or a device); remove it")
+                raise ValueError(
+                    f"'folder' must hold regular files only (got {str(other)!r}, a link, a folder, a pipe or a device); remove it"
+                )
         if resume and noted is not None and noted.key != self.key:
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
         return noted
@@ -262,7 +264,7 @@ class Stream:
             allocate(path, size)
         array = map_array(path, kind, shape, 'r+')
         self.hashed.pop(name, None)
-        if name in self.done and self._checksum(name, array, self.done[name]) != self.sums.get(name):
+        if self.done.get(name, 0) > 0 and self._checksum(name, array, self.done[name]) != self.sums.get(name):
             raise ValueError(f"'folder' is damaged: the checksum of {str(path)!r} does not fit its rows; empty it")
         return torch.from_numpy(array), array.flush if isinstance(array, np.memmap) else lambda: None
 
