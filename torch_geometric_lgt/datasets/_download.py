@@ -7,7 +7,7 @@ from urllib import request
 from tqdm import tqdm
 
 STALLED_SECONDS, LEAST_BYTES_A_SECOND = 60.0, 1024
-CHUNK_BYTES, MAX_BYTES = 1 << 16, 1 << 40
+CHUNK_BYTES, MAX_BYTES, MAX_REASON = 1 << 16, 1 << 40, 500
 
 
 def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
@@ -17,11 +17,17 @@ def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) ->
         OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, brings nothing for :obj:`STALLED_SECONDS`, or in that
             time less than :obj:`LEAST_BYTES_A_SECOND`.
     """
+    handler = _Handler()
     try:
-        with _opener().open(request.Request(url, headers={'User-Agent': 'torch-geometric-lgt'}), timeout=STALLED_SECONDS) as reply:
-            _copy(reply, file, name, max_bytes)
-    except (HTTPException, ValueError) as error:
-        raise ConnectionError(f'{type(error).__name__}: {error}') from error
+        reply = _opener(handler).open(request.Request(url, headers={'User-Agent': 'torch-geometric-lgt'}), timeout=STALLED_SECONDS)
+        _copy(reply, file, name, max_bytes)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = str(error) if isinstance(error, OSError) else f'{type(error).__name__}: {error}'
+        printable = ''.join(letter if letter.isprintable() else ' ' for letter in reason[:MAX_REASON])
+        raise ConnectionError(' '.join(printable.split())) from error
+    finally:
+        for opened in handler.replies:
+            opened.close()
 
 
 def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
@@ -79,20 +85,30 @@ class _Https(HTTPSConnection):
 
 
 class _Handler(request.HTTPSHandler, request.HTTPHandler):
+    r"""Opens connections, and keeps all replies to be closed: urllib leaves those of redirections that it refuses open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[Any] = []
+
     def http_open(self, req: request.Request) -> Any:
-        return self.do_open(_Http, req)
+        return self._reply(_Http, req)
 
     def https_open(self, req: request.Request) -> Any:
-        return self.do_open(_Https, req)
+        return self._reply(_Https, req)
+
+    def _reply(self, connection: Any, req: request.Request) -> Any:
+        self.replies.append(self.do_open(connection, req))
+        return self.replies[-1]
 
 
-def _opener() -> request.OpenerDirector:
+def _opener(handler: _Handler) -> request.OpenerDirector:
     r"""What opens addresses. It knows neither files nor ftp, which urllib's own opener does."""
     opener, proxies = request.OpenerDirector(), request.getproxies()
     for handler in (
         request.ProxyHandler({scheme: proxies[scheme] for scheme in ('http', 'https') if scheme in proxies}),
         request.UnknownHandler(),
-        _Handler(),
+        handler,
         request.HTTPDefaultErrorHandler(),
         request.HTTPRedirectHandler(),
         request.HTTPErrorProcessor(),
