@@ -182,5 +182,5 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(raw_bytes(tensor))
+        digest.update(raw_bytes(tensor).data)
     return digest.hexdigest()

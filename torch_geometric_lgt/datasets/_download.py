@@ -102,13 +102,13 @@ class _Handler(request.HTTPSHandler, request.HTTPHandler):
         return self.replies[-1]
 
 
-def _opener(handler: _Handler) -> request.OpenerDirector:
+def _opener(connections: _Handler) -> request.OpenerDirector:
     r"""What opens addresses. It knows neither files nor ftp, which urllib's own opener does."""
     opener, proxies = request.OpenerDirector(), request.getproxies()
     for handler in (
         request.ProxyHandler({scheme: proxies[scheme] for scheme in ('http', 'https') if scheme in proxies}),
         request.UnknownHandler(),
-        handler,
+        connections,
         request.HTTPDefaultErrorHandler(),
         request.HTTPRedirectHandler(),
         request.HTTPErrorProcessor(),
