@@ -13,6 +13,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from benchmarks.common.arrays_only import arrays_only
+
 SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
     'cora': ('Planetoid', 'Cora'),
     'citeseer': ('Planetoid', 'CiteSeer'),
@@ -44,11 +46,13 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
 
     Raises:
         ValueError: If the name is unknown.
+        pickle.UnpicklingError: If a file of the data set holds more than arrays, which has not run.
     """
     if name in SOURCES:
         kind, title = SOURCES[name]
         arguments = (f'{root}/{kind}',) if title is None else (f'{root}/{kind}', title)
-        data = getattr(datasets, kind)(*arguments)[0]
+        with arrays_only(f'{root}/{kind}'):
+            data = getattr(datasets, kind)(*arguments)[0]
     elif name == 'digits':
         data = digits()
     elif name == '20news':
@@ -102,7 +106,8 @@ def newsgroups(root: str) -> Data:
     from sklearn.datasets import fetch_20newsgroups
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    news = fetch_20newsgroups(data_home=root, subset='all', categories=TOPICS)
+    with arrays_only(root):
+        news = fetch_20newsgroups(data_home=root, subset='all', categories=TOPICS)
     x = TfidfVectorizer(stop_words='english', min_df=0.05).fit_transform(news.data).toarray()
     return Data(x=torch.from_numpy(x).float(), y=torch.from_numpy(news.target).long(), edge_index=torch.empty(2, 0, dtype=torch.long))
 

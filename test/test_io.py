@@ -1,6 +1,11 @@
+import hashlib
+import json
 import os
 import pickle
+import socket
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -79,3 +84,109 @@ def test_files_have_the_permissions_of_any_file(tmp_path):
     (tmp_path / 'plain').write_bytes(b'x')
     _io.write_atomically(tmp_path / 'ours', b'x')
     assert (tmp_path / 'ours').stat().st_mode == (tmp_path / 'plain').stat().st_mode
+
+
+STRIDED = {
+    'no rows of a column': torch.rand(5, 3)[:0, 1],
+    'one row of a column': torch.rand(5, 3)[:1, 1],
+    'no step of a range': torch.arange(10)[0:0:3],
+    'steps of a range': torch.arange(10.0)[::3],
+    'no edges': torch.empty(2, 0, dtype=torch.long),
+    'no columns': torch.empty(3, 0).t(),
+    'transposed': torch.rand(3, 4).t(),
+    'a number': torch.tensor(3.0),
+    'expanded': torch.ones(1, 1).expand(2, 3),
+    'conjugated': torch.complex(torch.rand(3), torch.rand(3)).conj(),
+    'negated': torch.complex(torch.rand(3), torch.rand(3)).conj().imag,
+    'learned': torch.nn.Parameter(torch.rand(2, 2)),
+    'truth values': torch.rand(7).gt(0.5)[::2],
+}
+
+
+@pytest.mark.parametrize('name', STRIDED)
+def test_checksum_of_any_strides(name):
+    tensor = STRIDED[name].detach()
+    digest = hashlib.sha256(json.dumps(['x', str(tensor.dtype), [*tensor.shape]]).encode())
+    digest.update(np.ascontiguousarray(tensor.resolve_conj().resolve_neg().numpy()).tobytes())
+    assert _io.checksum({'x': STRIDED[name]}) == digest.hexdigest()
+
+
+def test_tensors_without_elements_are_written_and_read(tmp_path):
+    for name in ('no rows of a column', 'no edges', 'no columns'):
+        _io.write_tensors(tmp_path / 'x', {'a': STRIDED[name], 'b': torch.ones(2)}, 'thing')
+        assert torch.equal(_io.read_tensors(tmp_path / 'x', 'thing')['a'], STRIDED[name])
+
+
+def test_a_missing_tensor_is_told(path):
+    read = _io.read_tensors(path, 'thing')
+    with pytest.raises(ValueError, match=r"'path' must hold 'c' \(got \['a', 'b'\] in '.*state.safetensors'\); remove the file"):
+        read['c']
+
+
+def pipe(place):
+    os.mkfifo(place)
+
+
+def listening(place):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(place))
+
+
+def to_device(place):
+    place.symlink_to('/dev/zero')
+
+
+IRREGULAR = [pipe, listening, to_device, Path.mkdir]
+
+
+@pytest.mark.parametrize('make', IRREGULAR, ids=lambda make: make.__name__)
+def test_what_is_no_file_is_refused_without_waiting(make, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the addresses of sockets are short
+    place = Path('x')
+    make(place)
+    before = place.lstat()
+    for mode in ('rb', 'r+b'):
+        with pytest.raises(ValueError, match=r"'path' must be a regular file .got 'x'"):
+            _io.open_regular(place, mode)
+    for run in (
+        lambda: _io.read_tensors(place, 'thing'),
+        lambda: _io.cached_tensors(place, 'thing', lambda: {'a': torch.ones(1)}),
+        lambda: _io.map_array(place, '<f4', (2,), 'c'),
+        lambda: _io.map_array(place, '<f4', (0,), 'r+'),
+    ):
+        with pytest.raises(ValueError, match=r"'path' must be a regular file .got 'x'"):
+            run()
+    assert place.lstat() == before
+
+
+def test_links_are_read_and_not_written_through(path):
+    content, link = path.read_bytes(), path.with_name('link')
+    link.symlink_to(path)
+    assert _io.read_tensors(link, 'thing').keys() == {'a', 'b'}
+    assert _io.map_array(link, 'u1', (4,), 'c').tolist() == [*content[:4]]
+    with pytest.raises(ValueError, match=r"'path' must be a regular file .got '.*link'"):
+        _io.map_array(link, 'u1', (4,), 'r+')
+    for write in (lambda: _io.allocate(link, 8), lambda: _io.write_atomically(link, bytes(8)), lambda: _io.allocate(link, 0)):
+        link.unlink()
+        link.symlink_to(path)
+        write()
+        assert not link.is_symlink()
+    link.unlink()
+    link.hardlink_to(path)
+    _io.allocate(link, 8)
+    assert link.read_bytes() == bytes(8)
+    assert path.read_bytes() == content
+
+
+def test_a_link_in_place_of_a_cache(path):
+    link, content = path.with_name('link'), path.read_bytes()
+    link.symlink_to(path)
+    with pytest.warns(UserWarning, match='is built again'):
+        _io.cached_tensors(link, 'other', lambda: {'a': torch.ones(1)})
+    assert not link.is_symlink()
+    assert path.read_bytes() == content
+    lock = path.with_name('cache.lock')
+    lock.symlink_to(path)
+    with pytest.raises(OSError, match=r'cache.lock'):
+        _io.cached_tensors(path.with_name('cache'), 'thing', lambda: {'a': torch.ones(1)})
+    assert path.read_bytes() == content

@@ -3,10 +3,14 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import warnings
 from collections.abc import Callable, Mapping
+from io import FileIO
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
@@ -14,6 +18,40 @@ from safetensors.torch import save
 from torch import Tensor
 
 FORMAT_VERSION = 1
+NO_WAIT, NO_LINK = (getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW'))  # 0 where a system has none
+
+
+class Tensors(dict[str, Tensor]):
+    r"""The tensors of a file. One that is missing raises a ValueError that names the file."""
+
+    def __init__(self, path: str | os.PathLike, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__(tensors)
+        self.path = path
+
+    def __missing__(self, name: str) -> Tensor:
+        raise ValueError(f"'path' must hold {name!r} (got {sorted(self)} in {str(self.path)!r}); remove the file and write it again")
+
+
+def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
+    r"""Opens an existing regular file, without waiting for the other end of a pipe. A file that is to be written must not be a link.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is a folder, a pipe, a device or a socket, or a link that would be written through.
+    """
+    refused = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
+    try:
+        file = FileIO(path, mode, opener=lambda name, flags: os.open(name, flags | refused))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if stat.S_ISREG(os.lstat(path).st_mode):
+            raise
+        raise ValueError(f"'path' must be a regular file (got {str(path)!r}: {error.strerror}); remove it") from error
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError(f"'path' must be a regular file (got {str(path)!r}, a pipe, device or socket); remove it")
+    return file
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
@@ -43,20 +81,34 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
 
 
 def allocate(path: str | os.PathLike, num_bytes: int) -> None:
-    r"""Makes a file of zeros whose blocks are there, to be mapped: where a mapped file has none, a full disk kills the process that writes.
+    r"""Makes a new file of zeros whose blocks are there, to be mapped: where a mapped file has none, a full disk kills the process that
+    writes. A file or a link of this name is removed first; what a link points to stays as it is.
 
     Raises:
         OSError: If the folder is read-only, or the disk is full; no file is left.
     """
+    Path(path).unlink(missing_ok=True)
     try:
-        with open(path, 'wb') as file:
-            if hasattr(os, 'posix_fallocate'):
+        with open(path, 'xb') as file:
+            if hasattr(os, 'posix_fallocate') and num_bytes > 0:
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
             else:
                 file.truncate(num_bytes)
     except OSError:
         Path(path).unlink(missing_ok=True)
         raise
+
+
+def map_array(path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']) -> np.ndarray:
+    r"""Maps an array from a file: :obj:`'c'` keeps changes in memory, :obj:`'r+'` writes them to the file, which must not be a link. One
+    without elements is not mapped, as no system maps an empty file.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        ValueError: If it is no regular file, or a link that would be written through.
+    """
+    with open_regular(path, 'rb' if mode == 'c' else 'r+b') as file:
+        return np.empty(shape, dtype) if 0 in shape else np.memmap(file, dtype, mode, shape=shape)
 
 
 def is_unfinished(other: Path, path: Path) -> bool:
@@ -78,8 +130,9 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is no safetensors file, holds something else, has another version, or is damaged.
+        ValueError: If the file is no regular file, no safetensors file, holds something else, has another version, or is damaged.
     """
+    open_regular(path).close()
     try:
         with safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
@@ -91,13 +144,19 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
         raise ValueError(f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in {str(path)!r}); write it again")
     if metadata.get('sha256') != checksum(tensors):
         raise ValueError(f"'path' is damaged: the checksum of {str(path)!r} does not fit its content; write it again")
-    return tensors
+    return Tensors(path, tensors)
 
 
 def cached_tensors(path: str | os.PathLike, kind: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
     r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file is built again, with a warning; of several
-    processes that need the same file, one builds it and the others wait. To read it the folder need not be writable."""
+    processes that need the same file, one builds it and the others wait. To read it the folder need not be writable.
+
+    Raises:
+        ValueError: If there is a folder, a pipe, a device or a socket in its place.
+    """
     path = Path(path)
+    with contextlib.suppress(FileNotFoundError):
+        open_regular(path).close()
     with contextlib.suppress(FileNotFoundError, ValueError):
         return read_tensors(path, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,11 +171,16 @@ def cached_tensors(path: str | os.PathLike, kind: str, build: Callable[[], dict[
     return tensors
 
 
+def raw_bytes(tensor: Tensor) -> np.ndarray:
+    r"""The bytes of a tensor in the order of its elements, whatever its strides."""
+    return tensor.detach().new_empty(tensor.numel()).copy_(tensor.detach().reshape(-1)).cpu().view(torch.uint8).numpy()
+
+
 def checksum(tensors: Mapping[str, Tensor]) -> str:
     r"""SHA-256 over names, dtypes, shapes and bytes."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(raw_bytes(tensor).data)
     return digest.hexdigest()

@@ -4,24 +4,23 @@ not an array."""
 import contextlib
 import shutil
 import sys
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
-MULTIARRAY = import_module('numpy.core.multiarray' if np.__version__ < '2' else 'numpy._core.multiarray')
-ARRAYS = [MULTIARRAY._reconstruct, MULTIARRAY.scalar, np.ndarray, np.dtype]
-KINDS = [type(np.dtype(kind)) for kind in ('bool', 'int32', 'int64', 'float32', 'float64')]
-SAFE: list[Any] = [*ARRAYS, *KINDS, Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
+from benchmarks.common.arrays_only import arrays_only
+from torch_geometric_lgt.datasets._download import download as download_file
+
+CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
 
 
 class NodeTask(NamedTuple):
@@ -40,11 +39,12 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
     ``meta_dict.pt`` beside it.
 
     Raises:
-        FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not set.
+        FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not set, or a file of it is missing.
         RuntimeError: If the download fails; nothing of it is left.
+        pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs, which has not run.
     """
     root, nodeproppred = Path(root), _package()
-    with torch.serialization.safe_globals(SAFE), warnings.catch_warnings():
+    with arrays_only(root, CLASSES), warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'The given NumPy array is not writable')  # ogb, of tables it reads and does not write to
         own = root / 'meta_dict.pt'
         meta = torch.load(own, weights_only=True) if own.exists() else None
@@ -52,7 +52,8 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
             _require(name, root, download)
         else:
             meta |= {'dir_path': str(root / Path(meta['dir_path']).name)}
-        dataset = nodeproppred.PygNodePropPredDataset(name, str(root), meta_dict=meta)
+            _check_version(Path(meta['dir_path']), name, meta['version'])
+        dataset = _local(nodeproppred.PygNodePropPredDataset)(name, str(root), meta_dict=meta)
         split = {part: torch.as_tensor(nodes) for part, nodes in dataset.get_idx_split().items()}
     binary = dataset.task_type == 'binary classification'
     evaluator = nodeproppred.Evaluator(name)
@@ -63,6 +64,20 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
 
     outputs = dataset.num_tasks if binary else dataset.num_classes
     return NodeTask(dataset[0], split, outputs, binary, {'acc': 'accuracy'}.get(dataset.eval_metric, dataset.eval_metric), measure)
+
+
+def _local(dataset: type) -> type:
+    r"""ogb's class, which fetches nothing itself: it would ask a question and follow the address in ``meta_dict.pt``."""
+
+    def refuse(self: Any) -> None:
+        raise FileNotFoundError(f'{self.root} lacks one of {self.raw_paths}; remove the folder and pass --download')
+
+    return type(dataset.__name__, (dataset,), {'download': refuse})
+
+
+def _check_version(folder: Path, name: str, version: Any) -> None:
+    if not (folder / f'RELEASE_v{version}.txt').exists():
+        raise FileNotFoundError(f'{folder} does not hold version {version} of {name}, which meta_dict.pt describes; write both again')
 
 
 def _package() -> Any:
@@ -93,19 +108,18 @@ def _require(name: str, root: Path, download: bool) -> None:
         raise FileNotFoundError(
             f'{folder} does not hold version {meta["version"]} of {name}: {manual}, or remove an older one and pass --download'
         )
-    archive, unpacked = (root / f'.{folder.name}.{end}' for end in ('zip', 'unpacked'))
     root.mkdir(parents=True, exist_ok=True)
-    try:
-        torch.hub.download_url_to_file(url, str(archive))
-        shutil.unpack_archive(archive, unpacked, 'zip')
-        (unpacked / meta['download_name']).rename(folder)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise RuntimeError(
-            f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program that goes on after a break, {manual}'
-        ) from error
-    finally:
-        archive.unlink(missing_ok=True)
-        shutil.rmtree(unpacked, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f'.{folder.name}.', dir=root) as place:
+        archive, unpacked = Path(place, 'archive.zip'), Path(place, 'unpacked')
+        try:
+            with open(archive, 'xb') as file:
+                download_file(url, file, folder.name)
+            shutil.unpack_archive(archive, unpacked, 'zip')
+            (unpacked / meta['download_name']).rename(folder)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise RuntimeError(
+                f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program that goes on after a break, {manual}'
+            ) from error
 
 
 def _listed(name: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 import pickle
 import sys
 import zipfile
@@ -30,6 +31,7 @@ def ogb(monkeypatch, tmp_path):
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
     monkeypatch.setattr('urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked'))
+    monkeypatch.setattr(ogb_data, 'download_file', lambda *_, **__: pytest.fail('a server was asked'))
     monkeypatch.chdir(tmp_path)
 
 
@@ -121,6 +123,59 @@ def test_a_planted_object_is_refused(ogb, tmp_path):
     assert not (tmp_path / 'ran').exists()
 
 
+class Planted:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize('variable', ['0', '1'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'processed/pre_transform.pt',
+        'processed/pre_filter.pt',
+        'processed/geometric_data_processed.pt',
+        'split/time/split_dict.pt',
+        '../meta_dict.pt',
+    ],
+)
+def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
+    monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
+    root, *_ = save('ogbn-arxiv')
+    ogb_data.node_task('ogbn-arxiv', root)
+    path = tmp_path / root / 'arxiv' / name
+    assert path.exists()
+    torch.save(Planted(tmp_path / 'ran'), path)
+    with pytest.raises(pickle.UnpicklingError, match=f"a file in '{root}' holds more than arrays, and was not run.*remove the folders"):
+        ogb_data.node_task('ogbn-arxiv', root)
+    assert not (tmp_path / 'ran').exists()
+
+
+@pytest.mark.parametrize('variable', ['0', '1'])
+def test_what_ogb_writes_is_read_again(variable, ogb, monkeypatch):
+    monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
+    root, graph, _, parts = save('ogbn-arxiv')
+    for _ in range(2):
+        task = ogb_data.node_task('ogbn-arxiv', root)
+        assert np.array_equal(task.data.edge_index.numpy(), graph['edge_index'])
+        assert all(np.array_equal(task.split[name].numpy(), part) for name, part in zip(('train', 'valid', 'test'), parts, strict=True))
+
+
+def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
+    """Neither a question nor a server: the address in a description is not followed."""
+    root, *_ = save('ogbn-arxiv')
+    folder = tmp_path / root / 'arxiv'
+    (folder / 'raw' / 'data.npz').unlink()
+    with pytest.raises(FileNotFoundError, match=r'lacks one of .*data.npz.*remove the folder'):
+        ogb_data.node_task('ogbn-arxiv', root)
+    (folder / 'RELEASE_v1.txt').unlink()
+    with pytest.raises(FileNotFoundError, match=r'does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes'):
+        ogb_data.node_task('ogbn-arxiv', root)
+
+
 def test_missing_and_old_data(ogb, tmp_path):
     with pytest.raises(FileNotFoundError, match=r'unpack https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip and name the folder so'):
         ogb_data.node_task('ogbn-arxiv', tmp_path / 'none')
@@ -163,9 +218,18 @@ def test_download(monkeypatch, tmp_path, file_server):
     files = write_archive(folder / 'arxiv.zip', listed['download_name'])
     whole = (folder / 'arxiv.zip').read_bytes()
     (folder / 'arxiv.zip').write_bytes(whole[:-100])
+    victim = tmp_path / 'victim'
+    victim.mkdir()
+    root.mkdir(exist_ok=True)
+    links = [root / '.ogbn_arxiv.zip', root / '.ogbn_arxiv.unpacked']
+    for link in links:
+        link.symlink_to(victim)
     with pytest.raises(RuntimeError, match=r'not a zip file.*run again, or fetch it with a program that goes on after a break, unpack'):
         ogb_data.node_task('ogbn-arxiv', root, download=True)
+    for link in links:
+        link.unlink()
     assert list(root.iterdir()) == []
+    assert list(victim.iterdir()) == []
     (folder / 'arxiv.zip').write_bytes(whole)
     task = ogb_data.node_task('ogbn-arxiv', root, download=True)
     assert np.array_equal(task.data.edge_index.numpy(), files['raw/edge'].T)

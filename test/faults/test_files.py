@@ -25,7 +25,7 @@ from pyarrow import Table, parquet
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.data._files import mapped
-from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _download, _sources
 from torch_geometric_lgt.diagnostics import check_fresh
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
@@ -351,7 +351,7 @@ def test_offline(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize('stalls', [False, True])
 def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
-    monkeypatch.setattr(_sources, 'STALLED_SECONDS', 0.3)
+    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.3)
     done = threading.Event()
 
     def answer():

@@ -11,9 +11,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
-from torch_geometric_lgt.data._files import POINTER, ROW, describe, mapped, pieces
-
-RESERVED = {'edge_index', 'n_id', 'e_id', 'input_id', 'batch_size', 'num_nodes', 'num_sampled_nodes', 'num_sampled_edges'}
+from torch_geometric_lgt.data._files import POINTER, RESERVED, ROW, describe, mapped, pieces
 
 
 def write_graph(
@@ -29,7 +27,7 @@ def write_graph(
     appears when all of it is written, with a checksum for each file.
 
     Args:
-        folder (str or Path): Must not exist, or be empty.
+        folder (str or Path): Must not exist, or be an empty folder and no link.
         edge_index (torch.Tensor or numpy.ndarray): ``[2, E]``, sources and targets.
         num_nodes (int): :math:`N`.
         attributes (dict, optional): Arrays with :math:`N` rows by name. (default: :obj:`None`)
@@ -53,8 +51,8 @@ def write_graph(
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder.parent / f'.{folder.name}.lock', timeout=0):
-            if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-                raise ValueError(f"'folder' must not exist or be empty (got {str(folder)!r})")
+            if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
+                raise ValueError(f"'folder' must not exist or be empty, and be no link (got {str(folder)!r})")
             _write(folder, edges, num_nodes, arrays, undirected, progress_bar)
     except Timeout:
         raise ValueError(f"'folder' is written by another process (got {str(folder)!r}); wait for it or give another one") from None
@@ -64,6 +62,8 @@ def write_graph(
 def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np.ndarray], undirected: bool, progress_bar: bool) -> None:
     part = folder.parent / f'.{folder.name}.part'
     shutil.rmtree(part, ignore_errors=True)
+    if os.path.lexists(part):
+        raise ValueError(f"'folder' must have a writable place beside it (got {str(part)!r}, a link or a file); remove it")
     part.mkdir()
     try:
         written = _write_edges(part, edges, num_nodes, undirected, progress_bar)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import cached_tensors
+from torch_geometric_lgt._io import cached_tensors, raw_bytes
 
 SPLITS = ('train', 'val', 'test')
 
@@ -52,6 +52,8 @@ class GeneratedDataset(InMemoryDataset):
         for full, value in tensors.items():
             kind, _, attribute = full.partition('.')
             (slices if kind == 'slices' else self._data)[attribute] = value
+        if len(self._data) == 0 or (slices and slices.keys() != {*self._data.keys()}):
+            raise ValueError(f"'root' must hold slices of each attribute (got {sorted(tensors)} in {str(path)!r}); remove the file")
         self.slices = slices or None
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
@@ -96,7 +98,7 @@ def _text(value: Any) -> str:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
     if isinstance(value, Tensor):
-        return f'{value.dtype}{_text(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())}{tuple(value.shape)}'
+        return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
     if isinstance(value, FunctionType) and value.__name__ != '<lambda>' and value.__closure__ is None:

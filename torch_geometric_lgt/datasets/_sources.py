@@ -1,21 +1,17 @@
 import hashlib
 import io
-import os
-import shutil
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.request import Request, urlopen
 
 from filelock import FileLock
-from tqdm import tqdm
 
-from torch_geometric_lgt._io import write_atomically
+from torch_geometric_lgt._io import open_regular, write_atomically
+from torch_geometric_lgt.datasets._download import download
 
-STALLED_SECONDS = 60.0
+MAX_BYTES = 1 << 30  # of a file that is held in memory until it is checked
 
 
 def _movielens(content: bytes) -> bytes:
@@ -68,24 +64,19 @@ def fetch(source: Source, path: Path) -> None:
 
     Raises:
         RuntimeError: If the download fails, stalls or is cut off, or its checksum is another.
+        ValueError: If there is a folder, a pipe, a device or a socket in its place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):
         if path.exists():
+            open_regular(path).close()
             return
-        part = path.with_name(f'.{path.name}.part')
+        received = io.BytesIO()
         try:
-            request = Request(source.url, headers={'User-Agent': 'torch-geometric-lgt'})
-            with urlopen(request, timeout=STALLED_SECONDS) as reply, open(part, 'wb') as file:
-                size = int(reply.headers.get('Content-Length') or 0) or None
-                with tqdm.wrapattr(reply, 'read', total=size, desc=path.name) as body:
-                    shutil.copyfileobj(body, file)
-            content = part.read_bytes()
-        except (OSError, HTTPException) as error:
+            download(source.url, received, path.name, MAX_BYTES)
+        except OSError as error:
             raise RuntimeError(f'{source.url} cannot be downloaded ({error}); fetch it elsewhere and {_manual(source, path)}') from error
-        finally:
-            if part.exists():
-                os.unlink(part)
+        content = received.getvalue()
         if not fits(source, content):
             raise RuntimeError(
                 f'{source.url} is not the file it was, or the download was cut off; fetch it again and {_manual(source, path)}'

@@ -1,9 +1,11 @@
 # N nodes, n nodes of a part, S nodes with an edge into them.
 import hashlib
 import json
+import re
+import stat
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -18,11 +20,23 @@ from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import allocate, is_unfinished, read_tensors, write_atomically, write_tensors
+from torch_geometric_lgt._io import allocate, is_unfinished, map_array, open_regular, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.models._keys import graph_key, model_key
 
-VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 2, 'streamed_state', 'scores', '.lock', 20.0
+VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 3, 'streamed_state', 'scores', '.lock', 20.0
+PROGRESS = 'progress.json'
+FILE_NAME = re.compile(r'((layer|local|noise|state|memory)-\d+|degrees|local-degrees|scores)\.(bin|safetensors)')
+
+
+class Progress(NamedTuple):
+    r"""What a run notes of its folder: what its arrays follow from, the number of rows and the checksum of each array and state, and the
+    names of all files that were made."""
+
+    key: str
+    done: dict[str, int]
+    sums: dict[str, str]
+    files: list[str]
 
 
 class Part(NamedTuple):
@@ -52,7 +66,7 @@ class Stream:
 
     Raises:
         ValueError: If :obj:`loader` samples, has other subgraphs or a batch sampler, :obj:`folder` is used by another process or holds
-            other files, damaged ones or arrays of another model or graph, or features are missing.
+            files that no run has made, links, folders, damaged files or arrays of another model or graph, or features are missing.
     """
 
     def __init__(self, loader: Any, folder: str | Path | None, model: Module, progress_bar: bool, resume: bool = True) -> None:
@@ -73,6 +87,7 @@ class Stream:
         self.device = next(model.parameters()).device
         self.done: dict[str, int] = {}
         self.sums: dict[str, str] = {}
+        self.files: set[str] = set()
         self.hashed: dict[str, tuple[Any, int]] = {}
         self.lock: FileLock | None = None
         self.key = ''
@@ -92,37 +107,64 @@ class Stream:
 
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._held(folder, resume)
-        self.lock = FileLock(folder / LOCK, is_singleton=True)
+        lock = folder / LOCK
+        if lock.is_symlink() or not lock.is_file():  # the folder of no run so far, where nothing is written before it is checked
+            self._noted(folder, resume)
+        self.lock = FileLock(lock, is_singleton=True)
         try:
-            self.keep_folder(self)
+            release = self.keep_folder(self)
         except Timeout:
             raise ValueError(f"'folder' is used by another process (got {str(folder)!r}); wait for it or give another one") from None
-        held = self._held(folder, resume)
-        self.done, self.sums = held.get('done', {}), held.get('sums', {})
+        try:
+            noted = self._noted(folder, resume)
+        except BaseException:
+            release()
+            raise
+        if resume and noted is not None:
+            self.done, self.sums = noted.done, noted.sums
+        self.files = set() if noted is None else {*noted.files}
         self._note()
 
-    def keep_folder(self, user: Any) -> None:
-        r"""Other processes may not use the folder as long as :obj:`user` is there."""
-        if self.lock is not None:
-            self.lock.acquire(timeout=0)
-            weakref.finalize(user, self.lock.release)
+    def keep_folder(self, user: Any) -> Callable[[], Any]:
+        r"""Other processes may not use the folder as long as :obj:`user` is there, or until the function that is returned is called."""
+        if self.lock is None:
+            return lambda: None
+        self.lock.acquire(timeout=0)
+        return weakref.finalize(user, self.lock.release)
 
     def __getstate__(self) -> dict[str, Any]:
         r"""What the workers of a loader need."""
         return self.__dict__ | {'hashed': {}, 'lock': None}
 
-    def _held(self, folder: Path, resume: bool) -> dict[str, Any]:
-        r"""The progress that an earlier run noted."""
-        path = folder / 'progress.json'
+    def _noted(self, folder: Path, resume: bool) -> Progress | None:
+        r"""The progress of an earlier run. Nothing is changed in a folder with files that no run has made."""
+        path = folder / PROGRESS
         try:
-            held = dict(json.loads(path.read_text())) if path.exists() else {}
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"'folder' must hold an intact progress.json (got {str(path)!r}: {error!r}); empty it") from error
-        foreign = [other for other in folder.iterdir() if other.name != LOCK and not is_unfinished(other, path)]
-        if (foreign and not held) or (resume and held and held.get('key') != self.key):
+            with open_regular(path) as file:
+                noted = read_progress(file.read(), self.num_nodes)
+        except FileNotFoundError:
+            noted = None
+        except (RecursionError, TypeError, ValueError) as error:
+            raise ValueError(f"'folder' must hold an intact {PROGRESS} (got {str(path)!r}: {error}); empty it") from error
+        for other in folder.iterdir():
+            if other.name != LOCK and not self._is_made(other, [] if noted is None else noted.files):
+                raise ValueError(
+                    f"'folder' must be empty or of a run with the same model and graph (got {str(other)!r}, which no run has made); "
+                    'give another one'
+                )
+            status = other.lstat()
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                raise ValueError(
+                    f"'folder' must hold regular files only (got {str(other)!r}, a link, a folder, a pipe or a device); remove it"
+                )
+        if resume and noted is not None and noted.key != self.key:
             raise ValueError(f"'folder' must be empty or of a run with the same model and graph (got {str(folder)!r}); give another one")
-        return held if resume else {}
+        return noted
+
+    @staticmethod
+    def _is_made(path: Path, files: Iterable[str]) -> bool:
+        r"""Whether a run has made a file of a folder, with the name itself or before it was renamed."""
+        return any(path.name == name or is_unfinished(path, path.with_name(name)) for name in (PROGRESS, *files))
 
     def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
         r"""Rows of an attribute of the nodes."""
@@ -148,15 +190,15 @@ class Stream:
         return None if value is None else value[part.e_id]
 
     def result(self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]) -> Tensor:
-        r"""The array ``[N, width]`` that is wanted, of which the function that :obj:`prepare` returns makes the parts. Other files are
-        removed at the end."""
+        r"""The array ``[N, width]`` that is wanted, of which the function that :obj:`prepare` returns makes the parts. Other files that
+        were made for it are removed at the end."""
         out, _ = self._array(RESULT, (self.num_nodes, width), dtype)
         if self.done.get(RESULT) != self.num_nodes:
             out = self.fill(RESULT, width, dtype, prepare())
             self.done, self.sums = {RESULT: self.num_nodes}, {RESULT: self.sums.get(RESULT, '')}
             self._note()
         for path in [] if self.folder is None else self.folder.iterdir():
-            if path.name not in (f'{RESULT}.bin', 'progress.json', LOCK):
+            if path.name not in (f'{RESULT}.bin', PROGRESS) and self._is_made(path, self.files):
                 path.unlink()
         return out
 
@@ -171,8 +213,7 @@ class Stream:
     def state(self, name: str, of: Callable[[slice], AttentionState]) -> AttentionState:
         r"""The merged states of all parts."""
         path = None if self.folder is None else self.folder / f'{name}.safetensors'
-        held = read_tensors(path, KIND) if path is not None and name in self.done else {'done': torch.tensor(0)}
-        self.done[name] = int(held.pop('done'))
+        held, self.done[name] = self._read_state(name, path)
         state = AttentionState.from_state_dict(held).to(self.device) if held else None
         for part in self._parts(name, False):
             found, done = of(part.nodes), part.nodes.stop
@@ -180,6 +221,23 @@ class Stream:
             kept = state.state_dict() | {'done': torch.tensor(done)}
             self._mark(name, done, lambda kept=kept: write_tensors(cast(Path, path), kept, KIND), None)
         return cast(AttentionState, state)
+
+    def _read_state(self, name: str, path: Path | None) -> tuple[dict[str, Tensor], int]:
+        r"""A state that was written, if there is one, and the number of nodes in it."""
+        self._add_file(path)
+        if path is None or name not in self.done or not path.exists():
+            return {}, 0
+        tensors = read_tensors(path, KIND)
+        done = tensors['done']
+        if done.numel() != 1 or not 0 <= int(done) <= self.num_nodes:
+            raise ValueError(f"'folder' is damaged: {str(path)!r} must be of at most {self.num_nodes} nodes (got {done}); empty it")
+        return {part: value for part, value in tensors.items() if part != 'done'}, int(done)
+
+    def _add_file(self, path: Path | None) -> None:
+        r"""Notes the name of a file before it is made."""
+        if path is not None and path.name not in self.files:
+            self.files.add(path.name)
+            self._note()
 
     def degrees(self, name: str, counted: Callable[[Part], Tensor]) -> Tensor:
         r"""The out- and in-degrees ``[N, 2]`` over the edges that :obj:`counted` returns for each part."""
@@ -200,14 +258,15 @@ class Stream:
         kind = torch.empty(0, dtype=dtype).numpy().dtype
         path = self.folder / f'{name}.bin'
         size = kind.itemsize * shape[0] * shape[1]
-        if not path.exists() or path.stat().st_size != size:
+        self._add_file(path)
+        if not path.exists() or path.lstat().st_size != size:
             self.done.pop(name, None)
             allocate(path, size)
-        array = np.memmap(path, kind, 'r+', shape=shape)
+        array = map_array(path, kind, shape, 'r+')
         self.hashed.pop(name, None)
-        if name in self.done and self._checksum(name, array, self.done[name]) != self.sums.get(name):
+        if self.done.get(name, 0) > 0 and self._checksum(name, array, self.done[name]) != self.sums.get(name):
             raise ValueError(f"'folder' is damaged: the checksum of {str(path)!r} does not fit its rows; empty it")
-        return torch.from_numpy(array), array.flush
+        return torch.from_numpy(array), array.flush if isinstance(array, np.memmap) else lambda: None
 
     def _checksum(self, name: str, array: np.ndarray, done: int) -> str:
         r"""SHA-256 of the first rows, to which those that are new since the last call are added."""
@@ -244,5 +303,27 @@ class Stream:
 
     def _note(self) -> None:
         if self.folder is not None:
-            write_atomically(self.folder / 'progress.json', json.dumps({'key': self.key, 'done': self.done, 'sums': self.sums}).encode())
+            progress = Progress(self.key, self.done, self.sums, sorted(self.files))
+            write_atomically(self.folder / PROGRESS, json.dumps(progress._asdict()).encode())
         self.saved = time.perf_counter()
+
+
+def read_progress(content: bytes, num_nodes: int) -> Progress:
+    r"""What a run has noted.
+
+    Raises:
+        ValueError: If a value is missing, of another type or out of range, or a file has a name that no run gives.
+    """
+    noted = json.loads(content)
+    if not isinstance(noted, dict) or noted.keys() != {*Progress._fields}:
+        raise ValueError(f'it must be an object with {", ".join(Progress._fields)}')
+    progress = Progress(**noted)
+    if not isinstance(progress.key, str) or not all(isinstance(value, dict) for value in (progress.done, progress.sums)):
+        raise ValueError("'key' must be text, 'done' and 'sums' objects")
+    if any(type(rows) is not int or not 0 <= rows <= num_nodes for rows in progress.done.values()):
+        raise ValueError(f"'done' must have numbers from 0 to {num_nodes} (got {progress.done})")
+    if not all(isinstance(value, str) for value in progress.sums.values()):
+        raise ValueError(f"'sums' must have texts (got {progress.sums})")
+    if not isinstance(progress.files, list) or not all(isinstance(name, str) and FILE_NAME.fullmatch(name) for name in progress.files):
+        raise ValueError(f"'files' must have names of arrays and states (got {progress.files})")
+    return progress

@@ -1,0 +1,117 @@
+import io
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import Any, BinaryIO
+from urllib import request
+
+from tqdm import tqdm
+
+STALLED_SECONDS, LEAST_BYTES_A_SECOND = 60.0, 1024
+CHUNK_BYTES, MAX_BYTES, MAX_REASON = 1 << 16, 1 << 40, 500
+
+
+def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
+    r"""Writes what an address holds to a file, with a progress bar. Only http and https are followed, after a redirection, too.
+
+    Raises:
+        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, brings nothing for :obj:`STALLED_SECONDS`, or in that
+            time less than :obj:`LEAST_BYTES_A_SECOND`.
+    """
+    handler = _Handler()
+    try:
+        reply = _opener(handler).open(request.Request(url, headers={'User-Agent': 'torch-geometric-lgt'}), timeout=STALLED_SECONDS)
+        _copy(reply, file, name, max_bytes)
+    except (OSError, HTTPException, ValueError) as error:
+        reason = str(error) if isinstance(error, OSError) else f'{type(error).__name__}: {error}'
+        printable = ''.join(letter if letter.isprintable() else ' ' for letter in reason[:MAX_REASON])
+        raise ConnectionError(' '.join(printable.split())) from error
+    finally:
+        for opened in handler.replies:
+            opened.close()
+
+
+def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
+    size, received = reply.length, 0
+    if size is not None and size > max_bytes:
+        raise ConnectionError(f'the server promises more than {max_bytes} bytes')
+    with tqdm(desc=name, total=size, unit='B', unit_scale=True) as bar:
+        while piece := reply.read1(CHUNK_BYTES):
+            received += len(piece)
+            if received > max_bytes:
+                raise ConnectionError(f'the server sends more than {max_bytes} bytes')
+            file.write(piece)
+            bar.update(len(piece))
+    if size is not None and received != size:
+        raise ConnectionError(f'cut off after {received} of {size} bytes')
+
+
+class _Paced(io.RawIOBase):
+    r"""The bytes of a connection, as long as they come at the least rate. Only the time that is spent waiting counts."""
+
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.raw, self.waited, self.received = raw, 0.0, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        start = time.monotonic()
+        count = self.raw.readinto(buffer)
+        self.waited, self.received = self.waited + time.monotonic() - start, self.received + count
+        if self.waited >= STALLED_SECONDS:
+            if self.received < LEAST_BYTES_A_SECOND * self.waited:
+                raise TimeoutError(f'{self.received} bytes in {self.waited:.0f} seconds, less than {LEAST_BYTES_A_SECOND} a second')
+            self.waited, self.received = 0.0, 0
+        return count
+
+    def close(self) -> None:
+        self.raw.close()
+        super().close()
+
+
+class _Reply(HTTPResponse):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fp = io.BufferedReader(_Paced(self.fp.detach()))
+
+
+class _Http(HTTPConnection):
+    response_class = _Reply
+
+
+class _Https(HTTPSConnection):
+    response_class = _Reply
+
+
+class _Handler(request.HTTPSHandler, request.HTTPHandler):
+    r"""Opens connections, and keeps all replies to be closed: urllib leaves those of redirections that it refuses open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replies: list[Any] = []
+
+    def http_open(self, req: request.Request) -> Any:
+        return self._reply(_Http, req)
+
+    def https_open(self, req: request.Request) -> Any:
+        return self._reply(_Https, req)
+
+    def _reply(self, connection: Any, req: request.Request) -> Any:
+        self.replies.append(self.do_open(connection, req))
+        return self.replies[-1]
+
+
+def _opener(connections: _Handler) -> request.OpenerDirector:
+    r"""What opens addresses. It knows neither files nor ftp, which urllib's own opener does."""
+    opener, proxies = request.OpenerDirector(), request.getproxies()
+    for handler in (
+        request.ProxyHandler({scheme: proxies[scheme] for scheme in ('http', 'https') if scheme in proxies}),
+        request.UnknownHandler(),
+        connections,
+        request.HTTPDefaultErrorHandler(),
+        request.HTTPRedirectHandler(),
+        request.HTTPErrorProcessor(),
+    ):
+        opener.add_handler(handler)
+    return opener
