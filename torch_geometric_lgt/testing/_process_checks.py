@@ -2,7 +2,8 @@
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,7 @@ class ThreadGroup(dist.ProcessGroup):
     r"""A process group whose processes are threads, for sums and maxima."""
 
     def __init__(self, rank: int, world_size: int, meeting: Meeting) -> None:
-        super().__init__(rank, world_size)
+        cast(Any, super()).__init__(rank, world_size)
         self.number, self.meeting = rank, meeting
 
     def allreduce(self, tensors: list[Tensor], options: Any) -> Any:
@@ -96,13 +97,13 @@ def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
         return out.detach(), part
 
     results = run_threads(len(parts), work)
-    close = {'rtol': 1e-10, 'atol': 1e-10}
+    close = partial(assert_close, rtol=1e-10, atol=1e-10)
     found = torch.cat([out for out, _ in results])
-    assert_close(found, expected.detach()[order], **close, msg=lambda text: f'several processes differ from one: {text}')
+    close(found, expected.detach()[order], msg=lambda text: f'several processes differ from one: {text}')
     for name, parameter in whole.named_parameters():
         grads = [dict(part.named_parameters())[name].grad for _, part in results]
         total = sum(torch.zeros_like(parameter) if one is None else one for one in grads)
-        assert_close(total, parameter.grad, **close, msg=lambda text, name=name: f'the gradient of {name} over several processes: {text}')
+        close(total, parameter.grad, msg=lambda text, name=name: f'the gradient of {name} over several processes: {text}')
     for _, part in results:
         for (name, one), other in zip(part.named_buffers(), whole.buffers(), strict=True):
-            assert_close(one, other, **close, msg=lambda text, name=name: f'the buffer {name} after several processes: {text}')
+            close(one, other, msg=lambda text, name=name: f'the buffer {name} after several processes: {text}')

@@ -1,5 +1,5 @@
 # N nodes, D channels.
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ class LocalNorm(BatchNorm):
     them, each of which counts once."""
 
     def forward(self, x: Tensor, processes: Processes | None = None) -> Tensor:
-        norm = self.module
+        norm: Any = self.module
         if processes is None or not (norm.training or norm.running_mean is None):
             return super().forward(x)
         z = x.to(compute_dtype(x.dtype))
@@ -41,7 +41,7 @@ class LocalNorm(BatchNorm):
 
     @torch.no_grad()
     def _track(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        norm = self.module
+        norm: Any = self.module
         norm.num_batches_tracked += 1
         share = 1 / norm.num_batches_tracked.to(mean.dtype) if norm.momentum is None else norm.momentum
         share = share * (count > 0).to(mean.dtype)
