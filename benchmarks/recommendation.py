@@ -28,6 +28,7 @@ from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY, default
 from benchmarks.recommenders import (
     COSINE,
     INNER,
+    RULES,
     AttentionEncoder,
     GraphEncoder,
     bpr,
@@ -113,8 +114,14 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
         loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
     scoring = partial(task.scoring, rule=config['scoring'])
     batches = partial(task.batches, config['batch_size'])
-    score, precision = lambda module: task.choose(scoring(module))[1]['ndcg@20'], config['precision']
-    return Training(module, optimizer, loss, batches, score, path, precision=precision)
+
+    def score(module: torch.nn.Module) -> float:
+        way, figures = task.choose(scoring(module))
+        if isinstance(module, AttentionEncoder):
+            module.scoring = RULES[way]  # kept with the best weights
+        return figures['ndcg@20']
+
+    return Training(module, optimizer, loss, batches, score, path, precision=config['precision'])
 
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:

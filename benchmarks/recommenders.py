@@ -11,11 +11,12 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize
 from torch_geometric.nn import LightGCN
 from torch_geometric.utils import scatter, sort_edge_index
 
-from benchmarks.common.ranking import Scores, Scoring
 from torch_geometric_lgt.functional import alignment_uniformity
+from torch_geometric_lgt.functional._ranking import Scores, Scoring, cosine_scores, item_factor
 from torch_geometric_lgt.nn import MGFormer
 
 INNER, COSINE, POWERS = -1.0, 0.0, (0.1, 0.2, 0.3)
+RULES: dict[float, str | float] = {INNER: 'inner', COSINE: 'cosine'} | {power: power for power in POWERS}  # as MGFormer names them
 
 
 class SymmetricProduct(torch.autograd.Function):
@@ -157,9 +158,7 @@ def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor
     the length of the item's row, which ranks as the inner product does (``INNER``), or times a power of the item's degree in training (the
     power). The rule ``popularity`` has all of them."""
     users, items = encoder.encode().tensor_split([num_users])
-    unit_users, unit_items = normalize(users), normalize(items)
-    factors = {INNER: items.norm(dim=1).clamp(min=1e-12), COSINE: torch.ones_like(items[:, 0])} | {power: degree**power for power in POWERS}
-    scoring = Scoring(lambda part: unit_users[part] @ unit_items.t(), factors)
+    scoring = Scoring(cosine_scores(users, items), {way: item_factor(name, items, degree) for way, name in RULES.items()})
     return scoring if rule == 'popularity' else scoring.only({'inner': INNER, 'cosine': COSINE}[rule])
 
 

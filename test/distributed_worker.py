@@ -20,6 +20,8 @@ MODELS = {
     'difformer': lambda: DIFFormer(8, 8, 8, heads=2, norm='frobenius'),
     'nodeformer': lambda: NodeFormer(8, 8, 8, heads=2, num_features=8, num_gumbel_samples=0),
     'sgformer': lambda: SGFormer(8, 8, 8, 2, norm='row', gnn=GraphSAGE(8, 8, 2)),
+    'sgformer-normalised': lambda: SGFormer(8, 8, 8, 2, heads=2),
+    'sgformer-residual': lambda: SGFormer(8, 8, 8, 1, norm='row', gnn_residual=True, gnn_input='input'),
 }
 
 
@@ -61,7 +63,8 @@ def part(own, edges):
 
 
 def save(path, out, module):
-    torch.save((out.detach().cpu(), {name: parameter.grad.cpu() for name, parameter in module.named_parameters()}), path)
+    grads = {name: parameter.grad.cpu() for name, parameter in module.named_parameters()}
+    torch.save((out.detach().cpu(), grads, {name: buffer.cpu() for name, buffer in module.named_buffers()}), path)
 
 
 def main(folder, mode):

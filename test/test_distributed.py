@@ -20,10 +20,11 @@ def run(world, folder, *options):
 def same(folder, kind, world, module, out):
     results = [torch.load(folder / f'{kind}-{rank}.pt', weights_only=True) for rank in range(world)]
     worker.squared_error(out).backward()
-    torch.testing.assert_close(torch.cat([part for part, _ in results]), out.detach(), atol=1e-12, rtol=1e-10)
-    for _, grads in results:
+    torch.testing.assert_close(torch.cat([part for part, *_ in results]), out.detach(), atol=1e-12, rtol=1e-10)
+    for _, grads, buffers in results:
         for name, parameter in module.named_parameters():
             torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
+        torch.testing.assert_close(buffers, dict(module.named_buffers()), atol=1e-12, rtol=1e-10)
 
 
 def assert_equal_to_one_process(world, folder, *options):

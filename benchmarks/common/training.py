@@ -15,7 +15,7 @@ from benchmarks.common.results import RESULTS
 from torch_geometric_lgt._io import read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', RESULTS.parent / 'checkpoints'
-PROTOCOL = 2  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
+PROTOCOL = 3  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
 SAVE_SECONDS = 20.0
 
 

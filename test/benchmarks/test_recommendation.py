@@ -9,7 +9,8 @@ from torch_geometric.nn import LightGCN
 
 from benchmarks import recommendation
 from benchmarks.common import training
-from benchmarks.recommenders import GraphEncoder, ease, item_knn
+from benchmarks.common.ranking import History, rank
+from benchmarks.recommenders import RULES, GraphEncoder, ease, item_knn
 from benchmarks.runtime import epochs
 
 
@@ -55,6 +56,23 @@ def test_masks_and_scoring_rules(world, mask):
         assert all(high >= low for high, low in zip(valid['popularity'], valid[rule], strict=True))
     assert len({tuple(values) for values in valid.values()}) > 1
     assert found['inner']['seeds'] == [0, 1]
+
+
+@pytest.mark.parametrize('rule', ['cosine', 'popularity'])
+def test_the_chosen_rule_stays_with_the_weights_and_ranks_as_the_benchmark_does(world, rule):
+    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
+    config = recommendation.DEFAULTS['mgformer'] | {'scoring': rule, 'dim': 8, 'encoding': 0, 'lr': 0.05, 'batch_size': 64}
+    training = recommendation.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
+    training.fit(6, 10, 2, 'test', lambda *_: None)
+    with torch.no_grad():
+        scoring = task.scoring(training.model.eval(), rule)
+    way, _ = task.choose(scoring)
+    assert training.model.scoring == RULES[way]
+    top = training.model.recommend(training.model.edge_index, k=8, exclude=task.nodes) - task.num_users
+    users, seen = torch.arange(task.num_users), History.of(task.train, task.num_users)
+    assert torch.equal(top, rank(scoring.only(way), users, seen, 8)[way])
+    resumed = recommendation.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
+    assert torch.equal(resumed.best['scoring_rule'], training.model.scoring_rule)
 
 
 def test_keys_are_computed_every_few_steps(world):

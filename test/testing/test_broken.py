@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
 from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.testing._layer_checks import plain_call
+from torch_geometric_lgt.testing._process_checks import check_processes
+from torch_geometric_lgt.testing._samples import sample
 from torch_geometric_lgt.testing.checks import check_layer, check_loader, check_model, check_transform
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -155,6 +159,64 @@ def test_a_model_that_keeps_every_promise_passes():
 def test_each_broken_promise_of_a_model_is_found(fault):
     with pytest.raises(AssertionError, match=MODEL_FAULTS[fault]):
         check_model(lambda: BrokenModel(fault), 6, batches=lambda data: data)
+
+
+class BrokenProcesses(torch.nn.Module):
+    """A linear layer and a batch normalisation over several processes, with one fault."""
+
+    def __init__(self, fault):
+        super().__init__()
+        self.process_fault, self.lin, self.norm = fault, torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3)
+        self.reset_parameters()
+
+    def reset_parameters(self):
+        self.lin.reset_parameters()
+        self.norm.reset_parameters()
+
+    def forward(self, x, edge_index, batch=None, batch_size=None, *, process_group=None, num_keys=None):
+        check_features(x, self.lin)
+        segments(batch, x.size(0), batch_size)
+        out, fault = self.lin(x), self.process_fault
+        if process_group is None or not self.training or fault == 'local':
+            return self.norm(out)
+        if fault == 'single' and num_keys == 1:
+            raise ValueError('no variance of one')
+        if fault == 'order' and num_keys == 0:
+            all_reduce_sum(out.sum(), process_group)
+        _, mean, variance = all_reduce_moments(out if fault == 'neighbours' else out[:num_keys], process_group)
+        if fault == 'gradient':
+            mean = mean.detach()
+        if fault != 'running':
+            with torch.no_grad():
+                self.norm.num_batches_tracked += 1
+                self.norm.running_mean.lerp_(mean, 0.1)
+                self.norm.running_var.lerp_(variance * 40 / 39, 0.1)
+        return (out - mean) / (variance + self.norm.eps).sqrt() * self.norm.weight + self.norm.bias
+
+
+PROCESS_FAULTS = {
+    'local': 'several processes differ from one',
+    'neighbours': 'several processes differ from one',
+    'single': 'no variance of one',
+    'order': 'processes meet in different collectives',
+    'gradient': 'the gradient of lin.weight over several processes',
+    'running': 'the buffer norm.running_mean after several processes',
+}
+
+
+def test_a_model_that_equals_one_process_passes():
+    check_processes(lambda: BrokenProcesses(None), plain_call, *sample(40, 6)[:2])
+
+
+@pytest.mark.parametrize('fault', PROCESS_FAULTS)
+def test_each_broken_promise_over_processes_is_found(fault):
+    with pytest.raises((AssertionError, ValueError), match=PROCESS_FAULTS[fault]):
+        check_processes(lambda: BrokenProcesses(fault), plain_call, *sample(40, 6)[:2])
+
+
+def test_the_check_of_models_runs_several_processes():
+    with pytest.raises(AssertionError, match='several processes differ from one'):
+        check_model(lambda: BrokenProcesses('local'), 6)
 
 
 class BrokenTransform(NodeDegree):

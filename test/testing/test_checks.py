@@ -103,7 +103,7 @@ LOADERS = {
     ),
     'NodePartitionLoader': lambda data, **options: NodePartitionLoader(data, 16, **options),
 }
-ELSEWHERE = {'AttentionMemory', 'FeatureMap', 'MGFormer', 'RandomSignFlip'}  # another interface; each has its own tests
+ELSEWHERE = {'AttentionMemory', 'FeatureMap', 'GlobalAttention', 'MGFormer', 'RandomSignFlip'}  # another interface; each has its own tests
 
 
 @pytest.mark.parametrize('name', LAYERS)

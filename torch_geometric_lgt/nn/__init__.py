@@ -1,4 +1,4 @@
-from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
+from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention, GlobalAttention
 from torch_geometric_lgt.nn.conv import DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.nn.models import AttentionMemory, DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
@@ -10,6 +10,7 @@ __all__ = [
     'DIFFormerConv',
     'DegreeMaskedAttention',
     'FeatureMap',
+    'GlobalAttention',
     'JaccardSubtractorConv',
     'KernelAttentionConv',
     'LiteGT',

@@ -1,4 +1,5 @@
 # N nodes, F input width.
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch.testing import assert_close
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.testing._layer_checks import Call, check_layer, plain_call
+from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
 
 Batches = Callable[[Data], Any]
@@ -20,7 +22,9 @@ def check_model(
 ) -> None:
     r"""Holds a model of nodes against everything that the models of this package promise: what :meth:`check_layer` holds a layer against,
     and: scores are not normalised; every parameter has a gradient; one seed makes one training; a few steps lower the loss on classes that
-    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph.
+    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph. A
+    model that takes :obj:`process_group` and :obj:`num_keys` gives the outputs, gradients and running statistics of one process over
+    several, one without nodes and one with a single node among them; :obj:`call` passes both on.
 
     Args:
         make (callable): Makes the model, in training mode and float32.
@@ -37,6 +41,8 @@ def check_model(
     x, edge_index, batch = sample(40, in_channels)
     _check_training(make, call, x.float(), edge_index, batch)
     _check_weights(make())
+    if 'process_group' in inspect.signature(make().forward).parameters:
+        check_processes(make, call, x, edge_index)
     if batches is not None:
         _check_inference(make().double(), call, x, edge_index, batches)
 

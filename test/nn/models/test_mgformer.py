@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import HeteroData
 
@@ -97,6 +99,149 @@ def test_scores_and_recommendations():
     expected = torch.log1p(torch.tensor(-1.0).exp()).item() + 0.5 * model.embedding.weight[0].square().sum().item()
     assert loss.item() == pytest.approx(expected)
     assert model.link_pred_loss(torch.zeros(2), torch.tensor([0, 1])).item() == pytest.approx(0.693147, abs=1e-6)
+
+
+def dense_ranking(model, rule, exclude=None, dtype=torch.float64):
+    """The items of each user from the best to the worst, from all scores at once."""
+    out = model.get_embedding(EDGES).detach().to(dtype)
+    users, items = out[:USERS], out[USERS:]
+    scores = users @ items.t()
+    if rule != 'inner':
+        scores = scores / (users.norm(dim=1)[:, None] * items.norm(dim=1))
+    if rule not in ('inner', 'cosine'):
+        scores = scores * model.degree[USERS:].clamp(min=1).double() ** rule
+    if exclude is not None:
+        scores[exclude[0], exclude[1] - USERS] = -torch.inf
+    return scores.argsort(dim=1, descending=True) + USERS
+
+
+@pytest.mark.parametrize('batch_size', [None, 1, 3])
+@pytest.mark.parametrize('rule', ['inner', 'cosine', 0.5, -1, 0.0])
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
+def test_recommendations_by_each_rule(mask, rule, batch_size):
+    model = make(mask=mask, num_layers=2)
+    expected = dense_ranking(model, rule)
+    assert torch.equal(model.recommend(EDGES, k=ITEMS, scoring=rule, batch_size=batch_size), expected)
+    assert torch.equal(model.recommend(EDGES, [5, 2, 5], k=2, scoring=rule, batch_size=batch_size), expected[[5, 2, 5], :2])
+    without = dense_ranking(model, rule, EDGES)
+    for exclude in (EDGES, EDGES.flip(0), torch.cat([EDGES, EDGES.flip(0), EDGES], 1)):
+        top = model.recommend(EDGES, k=3, scoring=rule, batch_size=batch_size, exclude=exclude)
+        assert torch.equal(top, without[:, :3])
+    assert not {tuple(pair) for pair in EDGES.t().tolist()} & {(user, int(item)) for user in range(USERS) for item in top[user]}
+
+
+def test_history_is_left_out_of_chosen_nodes():
+    model = make()
+    pairs = torch.tensor([[0, 0, 6], [7, 8, 7]])
+    matrix = torch.sparse_coo_tensor(pairs.flip(0), torch.ones(3), (N, N), check_invariants=True).to_sparse_csr()
+    for exclude in (pairs, pairs.int(), matrix):
+        top = model.recommend(src_index=[0, 6, 1], dst_index=[9, 8, 7, 9], k=1, exclude=exclude)
+        assert top.tolist()[0] == [9]
+        assert top[1, 0] in (8, 9)
+    assert sorted(model.recommend(src_index=[6], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)[0].tolist()) == [8, 9]
+    similar = model.recommend(src_index=[7], dst_index=range(USERS, N), k=3, exclude=torch.tensor([[7, 9], [7, 7]]))  # items as sources
+    assert sorted(similar[0].tolist()) == [8, 10, 11]
+    with pytest.raises(ValueError, match=r"'k' must be at most 1, the number of nodes that 'exclude' leaves to node 0 \(got 2\)"):
+        model.recommend(src_index=[6, 0], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)
+    with pytest.raises(ValueError, match="'k' must be at most 3, the number of nodes to choose from"):
+        model.recommend(dst_index=[9, 8, 7, 9], k=4)
+    with pytest.raises(ValueError, match=r"'exclude' must hold pairs of a user and an item, whose ids begin at 7 \(got \[0, 1\]\)"):
+        model.recommend(exclude=pairs - torch.tensor([[0], [6]]))
+    with pytest.raises(TypeError, match="'exclude' must be a tensor"):
+        model.recommend(exclude=pairs.tolist())
+
+
+def test_equal_scores_give_distinct_items_without_history():
+    model = make(structural_encoding=None, num_layers=0)
+    torch.nn.init.ones_(model.embedding.weight)
+    for sort in (True, False):
+        top = model.recommend(EDGES, k=3, sorted=sort, exclude=EDGES)
+        for user, items in enumerate(top.tolist()):
+            allowed = set(range(USERS, N)) - set(EDGES[1, EDGES[0] == user].tolist())
+            assert len(set(items)) == 3
+            assert set(items) <= allowed
+
+
+class LargestTensor(TorchDispatchMode):
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for part in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(part, torch.Tensor):
+                assert not part.requires_grad
+                self.elements = max(self.elements, part.numel())
+        return out
+
+
+def test_recommendations_make_scores_of_some_users_without_gradients():
+    users, items = 900, 700
+    model = MGFormer(users, items, 8, mask='none').train()
+    edges = torch.stack([torch.arange(users), users + torch.arange(users) % items])
+    with LargestTensor() as largest:
+        model.recommend(k=5, exclude=edges, batch_size=16)
+    assert largest.elements <= max(16 * items, 8 * (users + items), 5 * users)
+    assert model.training
+    assert all(layer.training for layer in model.layers)
+    large = MGFormer(4000, 3000, 4, num_layers=0)
+    with LargestTensor() as largest:
+        large.recommend(k=5)
+    assert largest.elements <= 1 << 20
+    assert not large.recommend(k=1).requires_grad
+
+
+@pytest.mark.parametrize('rule', ['inner', 'cosine', 0.1, -2.5])
+def test_the_rule_is_kept_with_the_weights(rule):
+    model = make()
+    assert model.scoring == 'inner'
+    model.scoring = rule
+    assert model.scoring == rule
+    other = make(structural_encoding=model.structural_encoding)
+    other.load_state_dict(model.state_dict())
+    assert other.scoring == rule
+    for converted in (other.bfloat16(), other.float()):
+        assert converted.scoring == rule
+    ranking = dense_ranking(model, rule)
+    assert torch.equal(model.recommend(EDGES, k=ITEMS), ranking)
+    assert torch.equal(model.recommend(EDGES, k=ITEMS, scoring='cosine'), dense_ranking(model, 'cosine'))
+    model.reset_parameters()
+    assert model.scoring == 'inner'
+
+
+def test_unknown_rules_end_in_an_error():
+    model = make()
+    for rule in ('dot', float('nan'), float('inf'), True, None, torch.tensor(0.1)):
+        with pytest.raises(ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"):
+            model.scoring = rule
+        if rule is not None:
+            with pytest.raises(ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"):
+                model.recommend(scoring=rule)
+    assert model.scoring == 'inner'
+    with pytest.raises(ValueError, match="'degree' must be in the model"):
+        make(degree=None, mask='none').recommend(scoring=0.1)
+    counted = make(degree=None, mask='none')
+    assert counted.recommend(EDGES, scoring=0.1).shape == (USERS, 1)
+    for arguments, message in (({'k': -1}, "'k' must be"), ({'batch_size': 0}, "'batch_size' must be at least 1")):
+        with pytest.raises(ValueError, match=message):
+            model.recommend(**arguments)
+
+
+def test_ids_as_lists_and_arrays():
+    model = make()
+    expected = model.recommend(src_index=torch.tensor([3, 1]), dst_index=torch.tensor([8, 11, 9]), k=2)
+    for users, items in (([3, 1], (8, 11, 9)), (np.array([3, 1]), np.array([8, 11, 9])), (range(3, 0, -2), torch.tensor([8, 11, 9]).int())):
+        assert torch.equal(model.recommend(src_index=users, dst_index=items, k=2), expected)
+    assert torch.equal(model.get_embedding(nodes=[3, 1]), model.get_embedding(nodes=torch.tensor([3, 1])))
+    mask = np.arange(N) == 3
+    assert torch.equal(model.recommend(src_index=mask, dst_index=[8, 11, 9], k=2), expected[:1])
+    assert model.recommend(src_index=[], k=2).shape == (0, 2)
+    assert model.recommend(dst_index=[], k=0).shape == (USERS, 0)
+    for name in ('src_index', 'dst_index'):
+        for ids in ('users', 3, {1, 2}, {0: 1}, [[1], [2, 3]], ['a']):
+            with pytest.raises(TypeError, match=f"'{name}' must be a tensor or a list of ids of nodes"):
+                model.recommend(**{name: ids})
+        with pytest.raises(ValueError, match=f"'{name}' must hold ids of nodes"):
+            model.recommend(**{name: [0.5]})
 
 
 def test_degrees_are_counted_from_edges():

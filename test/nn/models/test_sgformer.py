@@ -1,13 +1,17 @@
+import copy
+
 import pytest
 import torch
 import torch_geometric
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import GCN, BatchNorm
+from torch_geometric.nn import GCN, BatchNorm, DiffGroupNorm, GraphNorm, LayerNorm, PairNorm
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
 from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
+from torch_geometric_lgt.testing._process_checks import run_threads
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 BATCH = torch.tensor([0, 0, 0, 0, 1, 1, 1, 0])
@@ -133,3 +137,85 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
 def test_raises(options, message):
     with pytest.raises(ValueError, match=message):
         SGFormer(6, 4, 3, **options)
+
+
+def norm_over_threads(norm, parts):
+    """The outputs and gradients of the parts, each with three rows more that are no node of its process, and the norms afterwards."""
+
+    def work(rank, group):
+        own, layer = parts[rank].clone().requires_grad_(), copy.deepcopy(norm)
+        out = layer(torch.cat([own, own.new_full((3, own.size(1)), 7.0)]), Processes(group, own.size(0)))[: own.size(0)]
+        (out * torch.arange(own.size(1)) * out.sin()).sum().backward()
+        return out.detach(), own.grad, layer
+
+    return run_threads(len(parts), work)
+
+
+@pytest.mark.parametrize('options', [{}, {'affine': False}, {'momentum': None}, {'track_running_stats': False}])
+@pytest.mark.parametrize(('dtype', 'bound'), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
+    """Also after several steps, far from 0, and where a process has no row or one."""
+    norm = LocalNorm(5, **options).to(dtype)
+    x = 30 + torch.randn(20, 5, dtype=dtype)
+    plain, reference = copy.deepcopy(norm), torch.nn.BatchNorm1d(5, **options).double()
+    for _ in range(2):
+        leaf = x.double().clone().requires_grad_()
+        expected = reference(leaf)
+        (expected * torch.arange(5) * expected.sin()).sum().backward()
+        results = norm_over_threads(norm, x.split([0, 1, 12, 7]))
+        norm = results[0][2]
+        for found, other in ((torch.cat([out for out, *_ in results]), expected), (torch.cat([grad for _, grad, _ in results]), leaf.grad)):
+            torch.testing.assert_close(found.double(), other, rtol=bound, atol=30 * bound)
+        for name, buffer in reference.named_buffers():
+            for *_, layer in results:
+                torch.testing.assert_close(getattr(layer.module, name).to(buffer.dtype), buffer, rtol=bound, atol=bound)
+    torch.testing.assert_close(plain(x), torch.nn.BatchNorm1d(5, **options).to(dtype)(x), rtol=0, atol=0)
+
+
+def test_batch_norm_over_processes_without_rows_or_with_one():
+    results = norm_over_threads(LocalNorm(5), torch.empty(0, 5).split([0, 0]))
+    for *_, layer in results:
+        assert torch.equal(layer.module.running_mean, torch.zeros(5))
+        assert torch.equal(layer.module.running_var, torch.ones(5))
+    with pytest.raises(ValueError, match="'process_group' must have more than 1 node in training"):
+        norm_over_threads(LocalNorm(5), torch.ones(1, 5).split([0, 1]))
+    frozen = LocalNorm(5).eval()
+    ((out, *_),) = norm_over_threads(frozen, torch.ones(1, 5).split([1]))
+    assert torch.equal(out, frozen(torch.ones(1, 5)))
+
+
+@pytest.mark.parametrize(
+    ('norm', 'trained', 'evaluated'),
+    [
+        ('batch_norm', False, True),
+        (torch.nn.BatchNorm1d(8, track_running_stats=False), False, False),
+        (torch.nn.SyncBatchNorm(8), False, True),
+        ('instance_norm', False, False),
+        (GraphNorm(8), False, False),
+        (PairNorm(), False, False),
+        (DiffGroupNorm(8, 2), False, True),
+        (LayerNorm(8, mode='graph'), False, False),
+        (LayerNorm(8, mode='node'), True, True),
+        (None, True, True),
+    ],
+)
+def test_norms_of_the_user_over_processes(norm, trained, evaluated):
+    """One that would see the nodes of one process ends in an error before any process waits for another."""
+    model = SGFormer(6, 8, 3, gnn=GCN(8, 8, 2, 8, norm=norm)).double()
+    x = torch.randn(8, 6, dtype=torch.float64)
+    for training, passes in ((True, trained), (False, evaluated)):
+        model.train(training)
+        if passes:
+            (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
+            torch.testing.assert_close(out, model(x, EDGES))
+        else:
+            with pytest.raises(ValueError, match=r"'gnn' must not normalise over nodes with 'process_group' \(got .* as 'norms.0"):
+                model(x, EDGES, process_group=object())
+
+
+def test_hooks_of_the_default_norm_run_over_processes():
+    model, x, seen = SGFormer(6, 8, 3), torch.randn(8, 6), []
+    model.gnn.norms[0].register_forward_hook(lambda module, inputs, out: seen.append(out) or 2 * out)
+    (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
+    torch.testing.assert_close(out, model(x, EDGES))
+    torch.testing.assert_close(*seen)

@@ -1,4 +1,5 @@
 from torch_geometric_lgt.nn.attention.adjacency_masked_attention import AdjacencyMaskedAttention
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
+from torch_geometric_lgt.nn.attention.global_attention import GlobalAttention
 
-__all__ = ['AdjacencyMaskedAttention', 'DegreeMaskedAttention']
+__all__ = ['AdjacencyMaskedAttention', 'DegreeMaskedAttention', 'GlobalAttention']

@@ -4,11 +4,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch_geometric.nn import GCN, GCNConv
-from torch_geometric.nn.resolver import normalization_resolver
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight, weight_of_degrees
+from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
 from torch_geometric_lgt.typing import Adj
 
 
@@ -45,29 +45,34 @@ class LocalGCN(GCN):
     r""":class:`torch_geometric.nn.GCN` of such layers; with :obj:`residual` the last one ends as all others do, and each that keeps the
     width adds its input."""
 
-    def __init__(self, *args: Any, residual: bool = False, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self, in_channels: int, hidden_channels: int, num_layers: int, out_channels: int, dropout: float, normalize: bool, residual: bool
+    ) -> None:
+        norm = LocalNorm(hidden_channels) if normalize else None
+        super().__init__(in_channels, hidden_channels, num_layers, out_channels, dropout, norm=norm)
         self.residual = residual
         if residual:
-            norm = normalization_resolver(self.norm, self.hidden_channels)
             self.norms[-1] = torch.nn.Identity() if norm is None else norm
 
-    def forward(self, x: Tensor, edge_index: Any, *args: Any, **kwargs: Any) -> Tensor:
-        if not self.residual:
+    def forward(self, x: Tensor, edge_index: Any, *args: Any, processes: Processes | None = None, **kwargs: Any) -> Tensor:
+        if not self.residual and processes is None:
             return super().forward(x, edge_index, *args, **kwargs)
         for layer in range(self.num_layers):
-            x = self._residual_layer(layer, x, edge_index, x.size(0))
+            x = self._layer(layer, x, edge_index, x.size(0), processes)
         return x
 
     def inference_per_layer(self, layer: int, x: Tensor, edge_index: Any, batch_size: int) -> Tensor:
         if not self.residual:
             return super().inference_per_layer(layer, x, edge_index, batch_size)
         with torch.no_grad():
-            return self._residual_layer(layer, x, edge_index, batch_size)
+            return self._layer(layer, x, edge_index, batch_size)
 
-    def _residual_layer(self, layer: int, x: Tensor, edge_index: Any, size: int) -> Tensor:
-        out = self.dropout(self.act(self.norms[layer](self.convs[layer](x, edge_index)[:size])))
-        return out + x[:size] if x.size(1) == out.size(1) else out
+    def _layer(self, layer: int, x: Tensor, edge_index: Any, size: int, processes: Processes | None = None) -> Tensor:
+        out, norm = self.convs[layer](x, edge_index)[:size], self.norms[layer]
+        if layer == self.num_layers - 1 and not self.residual:
+            return out
+        out = self.dropout(self.act(norm(out, processes) if isinstance(norm, LocalNorm) else norm(out)))
+        return out + x[:size] if self.residual and x.size(1) == out.size(1) else out
 
     def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> LocalConv:
         return LocalConv(in_channels, out_channels, normalize=False, **kwargs)

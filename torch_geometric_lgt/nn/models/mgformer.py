@@ -13,6 +13,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
@@ -33,9 +34,10 @@ class MGFormer(torch.nn.Module):
         \mathbf{H} = \mathrm{Attention}(\mathbf{X} \mathbf{W}_Q, \mathbf{X} \mathbf{W}_K, \mathbf{X}) + \mathbf{X}
 
     (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings :math:`\mathbf{P}`, those of
-    :class:`~torch_geometric_lgt.transforms.SVDEncoding`, whose rows are brought to one length. A pair is ranked by the inner product of its
-    rows of :math:`\mathbf{H}`. Differs from the paper, which names neither: the residual (without it every row starts as the mean of all
-    rows) and the length :math:`s` of the encodings (``None`` leaves them as they are).
+    :class:`~torch_geometric_lgt.transforms.SVDEncoding`, whose rows are brought to one length. A pair is scored by the inner product of its
+    rows of :math:`\mathbf{H}`, and :meth:`recommend` ranks by the rule :attr:`scoring`. Differs from the paper, which names neither: the
+    residual (without it every row starts as the mean of all rows) and the length :math:`s` of the encodings (``None`` leaves them as they
+    are).
 
     The methods are those of :class:`torch_geometric.nn.LightGCN`, without its edge weights and with more arguments: nodes 0 to U - 1 are
     users, U to U + I - 1 items.
@@ -67,6 +69,7 @@ class MGFormer(torch.nn.Module):
 
     structural_encoding: Tensor | None
     degree: Tensor | None
+    scoring_rule: Tensor
 
     def __init__(
         self,
@@ -114,6 +117,7 @@ class MGFormer(torch.nn.Module):
             'none': partial(KernelAttentionConv, channels, channels),
         }[mask]
         self.layers = ModuleList([make(**arguments) for _ in range(num_layers)])
+        self.register_buffer('scoring_rule', rule_bits('inner'))
         self.reset_parameters()
 
     @classmethod
@@ -137,10 +141,28 @@ class MGFormer(torch.nn.Module):
         r"""Resets all learnable parameters and redraws the projections."""
         torch.nn.init.xavier_uniform_(self.embedding.weight)
         reset(self.layers)
+        self.scoring = 'inner'
+
+    @property
+    def scoring(self) -> str | float:
+        r"""The rule of :meth:`recommend`, a part of the weights: set what validation chose, and ``state_dict`` keeps it.
+
+        * :obj:`"inner"` (default): :math:`\mathbf{H}_u^{\top} \mathbf{H}_i`
+        * :obj:`"cosine"`: :math:`\cos(\mathbf{H}_u, \mathbf{H}_i)`
+        * a number :math:`\alpha`: :math:`\cos(\mathbf{H}_u, \mathbf{H}_i) \, d_i^{\alpha}` with the item's degree :math:`d_i`, at least 1
+        """
+        return rule_of(self.scoring_rule)
+
+    @scoring.setter
+    def scoring(self, rule: str | float) -> None:
+        self.scoring_rule.copy_(rule_bits(rule))
 
     @with_advice("train on pairs that read detached 'attention_states'")
     def get_embedding(
-        self, edge_index: Adj | None = None, nodes: Tensor | None = None, states: Sequence[AttentionState] | None = None
+        self,
+        edge_index: Adj | None = None,
+        nodes: Tensor | Sequence[int] | None = None,
+        states: Sequence[AttentionState] | None = None,
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`. With the mask :obj:`"adjacency"` only
@@ -198,25 +220,54 @@ class MGFormer(torch.nn.Module):
     def recommend(
         self,
         edge_index: Adj | None = None,
-        src_index: Tensor | None = None,
-        dst_index: Tensor | None = None,
+        src_index: Tensor | Sequence[int] | None = None,
+        dst_index: Tensor | Sequence[int] | None = None,
         k: int = 1,
         sorted: bool = True,
+        *,
+        exclude: Adj | None = None,
+        scoring: str | float | None = None,
+        batch_size: int | None = None,
     ) -> Tensor:
-        r"""The :obj:`k` nodes of :obj:`dst_index` (default: all items) with the highest scores for each of :obj:`src_index` (default: all
-        users), ``[P, k]``.
+        r"""Ranks the nodes of :obj:`dst_index` (default: all items) for each of :obj:`src_index` (default: all users), in evaluation and
+        without gradients, for some users at once: scores of all users and items never exist together.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, where the mask or the degrees need it. (default: :obj:`None`)
+            src_index (torch.Tensor or list, optional): The users, ids or a mask of all nodes. (default: :obj:`None`, all users)
+            dst_index (torch.Tensor or list, optional): The nodes to choose from, each of which counts once. (default: :obj:`None`, all
+                items)
+            k (int, optional): How many of them. (default: :obj:`1`)
+            sorted (bool, optional): If :obj:`False`, the :obj:`k` nodes are in no particular order. Equal scores always are.
+                (default: :obj:`True`)
+            exclude (torch.Tensor or SparseTensor, optional): Pairs of nodes, in either direction, that are not returned, such as the
+                :obj:`edge_index` of the users' history: edges of the whole graph, with items from U on. (default: :obj:`None`)
+            scoring (str or float, optional): The rule, see :attr:`scoring`. (default: :obj:`None`, that of the model)
+            batch_size (int, optional): Number of users at once. (default: :obj:`None`, as many as a cache holds)
+
+        Returns:
+            Ids of nodes ``[P, k]``.
 
         Raises:
-            ValueError: If there are fewer than :obj:`k` such nodes, or an index holds neither ids of nodes nor a mask of all.
+            TypeError: If an index is neither a tensor nor a list of ids.
+            ValueError: If there are fewer than :obj:`k` nodes to choose from, or :obj:`exclude` leaves fewer to a user, an index holds
+                neither ids of nodes nor a mask of all, :obj:`exclude` joins two users, or the rule is unknown.
         """
-        out = self.get_embedding(edge_index)
-        users = out[: self.num_users] if src_index is None else out[self._ids(src_index, 'src_index')]
-        choice = None if dst_index is None else self._ids(dst_index, 'dst_index')
-        items = out[self.num_users :] if choice is None else out[choice]
-        if k > items.size(0):
-            raise ValueError(f"'k' must be at most {items.size(0)}, the number of nodes to choose from (got {k})")
-        top = (users @ items.t()).topk(k, sorted=sorted).indices
-        return top + self.num_users if choice is None else choice[top]
+        device = self.embedding.weight.device
+        users = torch.arange(self.num_users, device=device) if src_index is None else self._ids(src_index, 'src_index')
+        items = torch.arange(self.num_users, self.num_nodes, device=device) if dst_index is None else self._ids(dst_index, 'dst_index')
+        items = items.long().unique()
+        if not 0 <= k <= items.numel():
+            raise ValueError(f"'k' must be at most {items.numel()}, the number of nodes to choose from, and not negative (got {k})")
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
+        rule = self.scoring if scoring is None else checked_rule(scoring)
+        history = self._history(exclude, users, items, k)
+        with evaluation(self):
+            out = self.get_embedding(edge_index)
+            degree = None if isinstance(rule, str) else self._degree(edge_index)[items]
+            scores = Scoring(cosine_scores(out, out[items]), {0.0: item_factor(rule, out[items], degree)})
+            return items[rank(scores, users, history, k, ordered=sorted, batch_size=batch_size)[0.0]]
 
     def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
         r"""The binary cross entropy of scores."""
@@ -287,8 +338,35 @@ class MGFormer(torch.nn.Module):
             )
         return degrees(self._pairs(edge_index), self.num_nodes)
 
-    def _ids(self, nodes: Tensor, argument: str) -> Tensor:
+    def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
+        r"""Finds for each node the places among :obj:`items` of the nodes that it is paired with.
+
+        Raises:
+            ValueError: If one of the :obj:`users` has fewer than :obj:`k` items left, or a pair joins two users in vain.
+        """
+        pairs = items.new_empty((2, 0)) if exclude is None else self._pairs(exclude, 'exclude')
+        joins_users = (pairs < self.num_users).all(0) & (pairs[0] != pairs[1])
+        if bool((items >= self.num_users).all()) and bool(joins_users.any()):
+            users_of_pair = pairs[:, joins_users][:, 0].tolist()
+            raise ValueError(f"'exclude' must hold pairs of a user and an item, whose ids begin at {self.num_users} (got {users_of_pair})")
+        history = History.among(items, pairs, self.num_nodes)
+        left = items.numel() - history.ptr.diff()[users]
+        if bool((left < k).any()):
+            least = int(left.argmin())
+            raise ValueError(
+                f"'k' must be at most {int(left[least])}, the number of nodes that 'exclude' leaves to node {int(users[least])} (got {k}); "
+                "leave such nodes out of 'src_index'"
+            )
+        return history
+
+    def _ids(self, nodes: Tensor | Sequence[int], argument: str) -> Tensor:
         r"""Ids of nodes, also where a mask of all nodes is given."""
+        if not isinstance(nodes, Tensor):
+            try:
+                nodes = torch.as_tensor(nodes) if len(nodes) > 0 else torch.empty(0, dtype=torch.long)
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(f"'{argument}' must be a tensor or a list of ids of nodes (got {type(nodes).__name__})") from error
+        nodes = nodes.to(self.embedding.weight.device)
         if nodes.dtype == torch.bool and nodes.shape == (self.num_nodes,):
             return nodes.nonzero().view(-1)
         if nodes.dim() != 1 or nodes.dtype not in (torch.int32, torch.int64):

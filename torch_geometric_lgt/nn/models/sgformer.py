@@ -16,6 +16,7 @@ from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges
+from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
@@ -108,8 +109,7 @@ class SGFormer(Backbone):
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
             rate = dropout if gnn_dropout is None else gnn_dropout
-            kind = 'batch_norm' if layer_norm else None
-            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, norm=kind, residual=gnn_residual)
+            gnn = LocalGCN(width, hidden_channels, gnn_num_layers, hidden_channels, rate, layer_norm, gnn_residual)
         self.gnn: Any = gnn
         self.weighted = isinstance(gnn, GCN) and not any(cast(Any, conv).normalize for conv in gnn.convs)
 
@@ -127,11 +127,21 @@ class SGFormer(Backbone):
         process_group: ProcessGroup | None = None,
     ) -> Tensor:
         r"""Runs the model. The arguments after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over
-        the edges uses :obj:`degree`."""
+        the edges uses :obj:`degree`. In training with :obj:`process_group` its batch normalisation takes means and variances over the
+        first :obj:`num_keys` nodes of all processes.
+
+        Raises:
+            ValueError: If an argument does not fit, or with :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one process.
+        """
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        if process_group is not None:
+            check_statistics(self.gnn)
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
-        return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
+        edges, shared = self._local_edges(edge_index, x.size(0), degree, source.dtype), {}
+        if process_group is not None and isinstance(self.gnn, LocalGCN):
+            shared = {'processes': Processes(process_group, num_keys)}
+        return self.readout(layers, self.gnn(source, *edges, **shared))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         local = cast(Tensor, local)
