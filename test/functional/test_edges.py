@@ -91,10 +91,16 @@ def test_edges_into_some_nodes(is_sorted):
     edges = torch.randint(20, (2, 60))
     edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
     nodes = torch.tensor([7, 3, 7, 19, 0])
-    found = edges_into(nodes, edges)
+    weight = torch.rand(edges.size(1))
+    found, none = edges_into(nodes, edges)
+    assert none is None
     expected = [(int(u), place) for place, node in enumerate(nodes.tolist()) for u, v in edges.t() if v == node]
     assert pairs(found) == sorted(expected)
     assert found[1].tolist() == sorted(found[1].tolist())
+    same, taken = edges_into(nodes, edges, weight)
+    assert torch.equal(same, found)
+    triples = [(int(u), place, float(w)) for place, node in enumerate(nodes.tolist()) for (u, v), w in zip(edges.t(), weight) if v == node]
+    assert sorted((int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)) == sorted(triples)
     if is_sorted:
         assert [(int(u), int(p)) for u, p in found.t()] == expected
 
@@ -104,8 +110,8 @@ def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
         raise AssertionError('sorted again')
 
     monkeypatch.setattr(torch.Tensor, 'argsort', refused)
-    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]])).tolist() == [[5, 6], [0, 0]]
-    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long)).shape == (2, 0)
+    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [[5, 6], [0, 0]]
+    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long))[0].shape == (2, 0)
     for target in ([1, 0, 2], [0, 2, 1]):
         with pytest.raises(AssertionError, match='sorted again'):
             edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
