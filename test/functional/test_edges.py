@@ -99,7 +99,8 @@ def test_edges_into_some_nodes(is_sorted):
     assert found[1].tolist() == sorted(found[1].tolist())
     same, taken = edges_into(nodes, edges, weight)
     assert torch.equal(same, found)
-    triples = [(int(u), place, float(w)) for place, node in enumerate(nodes.tolist()) for (u, v), w in zip(edges.t(), weight) if v == node]
+    weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
+    triples = [(u, place, w) for place, node in enumerate(nodes.tolist()) for (u, v), w in weighted if v == node]
     assert sorted((int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)) == sorted(triples)
     if is_sorted:
         assert [(int(u), int(p)) for u, p in found.t()] == expected

@@ -44,7 +44,7 @@ def weighted_edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> tuple[T
         ValueError: If there are no edges, they do not fit the nodes, or the weights do not fit the edges.
     """
     name = _name_of(store)
-    return weighted_edges(store[name], num_src, num_dst, store['edge_weight'] if 'edge_weight' in store else None, name)
+    return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
 
 
 def _name_of(store: EdgeStorage) -> str:

@@ -20,7 +20,7 @@ class NodeDegree(BaseTransform):
     every edge is there once and in both directions with one weight.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in the dtype of the weights. (default:
+        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in floating point. (default:
             :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, weights are summed up. (default: :obj:`False`)
 

@@ -76,8 +76,8 @@ class LocalGCN(GCN):
 def local_edges(
     edge_index: Adj, num_nodes: int, dtype: torch.dtype, degree: Tensor | None, edge_weight: Tensor | None = None
 ) -> LocalEdges:
-    r"""The edges and weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` with the weight :math:`l_i` of the self loop of :math:`i`, from
-    the in-degrees :obj:`degree` without self loops, by default those of the edges."""
+    r"""The edges and weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` with the weight :math:`l_i` of the self loop of :math:`i`,
+    from the in-degrees :obj:`degree` without self loops, by default those of the edges."""
     edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
     weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
     if degree is None:
