@@ -136,5 +136,6 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
     r""":math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` of a matrix ``[N_t, N_s]`` with its row sums and column sums; 0 where
     such a sum is 0."""
-    row, column = (torch.where(total == 0, torch.full_like(total, torch.inf), total) for total in (adjacency.sum(1), adjacency.sum(0)))
-    return adjacency / (row.sqrt()[:, None] * column.sqrt()[None])
+    totals = adjacency.sum(1), adjacency.sum(0)
+    row, column = (torch.where(d == 0, torch.zeros_like(d), torch.where(d == 0, torch.ones_like(d), d) ** -0.5) for d in totals)
+    return row[:, None] * adjacency * column
