@@ -130,7 +130,7 @@ def _check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, size, check_invariants=True)
     formats: dict[str, Any] = {'COO': matrix, 'CSR': matrix.to_sparse_csr(), 'CSC': matrix.to_sparse_csc()}
     if WITH_TORCH_SPARSE:
-        formats['SparseTensor'] = SparseTensor.from_edge_index(edge_index, weight, size).t()
+        formats['SparseTensor'] = cast(Any, SparseTensor).from_edge_index(edge_index.flip(0), weight, size)
     taken = takes_edge_weights(layer, call, x, edge_index)
     for name, edges in formats.items():
         if not taken:

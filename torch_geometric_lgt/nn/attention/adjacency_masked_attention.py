@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads.
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -60,7 +62,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         check_devices(x_dst.device, edge_index=edge_index)
         edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
         check_not_negative(weight)
-        factors = {'edge_weight': weight, 'edge_mask': self.neighbor_sum.edge_mask(edges.size(1))}
+        factors: dict[str, Any] = {'edge_weight': weight, 'edge_mask': self.neighbor_sum.edge_mask(edges.size(1))}
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
