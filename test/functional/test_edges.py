@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional.edges import (
     rows_of,
     sorted_edges,
     weighted_edges,
-    weighted_pairs,
+    weighted_hop,
 )
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, LiteGT, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
@@ -352,14 +352,15 @@ def test_sorted_edges_take_weights_later():
 
 
 @pytest.mark.parametrize('self_loops', [False, True])
-def test_pairs_have_the_means_of_their_edges(self_loops):
-    edges, weight = torch.tensor([[0, 0, 2, 1], [1, 1, 0, 1]]), torch.tensor([1.0, 2.0, 3.0, 4.0])
-    found, (mean, none) = weighted_pairs(edges, 3, self_loops, weight, None)
-    assert none is None
-    loops = {(node, node): 1.0 for node in range(3)} if self_loops else {(1, 1): 4.0}
-    assert dict(zip(map(tuple, found.t().tolist()), mean.tolist(), strict=True)) == {(0, 1): 1.5, (2, 0): 3.0} | loops
-    assert pairs(found) == pairs(hops(edges, 3, 1, self_loops)[0])
-    assert bool((found[1].diff() >= 0).all())
+def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
+    edges, weight = torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]), torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0])
+    found, share = weighted_hop(edges, 3, self_loops, weight)
+    matrix = torch.zeros(3, 3).index_put((found[0], found[1]), share, accumulate=True)
+    expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
+    torch.testing.assert_close(matrix, expected.fill_diagonal_(1) if self_loops else expected)
+    assert pairs(found.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
+    assert torch.equal(found[:, : edges.size(1)], edges)
+    assert weighted_hop(edges[:, :0], 0, self_loops, weight[:0])[0].shape == (2, 0)
 
 
 @pytest.mark.parametrize('weight', [torch.tensor([0.5, -1e-9]), torch.tensor([1.0, float('nan')])])

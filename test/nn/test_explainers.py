@@ -109,7 +109,7 @@ def test_sampled_nodes_and_the_mask():
 
 
 def test_repeated_edges_and_self_loops_of_a_relational_bias():
-    """A pair has the mean of its edges' masks, and a node itself stays."""
+    """Each edge of a pair has its share, and a node itself stays."""
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 1]])
     layer, x = KernelAttentionConv(4, 8, 2, relational_order=1).double(), features()[:2]
     value, share = layer.lin_value(x), layer.relational_bias.weight.sigmoid().repeat_interleave(4, 1) / 2

@@ -75,9 +75,8 @@ def mean_weight(
     ``[N_t]``, and where the sum is 0."""
     weight = None if edge_weight is None else edge_weight.to(dtype)
     total = weighted_degree(edge_index[1], num_targets, dtype, weight)
-    share = total.masked_fill(total == 0, torch.inf).reciprocal()
-    share = (share if left_out is None else share.masked_fill(left_out, 0))[edge_index[1]]
-    return (share if weight is None else share * weight)[:, None]
+    total = total.masked_fill(total == 0 if left_out is None else (total == 0) | left_out, torch.inf)[edge_index[1]]
+    return ((1.0 if weight is None else weight) / total)[:, None]
 
 
 def row_normalized(score: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None) -> Tensor:

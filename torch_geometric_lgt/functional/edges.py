@@ -6,7 +6,6 @@ import torch
 from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 from torch_geometric import EdgeIndex
-from torch_geometric.utils import coalesce
 
 from torch_geometric_lgt.functional._ops import operator
 from torch_geometric_lgt.typing import Adj
@@ -163,7 +162,7 @@ def sorted_edges(
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
     backward = torch.is_grad_enabled() if backward is None else backward
     find = _sorted if torch.compiler.is_compiling() else rows_of
-    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None, weight)
+    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None, weight=weight)
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
@@ -217,18 +216,17 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
     return found
 
 
-def weighted_pairs(edge_index: Tensor, num_nodes: int, self_loops: bool, *values: Tensor | None) -> tuple[Tensor, list[Tensor | None]]:
-    r"""The pairs ``[2, P]`` of the first order of :meth:`hops`, and for each of :obj:`values` ``[E]`` those of the pairs ``[P]``, the mean
-    of a pair's edges. With :obj:`self_loops` each node is paired with itself, with the value 1."""
-    if self_loops:
-        proper = edge_index[0] != edge_index[1]
-        loops = torch.arange(num_nodes, device=edge_index.device)
-        edge_index = torch.cat([edge_index[:, proper], loops.expand(2, -1)], 1)
-        values = tuple(None if value is None else torch.cat([value[proper], value.new_ones(num_nodes)]) for value in values)
-    given = [value for value in values if value is not None]
-    pairs, means = coalesce(edge_index, given, num_nodes, 'mean', sort_by_row=False)
-    found = iter(means)
-    return pairs, [None if value is None else next(found) for value in values]
+def weighted_hop(edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Edges and weights that add up to the first order of :meth:`hops`, each pair with the mean of the weights of its edges: the edges
+    that share a pair share that. With :obj:`self_loops` one for each node with the weight 1 stands behind them, and given ones have 0."""
+    source, target = edge_index
+    pair = target * num_nodes + source
+    known = pair.sort().values
+    weight = weight / (torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair))
+    if not self_loops:
+        return edge_index, weight
+    loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
+    return torch.cat([edge_index, loops], 1), torch.cat([weight.masked_fill(source == target, 0), weight.new_ones(num_nodes)])
 
 
 def edges_into(nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor | None]:

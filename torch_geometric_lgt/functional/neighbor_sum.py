@@ -58,7 +58,7 @@ def symmetric_weight(
         pair = degree if isinstance(degree, tuple) else (degree, degree)
         _check_degrees(pair, (num_src, num_dst))
         _check_positive(pair, edge_index, weight)
-    return weight_of_degrees(edge_index, pair, dtype, weight)
+    return weight_of_degrees(edge_index, pair, dtype, 1.0 if weight is None else weight)
 
 
 def weighted_degree(ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None) -> Tensor:
@@ -66,14 +66,14 @@ def weighted_degree(ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Ten
     return counts(ids, num_nodes, dtype) if weight is None else scatter(weight, ids, 0, num_nodes, 'sum')
 
 
-def inverse_root(degree: Tensor) -> Tensor:
-    r""":math:`1 / \sqrt{d}`, and 0 without a gradient where :math:`d` is 0."""
-    return degree.masked_fill(degree == 0, torch.inf).rsqrt()
+def root(degree: Tensor) -> Tensor:
+    r""":math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0: what is divided by it is 0."""
+    return degree.masked_fill(degree == 0, torch.inf).sqrt()
 
 
-def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | None = None) -> Tensor:
-    source, target = (inverse_root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
-    return (source * target if weight is None else source * weight * target)[:, None]
+def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float = 1.0) -> Tensor:
+    source, target = (root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
+    return (weight / source / target)[:, None]
 
 
 def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor | None) -> None:

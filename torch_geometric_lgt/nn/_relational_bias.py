@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, hops, sorted_edges, weighted_edges, weighted_pairs
+from torch_geometric_lgt.functional.edges import SortedEdges, hops, sorted_edges, weighted_edges, weighted_hop
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -46,15 +46,20 @@ class RelationalBias(torch.nn.Module):
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
         total, heads = torch.zeros_like(out), weight.size(1)
         degree = None if degree is None else self._degree(degree)
-        mask = self._pair_mask(edge_index, x.size(0), out.size(0)) if self.neighbor_sum.explain else None
-        for edges, share in zip(self.hops(edge_index, x.size(0), out.size(0), edge_weight), weight, strict=True):
+        mask = None
+        if self.neighbor_sum.explain:
+            edge_index, mask = self._explained(edge_index, x.size(0), out.size(0), edge_weight)
+            edge_weight = None
+        orders = self.hops(edge_index, x.size(0), out.size(0), edge_weight)
+        for edges, share in zip(orders, weight, strict=True):
             total = total + (self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1)) * share[:, None]).flatten(1)
         return total
 
     def hops(
         self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""The edges of each order, with weights those of one order: the mean of the edges of each pair, and 1 for a node and itself."""
+        r"""The edges of each order. Weights are those of the first: of a pair they add up to the mean of its edges, to 1 of a node and
+        itself."""
         if edge_index is None:
             raise ValueError(f"'edge_index' must be given for the relational bias of order {self.order}")
         if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
@@ -62,7 +67,8 @@ class RelationalBias(torch.nn.Module):
                 raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
             edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
             if weight is not None:
-                return [self.weighted_hop(edges, num_src, weight)]
+                edges, weight = self.weighted_hop(edges, num_src, weight)
+                return [sorted_edges(edges, num_src, num_dst, True, weight)]
             edge_index = hops(edges, num_src, self.order, self.source == 'value')
         elif edge_weight is not None:
             raise ValueError("'edge_weight' must be None where 'edge_index' is a list; give the weights to 'hops', which makes such lists")
@@ -70,8 +76,8 @@ class RelationalBias(torch.nn.Module):
             raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
         return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
 
-    def weighted_hop(self, edge_index: Tensor, num_nodes: int, weight: Tensor) -> SortedEdges:
-        r"""The weighted edges of the first order.
+    def weighted_hop(self, edge_index: Tensor, num_nodes: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        r"""The edges of the first order and their weights, of which those of a pair add up to their mean.
 
         Raises:
             ValueError: If there are more orders, or each node is its own neighbour and a self loop has another weight than 1.
@@ -79,25 +85,28 @@ class RelationalBias(torch.nn.Module):
         if self.order > 1:
             raise ValueError(f"'relational_order' must be 1 with weights of edges: they say nothing of longer walks (got {self.order})")
         loops = self.source == 'value'
-        if loops and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
+        if loops and not torch.compiler.is_compiling() and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
             raise ValueError(
                 "'edge_weight' must be 1 for self loops with relational_input='value', in which each node is its own neighbour with the "
                 'weight 1; leave self loops out'
             )
-        pairs, (mean,) = weighted_pairs(edge_index, num_nodes, loops, weight)
-        return sorted_edges(pairs, num_nodes, num_nodes, True, mean)
+        return weighted_hop(edge_index, num_nodes, loops, weight)
 
-    def _pair_mask(self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int) -> Tensor:
-        r"""The mask of an explainer for the pairs of the first order."""
+    def _explained(
+        self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None
+    ) -> tuple[list[SortedEdges], Tensor]:
+        r"""The edges of the first order, each of the graph's edges among them, and the mask of an explainer for them."""
         is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
         if self.order > 1 or is_list or num_src != num_dst:
             raise ValueError(
                 f"'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to explain, which says nothing of longer "
                 f'walks (got {self.order} and {type(edge_index).__name__})'
             )
-        edges = weighted_edges(edge_index, num_src, num_src)[0]
-        mask = self.neighbor_sum.edge_mask(edges.size(1))
-        return cast(Tensor, weighted_pairs(edges, num_src, self.source == 'value', mask)[1][0])
+        edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
+        mask = cast(Tensor, self.neighbor_sum.edge_mask(edges.size(1)))
+        pairs, weight = self.weighted_hop(edges, num_src, torch.ones_like(mask) if weight is None else weight)
+        mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
+        return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
 
     def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
         if self.order > 1 and self.source == 'value':

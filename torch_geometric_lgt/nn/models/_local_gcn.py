@@ -8,7 +8,7 @@ from torch_geometric.nn.resolver import normalization_resolver
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import inverse_root, neighbor_sum, symmetric_weight, weight_of_degrees
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, root, symmetric_weight, weight_of_degrees
 from torch_geometric_lgt.typing import Adj
 
 
@@ -86,7 +86,7 @@ def local_edges(
     else:
         into = loop + degree.to(dtype)
         weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into, weight)
-    return LocalEdges(edges, weight, (loop * inverse_root(into).square())[:, None])
+    return LocalEdges(edges, weight, (loop / root(into) / root(into))[:, None])
 
 
 def without_loops(edge_index: Tensor, weight: Tensor | None, num_targets: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

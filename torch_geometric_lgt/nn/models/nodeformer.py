@@ -138,8 +138,7 @@ class NodeFormer(Backbone):
     def counted_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         if part.edge_weight is None:
             return remove_self_loops(coalesce(part.edge_index))[0], None
-        hop = self.convs[0].relational_bias.weighted_hop(part.edge_index, part.n_id.numel(), part.edge_weight)
-        return remove_self_loops(hop.edge_index, hop.weight)
+        return remove_self_loops(*self.convs[0].relational_bias.weighted_hop(part.edge_index, part.n_id.numel(), part.edge_weight))
 
     def layer_edges(self, part: Part) -> Edges:
         if self.relational_order > 1:
