@@ -296,6 +296,10 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 @pytest.mark.compiled
 @pytest.mark.parametrize('source', ['value', 'output'])
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
-    model, x, weight = NodeFormer(4, 8, 3, relational_input=source).eval(), features(N, 4).float(), weights(PROPER).float()
+    model, x, weight = (
+        NodeFormer(4, 8, 3, relational_input=source).eval(),
+        features(N, 4).detach().float(),
+        weights(PROPER).detach().float(),
+    )
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     torch.testing.assert_close(compiled(x, PROPER, edge_weight=weight), model(x, PROPER, edge_weight=weight))
