@@ -5,10 +5,22 @@ from torch_geometric.data import Data
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
+from torch_geometric_lgt.functional import attention_distance, jaccard, minhash_jaccard
 from torch_geometric_lgt.functional import edges as module
-from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, hops, ranges, rows_of, sorted_edges
+from torch_geometric_lgt.functional.edges import (
+    check_not_negative,
+    degrees,
+    edge_list,
+    edges_into,
+    hops,
+    ranges,
+    rows_of,
+    sorted_edges,
+    weighted_edges,
+    weighted_hop,
+)
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, LiteGT, NodeFormer, SGFormer
-from torch_geometric_lgt.transforms import NodeDegree
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
 
 EDGES = torch.tensor([[0, 0, 3, 1, 4], [1, 2, 1, 0, 4]])
 FORMATS = {
@@ -91,10 +103,17 @@ def test_edges_into_some_nodes(is_sorted):
     edges = torch.randint(20, (2, 60))
     edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
     nodes = torch.tensor([7, 3, 7, 19, 0])
-    found = edges_into(nodes, edges)
+    weight = torch.rand(edges.size(1))
+    found, none = edges_into(nodes, edges)
+    assert none is None
     expected = [(int(u), place) for place, node in enumerate(nodes.tolist()) for u, v in edges.t() if v == node]
     assert pairs(found) == sorted(expected)
     assert found[1].tolist() == sorted(found[1].tolist())
+    same, taken = edges_into(nodes, edges, weight)
+    assert torch.equal(same, found)
+    weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
+    triples = [(u, place, w) for place, node in enumerate(nodes.tolist()) for (u, v), w in weighted if v == node]
+    assert sorted((int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)) == sorted(triples)
     if is_sorted:
         assert [(int(u), int(p)) for u, p in found.t()] == expected
 
@@ -104,8 +123,8 @@ def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
         raise AssertionError('sorted again')
 
     monkeypatch.setattr(torch.Tensor, 'argsort', refused)
-    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]])).tolist() == [[5, 6], [0, 0]]
-    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long)).shape == (2, 0)
+    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [[5, 6], [0, 0]]
+    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long))[0].shape == (2, 0)
     for target in ([1, 0, 2], [0, 2, 1]):
         with pytest.raises(AssertionError, match='sorted again'):
             edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
@@ -221,3 +240,132 @@ def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
     assert sorted_edges(edges, 3, 2).rows()[2] is None
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
     assert sorted_edges(edges, 3, 2).rows()[2].tolist() == [0, 1, 2]
+
+
+VALUES = torch.tensor([0.5, 2.0, 3.0, -1.0, 0.25])
+
+
+def weighted(form, value):
+    """The edges with values, in a format of a sparse matrix with targets as rows."""
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), value, (5, 5), check_invariants=False)
+    if form == 'SparseTensor':
+        return SparseTensor.from_edge_index(EDGES, value, (5, 5)).t()
+    if form == 'repeated coo':  # each edge in two halves
+        return torch.sparse_coo_tensor(EDGES.flip(0).repeat(1, 2), value.repeat(2) / 2, (5, 5), check_invariants=False)
+    return {
+        'coo': matrix,
+        'csr': matrix.to_sparse_csr(),
+        'csc': matrix.to_sparse_csc(),
+        'transposed csr': matrix.t().to_sparse_csr().t(),
+        'transposed csc': matrix.t().to_sparse_csc().t(),
+    }[form]
+
+
+SPARSE = ['coo', 'repeated coo', 'csr', 'csc', 'transposed csr', 'transposed csc'] + ['SparseTensor'] * WITH_TORCH_SPARSE
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_are_weights_in_the_order_of_the_edges(form):
+    value = VALUES.clone().requires_grad_()
+    edges, weight = weighted_edges(weighted(form, value), 5, 5)
+    found = dict(zip(map(tuple, edges.t().tolist()), weight.tolist(), strict=True))
+    assert found == dict(zip(map(tuple, EDGES.t().tolist()), VALUES.tolist(), strict=True))
+    factor = torch.tensor([10.0 * u + v for u, v in edges.t().tolist()])
+    expected = torch.tensor([10.0 * u + v for u, v in EDGES.t().tolist()])
+    assert torch.equal(torch.autograd.grad((factor * weight).sum(), value)[0], expected)
+    ready = sorted_edges(weighted(form, VALUES), 5, 5)
+    assert torch.equal(ready.weight, weight)
+    assert torch.equal(ready.edge_index, edges)
+    assert torch.equal(weighted_edges(ready, 5, 5)[1], weight)
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_of_one_are_no_weights_unless_they_are_learned(form):
+    assert weighted_edges(weighted(form, torch.ones(5)), 5, 5)[1] is None
+    assert weighted_edges(weighted(form, torch.ones(5, requires_grad=True)), 5, 5)[1].tolist() == [1] * 5
+    edges, weight = weighted_edges(weighted(form, torch.ones(5)), 5, 5, VALUES)
+    assert torch.equal(weight, VALUES)
+    assert torch.equal(edges, edge_list(weighted(form, torch.ones(5)), 5, 5))
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_that_are_not_used_are_refused(form):
+    matrix, x = weighted(form, VALUES), torch.randn(5, 4)
+    uses = {
+        'edge_list': lambda: edge_list(matrix, 5, 5),
+        'jaccard': lambda: jaccard(matrix, 5),
+        'minhash': lambda: minhash_jaccard(matrix, 5, 4),
+        'distance': lambda: attention_distance(matrix, 5),
+        'hops': lambda: KernelAttentionConv(4, 4, relational_order=2).hops(matrix, 5),
+        'degrees': lambda: DegreeMaskedAttention(4)(x, edge_index=matrix),
+        'probability': lambda: KernelAttentionConv(4, 4).log_edge_probability(x, matrix),
+    }
+    for use in uses.values():
+        with pytest.raises(ValueError, match='weights'):
+            use()
+    with pytest.raises(ValueError, match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges"):
+        edge_list(sorted_edges(matrix, 5, 5), 5, 5)
+    assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (5, 1)  # places of pairs, nothing is summed
+
+
+@pytest.mark.parametrize('name', sorted(SPARSE))
+def test_transforms_refuse_values(name):
+    data = Data(adj_t=weighted(name, VALUES.abs()), num_nodes=5)
+    transforms = JaccardScores(), AttentionNodeSampling(), NodeDegree(), LaplacianPE(2), SVDEncoding(2)
+    for transform in transforms:
+        with pytest.raises(ValueError, match="'adj_t' must have no weights other than 1"):
+            transform(data)
+
+
+def test_whole_numbers_are_weights_and_several_values_are_none():
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), torch.tensor([1, 2, 1, 1, 1]), (5, 5), check_invariants=False)
+    assert weighted_edges(matrix, 5, 5)[1].dtype == torch.get_default_dtype()
+    several = torch.sparse_coo_tensor(EDGES.flip(0), torch.ones(5, 2), (5, 5, 2), check_invariants=False)
+    with pytest.raises(ValueError, match=r"'edge_index' must have one value for each edge \(got values of shape \(5, 2\)\)"):
+        weighted_edges(several, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ('edge_index', 'weight', 'message'),
+    [
+        (EDGES, VALUES[:4], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(4,\)\)$"),
+        (EDGES, VALUES[:, None], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(5, 1\)\)$"),
+        (EDGES, [1.0] * 5, r"'edge_weight' must have shape \(5,\), one number for each edge \(got list\)$"),
+        (EDGES, torch.ones(5, dtype=torch.long), r"'edge_weight' must hold floating-point numbers \(got torch.int64\)"),
+        (EDGES, torch.ones(5, device='meta'), r"'edge_weight' must be on the device of 'edge_index', cpu \(got meta\)$"),
+        (weighted('csr', VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
+        (sorted_edges(EDGES, 5, 5, edge_weight=VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(edge_index, weight, message):
+    for take in (weighted_edges, lambda *args: sorted_edges(*args[:3], edge_weight=args[3])):
+        with pytest.raises(ValueError, match=message):
+            take(edge_index, 5, 5, weight)
+
+
+def test_sorted_edges_take_weights_later():
+    edges = sorted_edges(EDGES, 5, 5)
+    again = sorted_edges(edges, 5, 5, edge_weight=VALUES)
+    assert again.weight is VALUES
+    assert again.forth is edges.forth
+    assert sorted_edges(again, 5, 5) is again
+
+
+@pytest.mark.parametrize('self_loops', [False, True])
+def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
+    edges, weight = torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]), torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0])
+    found, share = weighted_hop(edges, 3, self_loops, weight)
+    matrix = torch.zeros(3, 3).index_put((found[0], found[1]), share, accumulate=True)
+    expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
+    torch.testing.assert_close(matrix, expected.fill_diagonal_(1) if self_loops else expected)
+    assert pairs(found.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
+    assert torch.equal(found[:, : edges.size(1)], edges)
+    assert weighted_hop(edges[:, :0], 0, self_loops, weight[:0])[0].shape == (2, 0)
+
+
+@pytest.mark.parametrize('weight', [torch.tensor([0.5, -1e-9]), torch.tensor([1.0, float('nan')])])
+def test_negative_weights_are_named(weight):
+    check_not_negative(None)
+    check_not_negative(weight.abs().nan_to_num())
+    with pytest.raises(ValueError, match="'edge_weight' must not be negative where neighbours are averaged"):
+        check_not_negative(weight)

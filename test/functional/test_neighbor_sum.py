@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import _edge_loops
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
@@ -83,3 +84,28 @@ def test_symmetric_weight_of_given_degrees():
     message = r"'degree' must hold one number per node, 2 for sources and 3 for targets \(got \[\(2,\), \(2,\)\]\)$"
     with pytest.raises(ValueError, match=message):
         symmetric_weight(edges, 2, 3, DOUBLE, torch.tensor([4, 1]))
+
+
+def test_symmetric_weight_of_weighted_edges():
+    """Against PyG, on a graph whose weights are the same both ways."""
+    one_way = torch.tensor([[0, 0, 1, 0], [1, 2, 3, 1]])
+    edges, weight = torch.cat([one_way, one_way.flip(0)], 1), torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_()
+    found, expected = symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten(), gcn_norm(edges, weight, 5, add_self_loops=False)[1]
+    torch.testing.assert_close(found[[0, 1, 3, 4, 5, 7]], expected[[0, 1, 3, 4, 5, 7]])
+    assert found[[2, 6]].isnan().all()  # those of a node whose weights add up to less than 0
+    assert expected[[2, 6]].isnan().all()
+    positive = torch.tensor([0.5, 2.0, 0.1, 0.25], dtype=DOUBLE, requires_grad=True)
+    both = positive.repeat(2)
+    pair = symmetric_weight(edges, 5, 5, DOUBLE, None, both).flatten(), gcn_norm(edges, both, 5, add_self_loops=False)[1]
+    torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), positive, retain_graph=True)[0] for out in pair))
+
+
+def test_weights_that_add_up_to_zero():
+    edges, weight = torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([1.0, -1.0, 0.0], requires_grad=True)
+    found = symmetric_weight(edges, 3, 3, torch.float32, (torch.ones(3), torch.tensor([0.0, 1.0, 0.0])), weight)
+    assert found.flatten().tolist() == [0, 0, 0]
+    assert torch.autograd.grad(found.sum(), weight)[0].isfinite().all()
+    with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
+        symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([1.0, 1.0, 0.0]), torch.ones(3))
+    unused = symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0]))
+    assert unused.flatten().tolist() == [0, 1, 0]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
+from torch_geometric_lgt.functional.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
 from torch_geometric_lgt.nn._attention_layer import check_features
@@ -22,7 +23,7 @@ from torch_geometric_lgt.transforms import NodeDegree
 
 
 class Broken(torch.nn.Module):
-    """A linear layer over each graph's mean that keeps every promise but one."""
+    """A linear layer over each graph's mean and the sums over neighbours that keeps every promise but one."""
 
     def __init__(self, fault):
         super().__init__()
@@ -35,8 +36,8 @@ class Broken(torch.nn.Module):
         if self.fault == 'seed':
             self.lin.weight.data += next(COUNTER)
 
-    def forward(self, x, edge_index, batch=None, batch_size=None):
-        num_nodes = x.size(0)
+    def forward(self, x, edge_index, batch=None, batch_size=None, edge_weight=None):
+        num_nodes, given = x.size(0), edge_weight is not None
         if self.fault != 'unchecked':
             check_features(x, self.lin)
             segments(batch, num_nodes, batch_size)
@@ -45,7 +46,13 @@ class Broken(torch.nn.Module):
         one = torch.ones(num_nodes, 1, dtype=x.dtype)
         total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
         mean = total / count.clamp(min=1)
-        out = self.lin(x + mean[batch])
+        if self.fault == 'dropped' and given:
+            raise ValueError("'edge_weight' must be None")
+        edges, edge_weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
+        message = x[edges[0]]
+        if edge_weight is not None and not (self.fault in ('weights', 'dropped') or (self.fault == 'values' and not given)):
+            message = message * edge_weight.to(x.dtype)[:, None]
+        out = self.lin(x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message))
         if self.fault == 'order':
             return out * torch.arange(num_nodes, dtype=x.dtype)[:, None]
         if self.fault == 'batch':
@@ -82,6 +89,9 @@ FAULTS = {
     'neighbour': 'a graph depends on',
     'poison': 'the output of a graph depends on its neighbour in the batch in training',
     'format': 'edges as int32',
+    'weights': "'edge_weight' is dropped",
+    'values': 'weights as COO',
+    'dropped': 'the values of a COO matrix are dropped',
     'large': 'features times 1000 make outputs or gradients that are not finite',
     'unchecked': 'another width in',
     'gradient': 'Jacobian mismatch',
@@ -122,8 +132,8 @@ class BrokenModel(Broken):
         self.model_fault = fault
         self.idle = torch.nn.Parameter(torch.ones(1)) if fault == 'idle' else None
 
-    def forward(self, x, edge_index, batch=None, batch_size=None):
-        out = super().forward(x, edge_index, batch, batch_size)
+    def forward(self, x, edge_index, batch=None, batch_size=None, edge_weight=None):
+        out = super().forward(x, edge_index, batch, batch_size, edge_weight)
         if self.model_fault == 'normalised':
             return out.log_softmax(1)
         if self.model_fault == 'stuck':
@@ -133,7 +143,8 @@ class BrokenModel(Broken):
         return out
 
     def inference(self, data):
-        out = self.eval()(data.x, data.edge_index).detach()
+        weight = None if self.model_fault == 'parts' else data.edge_weight
+        out = self.eval()(data.x, data.edge_index, edge_weight=weight).detach()
         return out + 1e-6 if self.model_fault == 'inference' else out
 
     def load_state_dict(self, state_dict, *args):
@@ -147,6 +158,7 @@ MODEL_FAULTS = {
     'stuck': 'the loss does not fall',
     'training': 'one seed makes two trainings',
     'inference': "'inference' differs",
+    'parts': "'inference' drops weights of edges",
     'weights': 'the weights of a model of other sizes are taken',
 }
 

@@ -3,7 +3,7 @@ from torch_geometric.nn import GraphSAGE
 
 from torch_geometric_lgt import loader, nn, transforms
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.edges import degrees, edge_list, weighted_edges
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -25,22 +25,22 @@ def with_degrees(layer, x, edge_index, batch=None, **kwargs):
     return layer(x, degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0)), batch, **kwargs)
 
 
-def with_hops(model, x, edge_index, batch=None, **kwargs):
-    return model(x, model.hops(edge_index, x.size(0)), batch, **kwargs)
+def with_hops(model, x, edge_index, batch=None, edge_weight=None, **kwargs):
+    return model(x, model.hops(edge_index, x.size(0), edge_weight), batch, **kwargs)
 
 
 def graph_parts(edge_index, num_nodes):
     """Jaccard indices, and a mask of nodes with few neighbours for the softmax."""
-    edges = edge_list(edge_index, num_nodes, num_nodes)
+    edges = weighted_edges(edge_index, num_nodes, num_nodes)[0]
     return jaccard(edges, num_nodes), degrees(edges, num_nodes) < 4
 
 
-def without_batch(layer, x, edge_index, batch=None, **_):
-    return layer(x, edge_index)
+def without_batch(layer, x, edge_index, batch=None, edge_weight=None, **_):
+    return layer(x, edge_index, edge_weight=edge_weight)
 
 
-def with_jaccard(layer, x, edge_index, batch=None, **_):
-    return layer(x, edge_index, *graph_parts(edge_index, x.size(0)))
+def with_jaccard(layer, x, edge_index, batch=None, edge_weight=None, **_):
+    return layer(x, edge_index, *graph_parts(edge_index, x.size(0)), edge_weight=edge_weight)
 
 
 def model_with_jaccard(model, x, edge_index, batch=None, **kwargs):
@@ -70,6 +70,8 @@ LAYERS = {
     'difformer-frobenius': (lambda: DIFFormerConv(6, 8, norm='frobenius', use_graph=False), {}),
     'difformer-plain-values': (lambda: DIFFormerConv(6, 6, heads=2, value_projection=False), {}),
     'difformer-sigmoid': (lambda: DIFFormerConv(6, 8, heads=2, kernel='sigmoid', graph_weight=0.5), {'linear': False}),
+    'kernel-value-bias': (lambda: KernelAttentionConv(6, 8, heads=2, relational_order=1), {'call': with_hops}),
+    'kernel-output-bias': (lambda: KernelAttentionConv(6, 8, relational_order=1, relational_input='output'), {'call': with_hops}),
     'jaccard': (lambda: JaccardSubtractorConv(6, 8, heads=4), {'call': with_jaccard}),
     'subtractor': (lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False), {'call': with_jaccard}),
 }

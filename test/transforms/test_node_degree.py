@@ -46,3 +46,28 @@ def test_no_edges_and_repr():
 def test_raises(edge_index, message):
     with pytest.raises(ValueError, match=message):
         NodeDegree()(Data(edge_index=edge_index, num_nodes=4))
+
+
+def test_sums_of_weights():
+    """Self loops are left out, repeated edges count again, a weight of an edge counts for its target."""
+    weight = torch.tensor([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+    assert NodeDegree(weighted=True)(Data(edge_index=EDGES, edge_weight=weight, num_nodes=4)).degree.tolist() == [1, 20.5, 2, 0]
+    assert NodeDegree(weighted=True)(Data(edge_index=EDGES, num_nodes=4)).degree.tolist() == [1, 3, 1, 0]
+    double = NodeDegree('sum', weighted=True)(Data(edge_index=EDGES, edge_weight=weight.double(), num_nodes=4))
+    assert double['sum'].dtype == torch.float64
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), weight, (4, 4), check_invariants=True)
+    assert NodeDegree(weighted=True)(Data(adj_t=matrix, num_nodes=4)).degree.tolist() == [1, 20.5, 2, 0]
+    assert repr(NodeDegree(weighted=True)) == "NodeDegree('degree', weighted=True)"
+    with pytest.raises(ValueError, match="'edge_weight' must be None where 'adj_t' has values"):
+        NodeDegree(weighted=True)(Data(adj_t=matrix, edge_weight=weight[:5], num_nodes=4))
+
+
+def test_sums_of_weights_of_several_types():
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = 2, 3
+    data['user', 'rates', 'item'].edge_index = torch.tensor([[0, 1, 1], [2, 0, 2]])
+    data['user', 'rates', 'item'].edge_weight = torch.tensor([0.5, 1.0, 2.0])
+    data['item', 'rev', 'user'].edge_index = torch.tensor([[2], [0]])
+    out = NodeDegree(weighted=True)(data)
+    assert out['user'].degree.tolist() == [1, 0]
+    assert out['item'].degree.tolist() == [1, 0, 2.5]

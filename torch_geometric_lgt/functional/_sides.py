@@ -1,5 +1,6 @@
 # N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
 # K samples.
+import math
 from typing import NamedTuple
 
 import torch
@@ -23,6 +24,11 @@ def convert(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 def neutral(dtype: torch.dtype) -> float:
     r"""The maximum of no key: finite, so that differences of maxima stay numbers."""
     return torch.finfo(dtype).min / 4
+
+
+def largest_power(dtype: torch.dtype) -> float:
+    r"""A number whose exponential is finite."""
+    return math.log(torch.finfo(dtype).max) - 1
 
 
 class Side(NamedTuple):

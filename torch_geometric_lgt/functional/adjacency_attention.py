@@ -4,7 +4,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
-from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of, plain_side
+from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of, largest_power, neutral, plain_side
 from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 
@@ -21,12 +21,14 @@ def adjacency_attention(
     *,
     scale: float = 1.0,
     power: float = 3.0,
+    edge_weight: Tensor | None = None,
+    edge_mask: Tensor | None = None,
 ) -> Tensor:
     r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency matrix as the mask):
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
-        {\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
+        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
     in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they are given. A node without an incoming edge
     gives 0. Edges are taken in chunks that are computed again in the backward pass.
@@ -40,6 +42,8 @@ def adjacency_attention(
         projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
         scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default: :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+        edge_weight (torch.Tensor, optional): :math:`w_{ij}`, ``[E]``, not negative. (default: :obj:`None`, 1 for each edge)
+        edge_mask (torch.Tensor, optional): ``[E]``, a factor of each edge in the numerator alone. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
@@ -52,21 +56,36 @@ def adjacency_attention(
     with torch.autocast(v.device.type, enabled=False):
         dtype = compute_dtype(v.dtype)
         projection = None if projection is None else projection.to(dtype)
-        return _attended(q.to(dtype) * scale, k.to(dtype) * scale, v.to(dtype), edge_index, feature_map, projection, power).to(v.dtype)
+        factors = [None if factor is None else factor.to(dtype)[:, None] for factor in (edge_weight, edge_mask)]
+        inputs = q.to(dtype) * scale, k.to(dtype) * scale, v.to(dtype)
+        return _attended(*inputs, edge_index, feature_map, projection, power, *factors).to(v.dtype)
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, edge_index: Tensor, feature_map: str, projection: Tensor | None, power: float) -> Tensor:
+def _attended(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    edge_index: Tensor,
+    feature_map: str,
+    projection: Tensor | None,
+    power: float,
+    edge_weight: Tensor | None,
+    edge_mask: Tensor | None,
+) -> Tensor:
     log_q, value_q = log_features(feature_map, q, projection, power, None)
     log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
     row, col = edge_index
     step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
+        if peaks is not None and edge_weight is not None:
+            peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
     parts = ((top, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
-    weight = chunked_map(_weights, step, parts)
+    weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, parts)
+    weight = weight if edge_weight is None else weight * edge_weight
     total = scatter(weight, col, 0, q.size(0), 'sum')
-    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
+    out = neighbor_sum(v.flatten(1), edge_index, weight if edge_mask is None else weight * edge_mask, q.size(0))
     return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
 
 
@@ -79,13 +98,26 @@ def _peaks(_at: slice, log_q: Tensor | None, log_k: Tensor) -> Tensor:
 
 
 def _weights(
-    _at: slice, top: Tensor | None, log_q: Tensor | None, value_q: Tensor | None, log_k: Tensor | None, value_k: Tensor | None
+    _at: slice,
+    top: Tensor | None,
+    log_q: Tensor | None,
+    value_q: Tensor | None,
+    log_k: Tensor | None,
+    value_k: Tensor | None,
+    largest: float | None = None,
 ) -> Tensor:
     r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
     factors = [value for value in (value_q, value_k) if value is not None]
     if log_k is not None and top is not None:
-        factors.insert(0, (_logits(log_q, log_k) - top[..., None]).exp())
+        power = _logits(log_q, log_k) - top[..., None]
+        factors.insert(0, (power if largest is None else power.clamp(max=largest)).exp())
     product = factors[0]
     for factor in factors[1:]:
         product = product * factor
     return product.sum(-1)
+
+
+def _bounded_weights(at: slice, *parts: Tensor | None) -> Tensor:
+    r"""As :meth:`_weights`, with the largest weighted exponential of a target 1: those of edges of weight 0 are finite."""
+    bound = next(largest_power(part.dtype) for part in parts if part is not None)
+    return _weights(at, *parts, largest=bound - 10)  # leaves room for a sum over thousands of features

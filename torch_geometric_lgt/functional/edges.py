@@ -24,11 +24,13 @@ class Rows(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`."""
+    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`. The
+    :obj:`weight` ``[E]`` of edges with weights is in the order of :obj:`edge_index`."""
 
     edge_index: Tensor
     forth: Rows
     back: Rows | None
+    weight: Tensor | None = None
 
     def rows(self) -> tuple[Tensor | None, ...]:
         r"""What operators take."""
@@ -47,25 +49,79 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id lies outside the nodes, or sorted edges are
-            those between other numbers of nodes.
+        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id lies outside the nodes, sorted edges are
+            those between other numbers of nodes, or edges have weights other than 1, which would be dropped.
     """
+    edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
+    if weight is not None and not torch.compiler.is_compiling():
+        bounds = '' if weight.numel() == 0 else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
+        raise ValueError(f'{argument!r} must have no weights other than 1, which are not used here{bounds}; give the edges [2, E] alone')
+    return edges
+
+
+def weighted_edges(
+    edge_index: Adj, num_src: int, num_dst: int, edge_weight: Tensor | None = None, argument: str = 'edge_index'
+) -> tuple[Tensor, Tensor | None]:
+    r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of a sparse matrix or the weights of
+    sorted edges. Edges of a sparse matrix are read row by row. Values that are all 1 and need no gradient are left out.
+
+    Raises:
+        TypeError: As :meth:`edge_list`.
+        ValueError: As :meth:`edge_list`, or if :obj:`edge_weight` does not hold a floating-point number for each edge, or the edges have
+            weights already.
+    """
+    edges, value = _read(edge_index, num_src, num_dst, argument)
+    if edge_weight is None:
+        return edges, value
+    if value is not None:
+        raise ValueError(f"'edge_weight' must be None where {argument!r} has values (got both); multiply them, or give the edges alone")
+    if not isinstance(edge_weight, Tensor) or edge_weight.shape != edges.shape[1:]:
+        shape = tuple(edge_weight.shape) if isinstance(edge_weight, Tensor) else type(edge_weight).__name__
+        raise ValueError(f"'edge_weight' must have shape ({edges.size(1)},), one number for each edge (got {shape})")
+    if not edge_weight.is_floating_point():
+        raise ValueError(f"'edge_weight' must hold floating-point numbers (got {edge_weight.dtype}); convert it with edge_weight.float()")
+    if edge_weight.device != edges.device:
+        raise ValueError(f"'edge_weight' must be on the device of {argument!r}, {edges.device} (got {edge_weight.device})")
+    return edges, edge_weight
+
+
+def check_not_negative(weight: Tensor | None) -> None:
+    r"""Raises a ValueError where a weight is negative or NaN."""
+    if weight is not None and not torch.compiler.is_compiling() and not bool((weight >= 0).all()):
+        raise ValueError(f"'edge_weight' must not be negative where neighbours are averaged (got {float(weight.min())})")
+
+
+def _read(edge_index: Adj, num_src: int, num_dst: int, argument: str) -> tuple[Tensor, Tensor | None]:
     if isinstance(edge_index, SortedEdges):
         if not edge_index.fit(num_src, num_dst):
             raise ValueError(f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it again with sorted_edges")
-        if edge_index.back is not None:
-            return edge_index.edge_index
-        edge_index = edge_index.edge_index
+        edges = edge_index.edge_index
+        return edges if edge_index.back is not None else _checked(edges, num_src, num_dst, argument), edge_index.weight
+    value = None
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
-        target, source, _ = edge_index.coo()
+        target, source, value = edge_index.coo()
         edge_index = torch.stack([source, target])
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     if not isinstance(edge_index, Tensor):
         raise TypeError(f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {type(edge_index).__name__})')
     if edge_index.layout != torch.strided:
-        target, source = edge_index.to_sparse_coo().coalesce().indices()
+        matrix = edge_index.to_sparse_coo().coalesce()
+        (target, source), value = matrix.indices(), matrix.values()
         edge_index = torch.stack([source, target])
+    return _checked(edge_index, num_src, num_dst, argument), None if value is None else _weights_of(value, argument)
+
+
+def _weights_of(value: Tensor, argument: str) -> Tensor | None:
+    r"""The values of a sparse matrix as weights; those that change nothing are left out."""
+    if value.dim() != 1:
+        raise ValueError(f'{argument!r} must have one value for each edge (got values of shape {tuple(value.shape)}); leave them out')
+    if not value.requires_grad and not torch.compiler.is_compiling() and bool((value == 1).all()):
+        return None
+    return value if value.is_floating_point() else value.to(torch.get_default_dtype())
+
+
+def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> Tensor:
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
         raise ValueError(f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}')
@@ -81,7 +137,9 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge
     return edge_index
 
 
-def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool | None = None) -> SortedEdges:
+def sorted_edges(
+    edge_index: Adj, num_src: int, num_dst: int, backward: bool | None = None, edge_weight: Tensor | None = None
+) -> SortedEdges:
     r"""The edges and both their orders, for layers and models to find them once where many steps see one graph.
 
     Args:
@@ -91,17 +149,20 @@ def sorted_edges(edge_index: Adj, num_src: int, num_dst: int, backward: bool | N
         num_dst (int): Number of targets.
         backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes then find it. (default: :obj:`None`,
             whether gradients are enabled)
+        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, those of a sparse matrix row by row. (default: :obj:`None`,
+            the values of a sparse matrix, or without)
 
     Raises:
         TypeError: If it is no known format.
-        ValueError: If an id lies outside the nodes, or the format's shape or dtype is another.
+        ValueError: If an id lies outside the nodes, the format's shape or dtype is another, or :obj:`edge_weight` does not fit the edges or
+            they have weights already.
     """
-    edges = edge_list(edge_index, num_src, num_dst)
+    edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
-        return edge_index
+        return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
     backward = torch.is_grad_enabled() if backward is None else backward
     find = _sorted if torch.compiler.is_compiling() else rows_of
-    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None)
+    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None, weight=weight)
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
@@ -155,15 +216,29 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
     return found
 
 
-def edges_into(nodes: Tensor, edge_index: Tensor) -> Tensor:
-    r"""The edges whose target is one of :obj:`nodes`; targets become places in :obj:`nodes`, where a node may stand more than once. Edges
-    that are sorted by target are not sorted again."""
+def weighted_hop(edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Edges and weights that add up to the first order of :meth:`hops`, each pair with the mean of the weights of its edges: the edges
+    that share a pair share that. With :obj:`self_loops` one for each node with the weight 1 stands behind them, and given ones have 0."""
+    source, target = edge_index
+    pair = target * num_nodes + source
+    known = pair.sort().values
+    weight = weight / (torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair))
+    if not self_loops:
+        return edge_index, weight
+    loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
+    return torch.cat([edge_index, loops], 1), torch.cat([weight.masked_fill(source == target, 0), weight.new_ones(num_nodes)])
+
+
+def edges_into(nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    r"""The edges whose target is one of :obj:`nodes`, and their weights; targets become places in :obj:`nodes`, where a node may stand more
+    than once. Edges that are sorted by target are not sorted again."""
     if not bool((edge_index[1, 1:] >= edge_index[1, :-1]).all()):
-        edge_index = edge_index[:, edge_index[1].argsort()]
+        order = edge_index[1].argsort()
+        edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
     source, target = edge_index.contiguous()
     start = torch.searchsorted(target, nodes)
     place, position = ranges(start, torch.searchsorted(target, nodes, right=True) - start)
-    return torch.stack([source[position], place])
+    return torch.stack([source[position], place]), None if weight is None else weight[position]
 
 
 def ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:

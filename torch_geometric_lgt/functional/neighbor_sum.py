@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree as counts
+from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._edge_loops import products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
@@ -36,31 +37,54 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
 
 
 def symmetric_weight(
-    edge_index: Tensor, num_src: int, num_dst: int, dtype: torch.dtype, degree: Tensor | PairTensor | None = None
+    edge_index: Tensor,
+    num_src: int,
+    num_dst: int,
+    dtype: torch.dtype,
+    degree: Tensor | PairTensor | None = None,
+    edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""``[E, 1]``: :math:`1 / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees of the targets, counted here unless
-    they are given: those of a graph of which these edges are a part.
+    r"""``[E, 1]``: :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees of the targets, the sums of
+    weights (default: 1 each), summed up here unless they are given: those of a graph of which these edges are a part. As in PyG's
+    :meth:`gcn_norm`, where weights add up to 0 the edges get 0, and where they add up to less NaN.
 
     Raises:
         ValueError: If :obj:`degree` has not one number for each node, or a node with edges has degree 0.
     """
+    weight = None if edge_weight is None else edge_weight.to(dtype)
     if degree is None:
-        pair = [counts(ids, num, dtype) for ids, num in zip(edge_index, (num_src, num_dst), strict=True)]
+        pair = [weighted_degree(ids, num, dtype, weight) for ids, num in zip(edge_index, (num_src, num_dst), strict=True)]
     else:
         pair = degree if isinstance(degree, tuple) else (degree, degree)
         _check_degrees(pair, (num_src, num_dst))
-    weight = weight_of_degrees(edge_index, pair, dtype)
-    if degree is not None and not torch.compiler.is_compiling() and not bool(weight.isfinite().all()):
+        _check_positive(pair, edge_index, weight)
+    return weight_of_degrees(edge_index, pair, dtype, 1.0 if weight is None else weight)
+
+
+def weighted_degree(ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None) -> Tensor:
+    r"""``[N]``: the sum of the weights of the edges with each of the :obj:`ids` ``[E]``, or their number."""
+    return counts(ids, num_nodes, dtype) if weight is None else scatter(weight, ids, 0, num_nodes, 'sum')
+
+
+def root(degree: Tensor) -> Tensor:
+    r""":math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0: what is divided by it is 0."""
+    return degree.masked_fill(degree == 0, torch.inf).sqrt()
+
+
+def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float = 1.0) -> Tensor:
+    source, target = (root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
+    return (weight / source / target)[:, None]
+
+
+def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor | None) -> None:
+    if torch.compiler.is_compiling() or (weight is not None and bool((weight < 0).any())):
+        return
+    counted = edge_index if weight is None else edge_index[:, weight != 0]
+    if any(not bool((part[ids] > 0).all()) for part, ids in zip(pair, counted, strict=True)):
         raise ValueError(
             "'degree' must be at least 1 for nodes with edges (got less): give that of the graph the edges are from; "
             'NodeDegree counts no self loops'
         )
-    return weight
-
-
-def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    source, target = (part.to(dtype).rsqrt()[ids] for part, ids in zip(pair, edge_index, strict=True))
-    return (source * target)[:, None]
 
 
 def _check_degrees(pair: Sequence[Tensor], sizes: tuple[int, int]) -> None:

@@ -40,6 +40,12 @@ def check_devices(device: torch.device, **given: Any) -> None:
             )
 
 
+def check_unused(edge_weight: Tensor | None, reason: str) -> None:
+    r"""Raises a ValueError where weights of edges are given that nothing sums up, for that :obj:`reason`."""
+    if edge_weight is not None:
+        raise ValueError(f"'edge_weight' must be None {reason} (got {tuple(edge_weight.shape)})")
+
+
 def is_plain(lin: Linear | None) -> bool:
     r"""Whether a linear part is its weight and its bias alone, no module of another kind in its place and without hooks."""
     return lin is None or (type(lin).forward is Linear.forward and not (lin._forward_hooks or lin._forward_pre_hooks))

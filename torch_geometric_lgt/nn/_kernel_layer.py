@@ -10,7 +10,7 @@ from torch_geometric_lgt.functional._paths import is_fused
 from torch_geometric_lgt.functional._sides import Side, Values, check_projection, compute_dtype
 from torch_geometric_lgt.functional.attention_scores import attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state, read_state
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import weighted_edges
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
@@ -125,7 +125,7 @@ class KernelLayer(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         keys = self._keys(x_src, masks[0], None)
         queries = self._side(x_dst, self.lin_query, masks[1], False)
         return attention_scores(queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets)

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Side, Values
 from torch_geometric_lgt.functional.attention_scores import attention_scores
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import weighted_edges
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.segment import segments
@@ -60,7 +60,7 @@ class LinearLayer(AttentionLayer):
         self._check(x_dst)
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        pairs, form = edge_list(edge_index, x_src.size(0), x_dst.size(0)), self._form(x_src, x_dst)
+        pairs, form = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0], self._form(x_src, x_dst)
         state = linear_state(form, sources, targets)
         queries = form.with_values()[0]
         return attention_scores(queries, form.keys, state, pairs, sources, targets, form.state_factor(state))

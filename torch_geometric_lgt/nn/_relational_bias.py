@@ -1,13 +1,15 @@
 # N nodes, E edges, H heads, C channels per head, P orders.
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, hops, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
+from torch_geometric_lgt.functional.edges import SortedEdges, hops, sorted_edges, weighted_edges, weighted_hop
+from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 
@@ -23,6 +25,7 @@ class RelationalBias(torch.nn.Module):
             raise ValueError(f"'relational_weight' must be 'sigmoid' or 'identity' (got {weight!r})")
         self.order, self.source, self.kind = order, source, weight
         self.weight = Parameter(torch.empty(order, heads))
+        self.neighbor_sum = NeighborSum()
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -35,35 +38,87 @@ class RelationalBias(torch.nn.Module):
         out: Tensor,
         edge_index: Adj | Sequence[Adj | SortedEdges] | None,
         degree: Tensor | PairTensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the whole graph, without the node itself."""
+        r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the whole graph, or sums of their weights,
+        without the node itself."""
         x = value if self.source == 'value' else out
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
         total, heads = torch.zeros_like(out), weight.size(1)
         degree = None if degree is None else self._degree(degree)
-        for edges, share in zip(self.hops(edge_index, x.size(0), out.size(0)), weight, strict=True):
-            total = total + (self._sum(x, edges, out.size(0), degree).unflatten(1, (heads, -1)) * share[:, None]).flatten(1)
+        mask = None
+        if self.neighbor_sum.explain:
+            edge_index, mask = self._explained(edge_index, x.size(0), out.size(0), edge_weight)
+            edge_weight = None
+        orders = self.hops(edge_index, x.size(0), out.size(0), edge_weight)
+        for edges, share in zip(orders, weight, strict=True):
+            total = total + (self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1)) * share[:, None]).flatten(1)
         return total
 
-    def hops(self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int) -> list[SortedEdges]:
-        r"""The edges of each order."""
+    def hops(
+        self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None = None
+    ) -> list[SortedEdges]:
+        r"""The edges of each order. Weights are those of the first: of a pair they add up to the mean of its edges, to 1 of a node and
+        itself."""
         if edge_index is None:
             raise ValueError(f"'edge_index' must be given for the relational bias of order {self.order}")
         if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
             if num_src != num_dst:
                 raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
-            edge_index = hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')
+            edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
+            if weight is not None:
+                edges, weight = self.weighted_hop(edges, num_src, weight)
+                return [sorted_edges(edges, num_src, num_dst, True, weight)]
+            edge_index = hops(edges, num_src, self.order, self.source == 'value')
+        elif edge_weight is not None:
+            raise ValueError("'edge_weight' must be None where 'edge_index' is a list; give the weights to 'hops', which makes such lists")
         if len(edge_index) != self.order:
             raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
         return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
+
+    def weighted_hop(self, edge_index: Tensor, num_nodes: int, weight: Tensor) -> tuple[Tensor, Tensor]:
+        r"""The edges of the first order and their weights, of which those of a pair add up to their mean.
+
+        Raises:
+            ValueError: If there are more orders, or each node is its own neighbour and a self loop has another weight than 1.
+        """
+        if self.order > 1:
+            raise ValueError(f"'relational_order' must be 1 with weights of edges: they say nothing of longer walks (got {self.order})")
+        loops = self.source == 'value'
+        if loops and not torch.compiler.is_compiling() and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
+            raise ValueError(
+                "'edge_weight' must be 1 for self loops with relational_input='value', in which each node is its own neighbour with the "
+                'weight 1; leave self loops out'
+            )
+        return weighted_hop(edge_index, num_nodes, loops, weight)
+
+    def _explained(
+        self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None
+    ) -> tuple[list[SortedEdges], Tensor]:
+        r"""The edges of the first order, each of the graph's edges among them, and the mask of an explainer for them."""
+        is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
+        if self.order > 1 or is_list or num_src != num_dst:
+            raise ValueError(
+                f"'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to explain, which says nothing of longer "
+                f'walks (got {self.order} and {type(edge_index).__name__})'
+            )
+        edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
+        mask = cast(Tensor, self.neighbor_sum.edge_mask(edges.size(1)))
+        pairs, weight = self.weighted_hop(edges, num_src, torch.ones_like(mask) if weight is None else weight)
+        mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
+        return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
 
     def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
         if self.order > 1 and self.source == 'value':
             raise ValueError(f"'degree' must be None with a relational bias of order {self.order}: it says nothing of longer walks")
         return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1  # each node is a neighbour of itself
 
-    def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None) -> Tensor:
+    def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None, edge_mask: Tensor | None) -> Tensor:
         dtype = compute_dtype(x.dtype)
-        if self.source == 'output':
-            return neighbor_sum(x, edges, x.new_ones((edges.edge_index.size(1), 1), dtype=dtype), num_targets)
-        return neighbor_sum(x, edges, symmetric_weight(edges.edge_index, x.size(0), num_targets, dtype, degree), num_targets)
+        if self.source == 'value':
+            weight = symmetric_weight(edges.edge_index, x.size(0), num_targets, dtype, degree, edges.weight)
+        elif edges.weight is None:
+            weight = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
+        else:
+            weight = edges.weight.to(dtype)[:, None]
+        return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)

@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric import EdgeIndex
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph
 
@@ -24,18 +25,19 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     r"""Holds a layer against everything that the layers of this package promise.
 
     Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
-    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; gradients are
-    those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation
-    and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break;
-    half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges.
-    Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node end in
-    an error that names the argument.
+    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; where edges
+    matter, their weights, as :obj:`edge_weight` or as the values of a sparse matrix, change the output alike, with gradients, or are
+    refused; gradients are those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is
+    drawn in evaluation and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile``
+    finds no graph break; half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of
+    nodes and edges. Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of
+    no node end in an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
         in_channels (int): Width of its input.
-        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and perhaps :obj:`batch_size` to the output
-            ``[N, *]``. (default: ``layer(x, edge_index, batch=batch)``)
+        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and perhaps :obj:`batch_size` and
+            :obj:`edge_weight` to the output ``[N, *]``. (default: ``layer(x, edge_index, batch=batch)``)
         linear (bool, optional): If :obj:`False`, its cost need not be linear. (default: :obj:`True`)
 
     Raises:
@@ -48,6 +50,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_training_batch(make(), call, in_channels)
     _check_empty(layer, call, in_channels)
     _check_edges(layer, call, x, edge_index)
+    _check_edge_weights(layer, call, x, edge_index)
     _check_range(make(), call, x.float(), edge_index, batch)
     _check_side_effects(layer, call, x, edge_index, batch)
     _check_errors(layer, call, x, edge_index, batch)
@@ -121,6 +124,55 @@ def _check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> No
     }
     for name, edges in formats.items():
         assert_close(call(layer, x, edges), expected, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f'edges as {name}: {text}')
+
+
+def edge_weights(edge_index: Tensor) -> Tensor:
+    r"""``[E]`` numbers between a half and one and a half."""
+    return 0.5 + torch.rand(edge_index.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(2))
+
+
+def takes_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> bool:
+    r"""Whether a layer takes weights of edges. Where edges do not matter it has no use for them."""
+    if torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2])):
+        return False
+    return not _refuses(lambda: call(layer, x, edge_index, edge_weight=edge_weights(edge_index).to(x.dtype)))
+
+
+def _refuses(run: Callable[[], Tensor]) -> bool:
+    try:
+        run()
+    except (TypeError, ValueError) as error:
+        if 'weight' not in str(error):
+            raise AssertionError(f'weights of edges end in {error!r}, no ValueError that names them') from error
+        return True
+    return False
+
+
+def _check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> None:
+    plain = call(layer, x, edge_index)
+    if torch.equal(plain, call(layer, x, edge_index[:, :2])):
+        return
+    weight, size = edge_weights(edge_index), (x.size(0), x.size(0))
+    matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, size, check_invariants=True)
+    formats: dict[str, Any] = {'COO': matrix, 'CSR': matrix.to_sparse_csr(), 'CSC': matrix.to_sparse_csc()}
+    if WITH_TORCH_SPARSE:
+        formats['SparseTensor'] = cast(Any, SparseTensor).from_edge_index(edge_index.flip(0), weight, size)
+    taken = takes_edge_weights(layer, call, x, edge_index)
+    for name, edges in formats.items():
+        if not taken:
+            if not _refuses(lambda edges=edges: call(layer, x, edges)):
+                raise AssertionError(f'the values of a {name} matrix are dropped: they are neither used nor refused')
+            continue
+        out = call(layer, x, edge_index, edge_weight=weight)
+        assert_close(call(layer, x, edges), out, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f'weights as {name}: {text}')
+    if not taken:
+        return
+    if torch.allclose(call(layer, x, edge_index, edge_weight=weight), plain):
+        raise AssertionError("'edge_weight' is dropped: the output is that without")
+    ones = call(layer, x, edge_index, edge_weight=torch.ones_like(weight))
+    assert_close(ones, plain, rtol=1e-10, atol=1e-10, msg=lambda text: f'weights of 1 change the output: {text}')
+    leaf, few = weight[:12].clone().requires_grad_(), edge_index[:, :12]
+    torch.autograd.gradcheck(lambda w: call(layer, x, few, edge_weight=w), leaf, eps=1e-6, atol=1e-6, rtol=1e-4, fast_mode=True)
 
 
 def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
@@ -197,6 +249,10 @@ def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, bat
         for copies in (2, 3):
             larger, edges = torch.cat([x] * copies), torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1)
             assert_close(call(compiled, larger, edges), call(layer, larger, edges), msg=lambda text: f'compiled, of another size: {text}')
+    if takes_edge_weights(layer, call, x, edge_index):
+        weight = edge_weights(edge_index).to(x.dtype)
+        actual, expected = (call(module, x, edge_index, edge_weight=weight) for module in (compiled, layer))
+        assert_close(actual, expected, msg=lambda text: f'compiled with weights of edges: {text}')
     actual = call(compiled, x, edge_index, batch, batch_size=4)
     assert_close(actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}')
 

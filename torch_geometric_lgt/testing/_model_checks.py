@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.testing._layer_checks import Call, check_layer, plain_call
+from torch_geometric_lgt.testing._layer_checks import Call, check_layer, edge_weights, plain_call, takes_edge_weights
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
 
@@ -22,9 +22,9 @@ def check_model(
 ) -> None:
     r"""Holds a model of nodes against everything that the models of this package promise: what :meth:`check_layer` holds a layer against,
     and: scores are not normalised; every parameter has a gradient; one seed makes one training; a few steps lower the loss on classes that
-    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph. A
-    model that takes :obj:`process_group` and :obj:`num_keys` gives the outputs, gradients and running statistics of one process over
-    several, one without nodes and one with a single node among them; :obj:`call` passes both on.
+    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph, with
+    weights of edges too. A model that takes :obj:`process_group` and :obj:`num_keys` gives the outputs, gradients and running statistics of
+    one process over several, one without nodes and one with a single node among them; :obj:`call` passes both on.
 
     Args:
         make (callable): Makes the model, in training mode and float32.
@@ -96,3 +96,8 @@ def _check_inference(model: Any, call: Call, x: Tensor, edge_index: Tensor, batc
     found = model.inference(batches(Data(x=x, edge_index=edge_index)))
     expected = call(model.eval(), x, edge_index).detach()
     assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"'inference' differs from the pass over the graph: {text}")
+    if takes_edge_weights(model, call, x, edge_index):
+        weight = edge_weights(edge_index)
+        found = model.inference(batches(Data(x=x, edge_index=edge_index, edge_weight=weight)))
+        expected = call(model, x, edge_index, edge_weight=weight).detach()
+        assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"'inference' drops weights of edges: {text}")

@@ -112,10 +112,10 @@ def jaccard(adjacency: Tensor) -> Tensor:
 
 
 def edge_weights(kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True) -> Tensor:
-    r"""The weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9) from how often an edge joins each pair and the pairs' scores:
-    logits of the softmax, Jaccard indices or distances."""
+    r"""The weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9) from how often an edge joins each pair, or the sum of the
+    weights of the edges that do, and the pairs' scores: logits of the softmax, Jaccard indices or distances."""
     degree = count.sum(1)[:, None, None]
-    mean = (count[..., None] / degree.clamp(min=1)).expand_as(score)
+    mean = (count[..., None] / torch.where(degree == 0, torch.ones_like(degree), degree)).expand_as(score)
     if kernel == 'mean':
         return mean
     weight = count[..., None] * (torch.exp(score) if kernel == 'softmax' else score)
@@ -124,3 +124,18 @@ def edge_weights(kernel: str, count: Tensor, score: Tensor, mask: Tensor | None 
     total = weight.sum(1, keepdim=True)
     weight = torch.where(total == 0, mean, weight / torch.where(total == 0, torch.ones_like(total), total))
     return torch.where(mask[:, None, None], weight, mean) if kernel == 'softmax' and mask is not None else weight
+
+
+def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: int) -> Tensor:
+    r"""``[N_t, N_s]``: the sum of the weights of the edges from each source to each target."""
+    to_target = (torch.arange(num_dst)[:, None] == edge_index[1]).to(weight.dtype)
+    from_source = (edge_index[0][:, None] == torch.arange(num_src)).to(weight.dtype)
+    return torch.einsum('ie,e,ej->ij', to_target, weight, from_source)
+
+
+def normalised_adjacency(adjacency: Tensor) -> Tensor:
+    r""":math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` of a matrix ``[N_t, N_s]`` with its row sums and column sums; 0 where
+    such a sum is 0."""
+    totals = adjacency.sum(1), adjacency.sum(0)
+    row, column = (torch.where(d == 0, torch.zeros_like(d), torch.where(d == 0, torch.ones_like(d), d) ** -0.5) for d in totals)
+    return row[:, None] * adjacency * column

@@ -116,3 +116,17 @@ def test_raises():
         NodeFormer(5, 8, 3, num_features=8, relational_order=2)(data.x, data.edge_index, degree=data.degree)
     with pytest.raises(ValueError, match="'other' must hold some of the nodes of this state"):
         memory.without(torch.arange(3))[0].without(memory.states[0])
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_a_batch_has_the_weights_of_the_whole_graph(name):
+    """Weights and their sums are sliced with the batch."""
+    data, model = graph(), MODELS[name]().double().eval()
+    one_way = torch.sin(data.edge_index.sum(0) * 7.0 + data.edge_index.prod(0)).double() + 1.5  # the same both ways
+    data = NodeDegree(weighted=True)(Data(x=data.x.double(), edge_index=data.edge_index, edge_weight=one_way))
+    memory, whole = memory_of(model, data), model(data.x, data.edge_index, edge_weight=data.edge_weight)
+    for batch in NeighborLoader(data, [-1] * 3, batch_size=20, shuffle=True):
+        nodes = batch.n_id[: batch.batch_size]
+        states = {'states': memory.without(nodes), 'num_keys': nodes.numel()}
+        out = model(batch.x, batch.edge_index, degree=batch.degree, edge_weight=batch.edge_weight, **states)
+        torch.testing.assert_close(out[: nodes.numel()], whole[nodes], rtol=1e-9, atol=1e-9)

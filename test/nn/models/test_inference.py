@@ -225,3 +225,62 @@ def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
     batches = torch.arange(N).split(7)
     with pytest.raises(ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"):
         model.inference(NeighborLoader(data, [-1], batch_sampler=batches))
+
+
+WEIGHTED = {name: BACKBONES[name] for name in ('difformer', 'sgformer', 'sgformer-residual', 'nodeformer', 'nodeformer-output')}
+WEIGHTED['sgformer-gcn'] = lambda: SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, normalize=False))
+WEIGHTED['litegt'] = lambda: LiteGT(5, 16, 3, 2, 4, ('softmax', 'subtractor'))
+
+
+def weighted_graph(model):
+    """Repeated edges, and self loops unless each node is its own neighbour."""
+    data = graph()
+    if isinstance(model, NodeFormer):
+        data.edge_index = data.edge_index[:, data.edge_index[0] != data.edge_index[1]]
+    weight = torch.rand(data.num_edges, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    return Data(x=data.x, edge_index=data.edge_index, edge_weight=weight + 0.1)
+
+
+@pytest.mark.parametrize('workers', [0, 1])
+@pytest.mark.parametrize('name', WEIGHTED)
+def test_weights_of_edges_are_those_of_the_pass_over_the_graph(name, workers, tmp_path):
+    model = WEIGHTED[name]().double()
+    data = weighted_graph(model)
+    found = model.inference(loader(data, num_workers=workers), tmp_path)
+    expected = model.eval()(data.x, data.edge_index, edge_weight=data.edge_weight).detach()
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(found, model(data.x, data.edge_index), rtol=1e-4)
+    other = Data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight + 1)
+    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+        model.inference(loader(other), tmp_path)
+
+
+@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='the matrices are those of torch-sparse')
+@pytest.mark.parametrize('name', WEIGHTED)
+def test_values_of_an_adjacency_matrix_are_weights(name):
+    model = WEIGHTED[name]().double()
+    data = weighted_graph(model)
+    matrix = SparseTensor.from_edge_index(data.edge_index, data.edge_weight, (N, N)).t().coalesce()
+    found = model.inference(loader(Data(x=data.x, adj_t=matrix)))
+    torch.testing.assert_close(found, model.eval()(data.x, matrix).detach(), rtol=1e-10, atol=1e-12)
+    both = Data(x=data.x, adj_t=matrix, edge_weight=matrix.storage.value())
+    with pytest.raises(ValueError, match="'edge_weight' must be None where 'adj_t' has values"):
+        model.inference(loader(both))
+
+
+def test_mgformer_weighs_neighbours_in_parts():
+    model = MGFormer(20, 40, 6, num_layers=2, mask='adjacency').double()
+    data = weighted_graph(model)
+    expected = model.get_embedding(data.edge_index, edge_weight=data.edge_weight).detach()
+    torch.testing.assert_close(model.inference(loader(data)), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_weights_that_parts_cannot_use_are_refused():
+    data = weighted_graph(None)
+    with pytest.raises(ValueError, match="'gnn' must be the default one or a GCN with normalize=False for edge weights in parts"):
+        SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)).double().inference(loader(data))
+    with pytest.raises(ValueError, match="'edge_weight' must be 1 for self loops with relational_input='value'"):
+        BACKBONES['nodeformer']().double().inference(loader(data))
+    for weight in (data.edge_weight[:-1], data.edge_weight.long(), data.edge_weight[:, None]):
+        with pytest.raises(ValueError, match="'edge_weight' must hold a floating-point number for each edge"):
+            BACKBONES['difformer']().double().inference(loader(Data(x=data.x, edge_index=data.edge_index, edge_weight=weight)))

@@ -1,11 +1,14 @@
 # N nodes (N_s source, N_t target), E edges, H heads.
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.adjacency_attention import adjacency_attention
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.edges import check_not_negative, weighted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -15,9 +18,10 @@ class AdjacencyMaskedAttention(KernelLayer):
     adjacency matrix as the mask, as in its ablation:
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
-        {\sum_{j \in \mathcal{N}(i)} \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
+    with the weights :math:`w_{ij}` of the edges, by default 1, as entries of the mask.
     The paper does not say whether a node is its own neighbour: here it is where :obj:`edge_index` says so. A node without an incoming edge
     gives 0.
 
@@ -31,11 +35,11 @@ class AdjacencyMaskedAttention(KernelLayer):
         key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges; their weights :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or a weight is negative.
     """
 
     def __init__(
@@ -48,20 +52,23 @@ class AdjacencyMaskedAttention(KernelLayer):
         key_channels: int | None = None,
     ) -> None:
         super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True, key_channels)
+        self.neighbor_sum = NeighborSum()
 
-    def forward(self, x: Tensor | PairTensor, edge_index: Adj) -> Tensor:
-        r"""Runs the layer."""
+    def forward(self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None) -> Tensor:
+        r"""Runs the layer. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
-        edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
+        check_not_negative(weight)
+        factors: dict[str, Any] = {'edge_weight': weight, 'edge_mask': self.neighbor_sum.edge_mask(edges.size(1))}
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
-            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale(False), power=phi.power)
+            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale(False), power=phi.power, **factors)
         else:
-            out = adjacency_attention(phi(q), phi(k), v, edges, 'values')
+            out = adjacency_attention(phi(q), phi(k), v, edges, 'values', **factors)
         return out.flatten(1)
 
     def __repr__(self) -> str:

@@ -3,13 +3,14 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
+from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.kernel_attention import node_pair
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
+from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_scores, sigmoid_sums
-from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
+from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -23,7 +24,8 @@ class DIFFormerConv(LinearLayer):
 
     over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in
     :math:`O(N)`) or :math:`f = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory :math:`O(N)`).
-    Degrees are those of the given edges, no self loops are added; edges that occur again count again.
+    Degrees are those of the given edges, no self loops are added; edges that occur again count again. With weights of edges they stand in
+    :math:`\mathbf{A}`, and :math:`\mathbf{D}` holds their sums.
     Differs from the paper: queries and keys have linear parts, as in the authors' code, and values too unless
     ``value_projection=False``.
 
@@ -66,6 +68,7 @@ class DIFFormerConv(LinearLayer):
             raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
         super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
         self.kernel, self.use_graph, self.graph_weight = kernel, use_graph, graph_weight
+        self.neighbor_sum = NeighborSum() if use_graph else None
 
     def forward(
         self,
@@ -76,9 +79,13 @@ class DIFFormerConv(LinearLayer):
         *,
         state: AttentionState | None = None,
         degree: Tensor | PairTensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. For a sampled part of a
-        graph, :obj:`degree` ``[N]`` (or out-degrees of sources and in-degrees of targets) holds the degrees in the whole."""
+        graph, :obj:`degree` ``[N]`` (or out-degrees of sources and in-degrees of targets) holds the degrees in the whole, with weights
+        their sums. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
+        if not self.use_graph:
+            check_unused(edge_weight, 'with use_graph=False')
         if self.kernel == 'sigmoid' and state is not None:
             raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
@@ -95,12 +102,12 @@ class DIFFormerConv(LinearLayer):
             out = (sums * inverse_of(total)).flatten(1).to(value.dtype)
         if not self.use_graph:
             return out
-        if edge_index is None:
+        if edge_index is None or self.neighbor_sum is None:
             raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
         check_devices(x_dst.device, edge_index=edge_index, degree=degree)
-        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0)), compute_dtype(value.dtype)
-        weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree)
-        return out + neighbor_sum(value, edges, weight, x_dst.size(0))
+        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight), compute_dtype(value.dtype)
+        weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree, edges.weight)
+        return out + self.neighbor_sum(value, edges, weight, x_dst.size(0))
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
         r"""The state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
@@ -119,7 +126,7 @@ class DIFFormerConv(LinearLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
-        pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
+        pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         q, k = self.lin_query(x_dst), self.lin_key(x_src)
         total = sigmoid_sums(q, k, x_src[:, :0], self.heads, sources, targets)[1]

@@ -8,9 +8,9 @@ from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
-from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.functional.edges import SortedEdges, check_not_negative, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices
+from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
@@ -36,7 +36,8 @@ class JaccardSubtractorConv(AttentionLayer):
     the Jaccard index of the neighbourhoods (Eq. 7), to be computed by :class:`~torch_geometric_lgt.transforms.JaccardScores`, or the
     subtractor (Eq. 8). Queries, keys and scores are computed for the nodes and edges that need them only.
 
-    Edges run from :math:`j` to :math:`i`; those that occur again count again, self loops count where they are given. A node without
+    Edges run from :math:`j` to :math:`i`; those that occur again count again, self loops count where they are given. The weight of an edge,
+    if there is one, multiplies its exponential, its share of the mean, or its :math:`s_{ij}`, before they are normalised. A node without
     neighbours gets 0. Differs from the paper: its weights of the second branch are not normalised, see :obj:`normalize`; from the authors'
     code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0 for a node without a triangle.
 
@@ -55,11 +56,11 @@ class JaccardSubtractorConv(AttentionLayer):
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges; Jaccard indices
-          :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*
+          :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, or a kernel is unknown.
+        ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is unknown, or a weight is negative.
     """
 
     lin_value: Linear
@@ -80,7 +81,7 @@ class JaccardSubtractorConv(AttentionLayer):
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads, concat, True, bias)
-        self.kernels, self.normalize = kernels, normalize
+        self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
         scored = sum(name in SCORED for name in kernels) * heads // 2
         if scored < heads:
             for name in ('lin_query', 'lin_key'):
@@ -92,10 +93,16 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_index: Adj | SortedEdges,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse matrix row by row; without
-        :obj:`sampled_mask` all nodes attend. Several layers over one graph can share its ``sorted_edges``."""
-        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse matrix row by row, and so does
+        :obj:`edge_weight` its weights (default: the values of a sparse matrix); without :obj:`sampled_mask` all nodes attend. Several
+        layers over one graph can share its ``sorted_edges``."""
+        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
+        if self.neighbor_sum.explain:
+            weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
+            return self._heads_merged(self.neighbor_sum(self.lin_value(x_src), edges, weight, x_dst.size(0)))
         value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
         for kernel, heads, scored in self._branches():
             v = value[:, heads].flatten(1)
@@ -104,12 +111,11 @@ class JaccardSubtractorConv(AttentionLayer):
                 out.append(edge_attention(x_src, x_dst, query, key, v, edges, sampled_mask, heads.stop - heads.start))
                 if sampled_mask is None:
                     continue
-                weight = mean_weight(edges.edge_index, x_dst.size(0), compute_dtype(v.dtype), sampled_mask)
-                out[-1] = out[-1] + neighbor_sum(v, edges, weight, x_dst.size(0))
+                weight = mean_weight(edges.edge_index, x_dst.size(0), compute_dtype(v.dtype), sampled_mask, edges.weight)
+                out[-1] = out[-1] + self.neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                out.append(
-                    neighbor_sum(v, edges, self._weight(kernel, scored, x_src, x_dst, edges.edge_index, edge_jaccard), x_dst.size(0))
-                )
+                weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
+                out.append(self.neighbor_sum(v, edges, weight, x_dst.size(0)))
         return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
 
     def attention_scores(
@@ -118,16 +124,23 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_index: Adj | SortedEdges,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         r"""The weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
-        x_src, x_dst, (edges, *_), edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
-        out = []
+        x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask, edge_weight)
+        return self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
+
+    def _weights(self, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, edge_jaccard: Tensor, sampled_mask: Tensor | None) -> Tensor:
+        r"""``[E, H]``: the weights of all heads."""
+        edge_index, out = edges.edge_index, []
         for kernel, heads, scored in self._branches():
             count = heads.stop - heads.start
             if kernel == 'softmax':
-                weight = edge_softmax(*self._keys_and_queries(scored, x_src, x_dst), edges, count)
+                weight = edge_softmax(*self._keys_and_queries(scored, x_src, x_dst), edge_index, count, edges.weight)
                 if sampled_mask is not None:
-                    weight = torch.where(sampled_mask[edges[1], None], weight, mean_weight(edges, x_dst.size(0), weight.dtype))
+                    mean = mean_weight(edge_index, x_dst.size(0), weight.dtype, edge_weight=edges.weight)
+                    weight = torch.where(sampled_mask[edge_index[1], None], weight, mean)
             else:
                 weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
             out.append(weight.expand(-1, count))
@@ -151,27 +164,35 @@ class JaccardSubtractorConv(AttentionLayer):
     def _keys_and_queries(self, rows: slice, x_src: Tensor, x_dst: Tensor) -> PairTensor:
         return linear(x_src, *self._part(self.lin_key, rows)), linear(x_dst, *self._part(self.lin_query, rows))
 
-    def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: Tensor, edge_jaccard: Tensor) -> Tensor:
+    def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, edge_jaccard: Tensor) -> Tensor:
         r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
-        num_targets, dtype = x_dst.size(0), compute_dtype(x_src.dtype)
+        edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_src.dtype)
         if kernel == 'mean':
-            return mean_weight(edges, num_targets, dtype)
+            return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
         if kernel == 'jaccard':
             score = edge_jaccard.to(dtype).view(-1, 1)
         else:
             k, q = self._keys_and_queries(scored, x_src, x_dst)
-            score = edge_distances(k, q, edges, q.size(1) // self.head_channels)
-        return row_normalized(score, edges, num_targets) if self.normalize else score
+            score = edge_distances(k, q, edge_index, q.size(1) // self.head_channels)
+        if self.normalize:
+            return row_normalized(score, edge_index, num_targets, edges.weight)
+        return score if edges.weight is None else score * edges.weight.to(dtype)[:, None]
 
     def _inputs(
-        self, x: Tensor | PairTensor, edge_index: Adj | SortedEdges, edge_jaccard: Tensor | None, sampled_mask: Tensor | None
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | SortedEdges,
+        edge_jaccard: Tensor | None,
+        sampled_mask: Tensor | None,
+        edge_weight: Tensor | None,
     ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
         r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard kernel."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_src)
         self._check(x_dst)
         check_devices(x_dst.device, edge_index=edge_index, edge_jaccard=edge_jaccard, sampled_mask=sampled_mask)
-        edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0))
+        edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight)
+        check_not_negative(edges.weight)
         num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
             if edge_jaccard is None:

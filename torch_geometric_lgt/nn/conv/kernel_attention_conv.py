@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional.attention_scores import log_attention_scores
 from torch_geometric_lgt.functional.attention_state import build_state
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._attention_layer import check_unused
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._relational_bias import RelationalBias
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
@@ -37,7 +38,8 @@ class KernelAttentionConv(KernelLayer):
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
 
     where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by walks of :math:`p` edges. (The code's
-    third order is the fourth power of the adjacency.)
+    third order is the fourth power of the adjacency.) With weights of edges :math:`\mathbf{A}_1` holds them, 1 for a node and itself, and
+    :math:`\mathbf{D}` their sums. An edge that occurs again counts once, with the mean of the weights.
     Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
 
     Args:
@@ -117,11 +119,14 @@ class KernelAttentionConv(KernelLayer):
         *,
         state: AttentionState | None = None,
         degree: Tensor | PairTensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. :obj:`edge_index` serves
         the relational bias alone: the edges of the graph, or those of each order (see :meth:`hops`), which then are not found again in each
-        call. For a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias of order 1 needs them."""
+        call. For a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias of order 1 needs them.
+        The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix, with an order of 1."""
         if self.relational_bias is None:
+            check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             return self._heads_merged(self._attend(x, (None, None), batch, batch_size, state))
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
@@ -129,11 +134,11 @@ class KernelAttentionConv(KernelLayer):
         self._check(x_src)
         value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
-        return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree))
+        return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree, edge_weight))
 
-    def hops(self, edge_index: Adj, num_nodes: int) -> list[SortedEdges]:
+    def hops(self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None) -> list[SortedEdges]:
         r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's."""
-        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes, num_nodes)
+        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
 
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None, *, noise: Tensor | None = None

@@ -11,6 +11,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
 from torch_geometric_lgt.nn.models._around import Around, Edges
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
@@ -100,13 +101,13 @@ class Backbone(Module):
         own = own if around.process_group is None else own.all_reduce(around.process_group)
         return own if around.states is None else around.states[layer].merge(own).to(own.sums.dtype)
 
-    def counted_edges(self, edge_index: Tensor) -> Tensor:
-        r"""Those of the edges into some nodes that count for the degrees of a layer."""
-        return edge_index
+    def counted_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        r"""Those of the edges into some nodes that count for the degrees of a layer, and their weights."""
+        return part.edge_index, part.edge_weight
 
-    def layer_edges(self, edge_index: Tensor, num_targets: int) -> Edges:
-        r"""All edges into the first :obj:`num_targets` nodes, as a layer takes them."""
-        return edge_index
+    def layer_edges(self, part: Part) -> Edges:
+        r"""All edges into the nodes of a part, as a layer takes them."""
+        return sorted_edges(part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight)
 
     def local_branch(self, stream: Stream, first: Tensor) -> Tensor | None:
         r"""The output ``[N, D]`` of what a model has beside its layers."""
@@ -156,13 +157,15 @@ class Backbone(Module):
             inputs = stream_layers(self, stream, self.num_layers - 1)
         return AttentionMemory(self.convs, inputs, stream)
 
-    def attention_scores(self, x: Tensor, edge_index: Edges, pairs: Tensor, batch: Tensor | None = None) -> list[Tensor]:
-        r"""The weights ``[P, H]`` that each layer's target ``pairs[1]`` puts on source ``pairs[0]``; :obj:`edge_index` is the graph, as in
-        :meth:`forward`."""
-        inputs = self.layers(x, Around(self._edges(edge_index, x.size(0)), batch))
+    def attention_scores(
+        self, x: Tensor, edge_index: Edges, pairs: Tensor, batch: Tensor | None = None, *, edge_weight: Tensor | None = None
+    ) -> list[Tensor]:
+        r"""The weights ``[P, H]`` that each layer's target ``pairs[1]`` puts on source ``pairs[0]``; :obj:`edge_index` and
+        :obj:`edge_weight` are the graph, as in :meth:`forward`."""
+        inputs = self.layers(x, Around(self._edges(edge_index, x.size(0), edge_weight), batch))
         return [conv.attention_scores(z, pairs, batch) for conv, z in zip(self.convs, inputs, strict=False)]
 
-    def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
+    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
         return edge_index
 
     def __repr__(self) -> str:

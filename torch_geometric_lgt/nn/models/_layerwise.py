@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import sorted_edges
 from torch_geometric_lgt.nn.models._around import Around
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
@@ -38,7 +39,7 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
 
     found = [stream.fill('layer-0', model.hidden_channels, weight.dtype, first)]
     counted = model.reads_edges and last > 0
-    degree = stream.degrees('degrees', lambda part: model.counted_edges(part.edge_index)) if counted else None
+    degree = stream.degrees('degrees', model.counted_edges) if counted else None
     for layer in range(last):
         found.append(_stream_layer(model, stream, layer, found[-1], found[0], degree))
     return found
@@ -52,7 +53,7 @@ def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, firs
         here, own = x[part.nodes].to(device), first[part.nodes].to(device)
         if degree is None:
             return model.layer(layer, here, own, Around(None), state)
-        edges = model.layer_edges(part.edge_index.to(device), part.size)
+        edges = model.layer_edges(part.to(device))
         there, ends = x[part.n_id].to(device), (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device))
         around = Around(edges, degree=ends if model.reads_pairs else None)
         return model.layer(layer, (there, here) if model.reads_pairs else there, own, around, state)[: part.size]
@@ -82,7 +83,9 @@ def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -
         here, there = (model.reduced(index, x[nodes].to(device)) for nodes in (part.nodes, part.n_id))
         jaccard = stream.edge_values('edge_jaccard', part)
         mask = stream.node_values('attention_mask', part.nodes).to(device) if sampled else None
-        return layer((there, here), part.edge_index.to(device), None if jaccard is None else jaccard.to(device), mask)
+        part = part.to(device)
+        edges = sorted_edges(part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight)
+        return layer((there, here), edges, None if jaccard is None else jaccard.to(device), mask)
 
     return stream.fill(f'layer-{index + 1}', layer.conv.out_channels, x.dtype, rows, True)
 
@@ -101,7 +104,8 @@ def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Calla
 
     def near(part: Part) -> Tensor:
         here = x(_ids(part.nodes, weight.device))
-        out = layer((x(part.n_id.to(weight.device)), here), part.edge_index.to(weight.device))
+        part = part.to(weight.device)
+        out = layer((x(part.n_id.to(weight.device)), here), part.edge_index, edge_weight=part.edge_weight)
         return out + here if model.residual else out
 
     def far(part: Part) -> Tensor:

@@ -7,14 +7,14 @@ from torch_geometric.nn import GCN, GCNConv
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight, weight_of_degrees
+from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, root, symmetric_weight, weight_of_degrees
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
 from torch_geometric_lgt.typing import Adj
 
 
 class LocalEdges(NamedTuple):
-    r"""Edges with their weights ``[E, 1]`` in GCN's operator, and the weight ``[N, 1]`` of each node in its own sum, in which given self
-    loops have none."""
+    r"""Edges with their weights ``[E, 1]`` in GCN's operator, in which given self loops have none, and the weight ``[N, 1]`` of each node
+    in its own sum."""
 
     edges: SortedEdges
     weight: Tensor
@@ -78,16 +78,29 @@ class LocalGCN(GCN):
         return LocalConv(in_channels, out_channels, normalize=False, **kwargs)
 
 
-def local_edges(edge_index: Adj, num_nodes: int, dtype: torch.dtype, degree: Tensor | None) -> LocalEdges:
-    r"""The edges and weights :math:`1 / \sqrt{(d_j + 1) (d_i + 1)}`, from the in-degrees :obj:`degree` without self loops, by default those
-    of the edges."""
-    edges = sorted_edges(edge_index, num_nodes, num_nodes)
-    source, target = edges.edge_index
-    proper = (source != target).to(dtype)
+def local_edges(
+    edge_index: Adj, num_nodes: int, dtype: torch.dtype, degree: Tensor | None, edge_weight: Tensor | None = None
+) -> LocalEdges:
+    r"""The edges and weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` with the weight :math:`l_i` of the self loop of :math:`i`,
+    from the in-degrees :obj:`degree` without self loops, by default those of the edges."""
+    edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
+    weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
     if degree is None:
-        into = 1 + scatter(proper, target, 0, num_nodes, 'sum')
-        weight = weight_of_degrees(edges.edge_index, (into, into), dtype)
+        into = loop + scatter(weight, edges.edge_index[1], 0, num_nodes, 'sum')
+        weight = weight_of_degrees(edges.edge_index, (into, into), dtype, weight)
     else:
-        into = 1 + degree.to(dtype)
-        weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into)
-    return LocalEdges(edges, weight * proper[:, None], 1 / into[:, None])
+        into = loop + degree.to(dtype)
+        weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into, weight)
+    return LocalEdges(edges, weight, (loop / root(into) / root(into))[:, None])
+
+
+def without_loops(edge_index: Tensor, weight: Tensor | None, num_targets: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""The weights of the edges ``[E]`` (default: 1), 0 for self loops, and the weight ``[N_t]`` of the self loop of each target, as
+    PyG's :meth:`gcn_norm` has it: that of a given one, of several the mean, else 1."""
+    source, target = edge_index
+    loops = source == target
+    if weight is None:
+        return (~loops).to(dtype), torch.ones(num_targets, dtype=dtype, device=loops.device)
+    weight, count = weight.to(dtype), scatter(loops.to(dtype), target, 0, num_targets, 'sum')
+    loop = scatter(weight.masked_fill(~loops, 0), target, 0, num_targets, 'sum') / count.clamp(min=1)
+    return weight.masked_fill(loops, 0), torch.where(count > 0, loop, 1)

@@ -18,10 +18,12 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.utils import scatter
 from tqdm import tqdm
 
 from torch_geometric_lgt._io import allocate, is_unfinished, map_array, open_regular, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.edges import weighted_edges
 from torch_geometric_lgt.nn.models._keys import graph_key, model_key
 
 VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 3, 'streamed_state', 'scores', '.lock', 20.0
@@ -41,16 +43,22 @@ class Progress(NamedTuple):
 
 class Part(NamedTuple):
     r"""Consecutive nodes; if neighbours were asked for also their ids and those of the sources of all edges into them, ``[n + S]``, the
-    edges between places among these, and the edges' ids."""
+    edges between places among these, the edges' ids and, if the graph has some, weights."""
 
     nodes: slice
     n_id: Tensor
     edge_index: Tensor
     e_id: Tensor
+    edge_weight: Tensor | None = None
 
     @property
     def size(self) -> int:
         return self.nodes.stop - self.nodes.start
+
+    def to(self, device: torch.device) -> 'Part':
+        r"""The part with its edges on another device."""
+        weight = None if self.edge_weight is None else self.edge_weight.to(device)
+        return self._replace(edge_index=self.edge_index.to(device), edge_weight=weight)
 
 
 class Stream:
@@ -83,6 +91,7 @@ class Stream:
         self.loader, self.progress_bar, self.saved = loader, progress_bar, time.perf_counter()
         self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
         self.num_nodes, self.size = self._count(), loader.batch_size
+        self.edge_weight = self._weights()
         self.folder = None if folder is None else Path(folder)
         self.device = next(model.parameters()).device
         self.done: dict[str, int] = {}
@@ -104,6 +113,18 @@ class Stream:
         if size is None:
             raise ValueError(f"'loader' must be of data with the attribute 'x' (got {self.store})")
         return size[0]
+
+    def _weights(self) -> Tensor | None:
+        r"""The attribute :obj:`edge_weight` ``[E]``, or the values of the adjacency matrix where it has others than 1."""
+        if not isinstance(self.store, Data):
+            return None
+        weight, matrix = self.store.get('edge_weight'), self.store.get('adj_t')
+        if matrix is not None:
+            return weighted_edges(matrix, self.num_nodes, self.num_nodes, weight, 'adj_t')[1]
+        if weight is not None and (weight.shape != (self.store.num_edges,) or not weight.is_floating_point()):
+            shape = tuple(weight.shape)
+            raise ValueError(f"'edge_weight' must hold a floating-point number for each edge (got {weight.dtype}, {shape})")
+        return weight
 
     def _open(self, folder: Path, resume: bool) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -239,16 +260,17 @@ class Stream:
             self.files.add(path.name)
             self._note()
 
-    def degrees(self, name: str, counted: Callable[[Part], Tensor]) -> Tensor:
-        r"""The out- and in-degrees ``[N, 2]`` over the edges that :obj:`counted` returns for each part."""
-        array, flush = self._array(name, (self.num_nodes, 2), torch.long)
+    def degrees(self, name: str, counted: Callable[[Part], tuple[Tensor, Tensor | None]]) -> Tensor:
+        r"""The out- and in-degrees ``[N, 2]`` over the edges that :obj:`counted` returns for each part, or the sums of their weights."""
+        array, flush = self._array(name, (self.num_nodes, 2), torch.long if self.edge_weight is None else torch.double)
         if self.done.get(name) != self.num_nodes:
             self.done.pop(name, None)
             array.zero_()
             for part in self._parts(name, True):
-                source, target = counted(part)
-                array[:, 0].index_add_(0, part.n_id[source], torch.ones_like(source))
-                array[part.nodes, 1] = torch.bincount(target, minlength=part.size)
+                (source, target), weight = counted(part)
+                weight = torch.ones_like(source) if weight is None else weight.to(array.dtype)
+                array[:, 0].index_add_(0, part.n_id[source], weight)
+                array[part.nodes, 1] = scatter(weight, target, 0, part.size, 'sum')
             self._mark(name, self.num_nodes, flush, array, now=True)
         return array
 
@@ -290,7 +312,8 @@ class Stream:
         sampler = self.loader.node_sampler
         out = sampler.sample_from_nodes(NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop)))
         edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
-        return Part(nodes, out.node, torch.stack([out.row, out.col]), edge)
+        weight = None if self.edge_weight is None else self.edge_weight[edge].detach()
+        return Part(nodes, out.node, torch.stack([out.row, out.col]), edge, weight)
 
     def _mark(self, name: str, done: int, flush: Callable[[], None], array: Tensor | None, now: bool = False) -> None:
         if self.folder is None or not (now or done == self.num_nodes or time.perf_counter() - self.saved >= SAVE_SECONDS):

@@ -4,7 +4,7 @@ from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -42,7 +42,8 @@ class DIFFormer(Backbone):
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as in the paper. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*; weights of the edges :math:`(E)`
+          *(optional)*
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
@@ -91,19 +92,24 @@ class DIFFormer(Backbone):
         states: States = None,
         num_keys: int | None = None,
         process_group: ProcessGroup | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. A part of a graph with all neighbours of its
-        nodes passes their :obj:`degree` in the whole. To attend to all nodes it has the states of the others in :obj:`states`, see
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. The weights of the edges are :obj:`edge_weight`
+        ``[E]`` or the values of a sparse matrix. A part of a graph with all neighbours of its
+        nodes passes their :obj:`degree` in the whole, with weights their sums, see :class:`~torch_geometric_lgt.transforms.NodeDegree`. To
+        attend to all nodes it has the states of the others in :obj:`states`, see
         :meth:`attention_memory`, or sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes
         (default: all) are keys too."""
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
-        edges = self._edges(edge_index, x.size(0))
+        edges = self._edges(edge_index, x.size(0), edge_weight)
         return self.readout(self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)))
 
-    def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
+    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+        if not self.reads_edges:
+            check_unused(edge_weight, 'with use_graph=False')
         if not self.reads_edges or edge_index is None:
             return edge_index
-        return sorted_edges(edge_index, num_nodes, num_nodes)
+        return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)

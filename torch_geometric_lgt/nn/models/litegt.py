@@ -51,7 +51,7 @@ class LiteGT(Module):
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional encodings :math:`(N, F_{pe})`; Jaccard
-          indices :math:`(E)`; mask of the sampled nodes :math:`(N)`
+          indices :math:`(E)`; mask of the sampled nodes :math:`(N)`; weights of the edges :math:`(E)`
         - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
 
     Raises:
@@ -118,10 +118,12 @@ class LiteGT(Module):
         laplacian_pe: Tensor | None = None,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
+        r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph. The weights of the edges are
+        :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
-        edges = sorted_edges(edge_index, x.size(0), x.size(0))
+        edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
@@ -141,9 +143,10 @@ class LiteGT(Module):
         laplacian_pe: Tensor | None = None,
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
+        edge_weight: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""The weights ``[E, H]`` of each edge in each layer."""
-        edges, out = sorted_edges(edge_index, x.size(0), x.size(0)), []
+        r"""The weights ``[E, H]`` of each edge in each layer, as they are applied."""
+        edges, out = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight), []
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = self.reduced(index, x)
@@ -153,7 +156,8 @@ class LiteGT(Module):
 
     def inference(self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False) -> Tensor:
         r"""The scores of all nodes, layer by layer and batch by batch, see :meth:`NodeFormer.inference`. What :meth:`forward` takes beside
-        features and edges are the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard` and, if there, :obj:`attention_mask` of the data.
+        features and edges are the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard` and, if there, :obj:`attention_mask` and
+        :obj:`edge_weight` of the data.
 
         Raises:
             ValueError: As there, or if edges or graphs are scored.

@@ -14,8 +14,8 @@ from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
-from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
-from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, weighted_edges
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_mgformer
@@ -39,8 +39,8 @@ class MGFormer(torch.nn.Module):
     residual (without it every row starts as the mean of all rows) and the length :math:`s` of the encodings (``None`` leaves them as they
     are).
 
-    The methods are those of :class:`torch_geometric.nn.LightGCN`, without its edge weights and with more arguments: nodes 0 to U - 1 are
-    users, U to U + I - 1 items.
+    The methods are those of :class:`torch_geometric.nn.LightGCN`, with edge weights for the mask :obj:`"adjacency"` only and with more
+    arguments: nodes 0 to U - 1 are users, U to U + I - 1 items.
 
     Args:
         num_users (int): U.
@@ -163,17 +163,28 @@ class MGFormer(torch.nn.Module):
         edge_index: Adj | None = None,
         nodes: Tensor | Sequence[int] | None = None,
         states: Sequence[AttentionState] | None = None,
+        *,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         r"""The rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all). All nodes are keys, but in the last layer only :obj:`nodes` are
         queries, and in every layer if they read the :obj:`states` of :meth:`attention_states`. With the mask :obj:`"adjacency"` only
-        :obj:`nodes` and their neighbours are looked at; edges sorted by target are fastest.
+        :obj:`nodes` and their neighbours are looked at; edges sorted by target are fastest. The weights of its edges are
+        :obj:`edge_weight` ``[E]`` or the values of a sparse matrix.
 
         Raises:
-            ValueError: If :obj:`nodes` are neither ids of nodes nor a mask of all.
+            ValueError: If :obj:`nodes` are neither ids of nodes nor a mask of all, or there are weights and another mask.
         """
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
-        if self.mask == 'adjacency' and nodes is not None:
-            return self._near(self.num_layers, nodes, self._edges(edge_index))
+        if self.mask == 'adjacency':
+            edges = self._edges(edge_index, edge_weight)
+            if nodes is not None and not any(cast(Any, layer).neighbor_sum.explain for layer in self.layers):
+                return self._near(self.num_layers, nodes, *edges)
+            x = self.tokens()
+            for layer in self.layers:
+                out = layer(x, edges[0], edge_weight=edges[1])
+                x = out + x if self.residual else out
+            return x if nodes is None else x[nodes]
+        check_unused(edge_weight, "unless 'mask' is 'adjacency'")
         x = self.tokens(None if states is None and self.num_layers > 0 else nodes)
         for index, layer in enumerate(self.layers):
             queries = None if states is None and index < self.num_layers - 1 else nodes
@@ -200,7 +211,9 @@ class MGFormer(torch.nn.Module):
             width = self.tokens(torch.arange(1, device=self.embedding.weight.device)).size(1)
             return stream.result(width, self.embedding.weight.dtype, lambda: stream_mgformer(self, stream))
 
-    def forward(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None) -> Tensor:
+    def forward(
+        self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None, *, edge_weight: Tensor | None = None
+    ) -> Tensor:
         r"""The scores ``[P]`` of the pairs :obj:`edge_label_index` ``[2, P]`` (default: those of :obj:`edge_index`)."""
         if edge_label_index is None:
             if edge_index is None:
@@ -209,12 +222,19 @@ class MGFormer(torch.nn.Module):
         else:
             edge_label_index = self._pairs(edge_label_index, 'edge_label_index')
         nodes, index = edge_label_index.unique(return_inverse=True)
-        out = self.get_embedding(edge_index, nodes)
+        out = self.get_embedding(edge_index, nodes, edge_weight=edge_weight)
         return (out[index[0]] * out[index[1]]).sum(-1)
 
-    def predict_link(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None, prob: bool = False) -> Tensor:
+    def predict_link(
+        self,
+        edge_index: Adj | None = None,
+        edge_label_index: Tensor | None = None,
+        prob: bool = False,
+        *,
+        edge_weight: Tensor | None = None,
+    ) -> Tensor:
         r"""The sigmoid of the scores, rounded unless :obj:`prob` is set."""
-        out = self(edge_index, edge_label_index).sigmoid()
+        out = self(edge_index, edge_label_index, edge_weight=edge_weight).sigmoid()
         return out if prob else out.round()
 
     def recommend(
@@ -228,6 +248,7 @@ class MGFormer(torch.nn.Module):
         exclude: Adj | None = None,
         scoring: str | float | None = None,
         batch_size: int | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
         r"""Ranks the nodes of :obj:`dst_index` (default: all items) for each of :obj:`src_index` (default: all users), in evaluation and
         without gradients, for some users at once: scores of all users and items never exist together.
@@ -264,7 +285,7 @@ class MGFormer(torch.nn.Module):
         rule = self.scoring if scoring is None else checked_rule(scoring)
         history = self._history(exclude, users, items, k)
         with evaluation(self):
-            out = self.get_embedding(edge_index)
+            out = self.get_embedding(edge_index, edge_weight=edge_weight)
             degree = None if isinstance(rule, str) else self._degree(edge_index)[items]
             scores = Scoring(cosine_scores(out, out[items]), {0.0: item_factor(rule, out[items], degree)})
             return items[rank(scores, users, history, k, ordered=sorted, batch_size=batch_size)[0.0]]
@@ -303,9 +324,7 @@ class MGFormer(torch.nn.Module):
         r"""The output of :obj:`nodes`. The rows of :obj:`x` are all nodes, or :obj:`nodes` alone if the keys are in :obj:`state`."""
         target = x if nodes is None or state is not None else x[nodes]
         pair = x if target is x else (x, target)
-        if self.mask == 'adjacency':
-            out = layer(x, self._edges(edge_index))
-        elif self.mask == 'none':
+        if self.mask == 'none':
             out = layer(pair, state=state)
         else:
             degree = self._degree(edge_index)
@@ -313,21 +332,23 @@ class MGFormer(torch.nn.Module):
             out = layer(pair, own if target is x else (degree, own), state=state)
         return out + target if self.residual else out
 
-    def _near(self, depth: int, nodes: Tensor, edges: Tensor) -> Tensor:
+    def _near(self, depth: int, nodes: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
         r"""The rows of :obj:`nodes` after the first :obj:`depth` layers, from their neighbours alone."""
         if depth == 0:
             return self.tokens(nodes)
-        source, target = edges_into(nodes, edges)
+        (source, target), near_weight = edges_into(nodes, edges, weight)
         found = torch.cat([nodes, source]).unique()
-        x = self._near(depth - 1, found, edges)
+        x = self._near(depth - 1, found, edges, weight)
         here = x[torch.searchsorted(found, nodes)]
-        out = self.layers[depth - 1]((x, here), torch.stack([torch.searchsorted(found, source), target]))
+        near_edges = torch.stack([torch.searchsorted(found, source), target])
+        out = self.layers[depth - 1]((x, here), near_edges, edge_weight=near_weight)
         return out + here if self.residual else out
 
-    def _edges(self, edge_index: Adj | None) -> Tensor:
+    def _edges(self, edge_index: Adj | None, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if edge_index is None:
             raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-        return self._pairs(edge_index)
+        check_devices(self.embedding.weight.device, edge_index=edge_index, edge_weight=edge_weight)
+        return weighted_edges(edge_index, self.num_nodes, self.num_nodes, edge_weight)
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
         if self.degree is not None:
@@ -336,7 +357,8 @@ class MGFormer(torch.nn.Module):
             raise ValueError(
                 "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
             )
-        return degrees(self._pairs(edge_index), self.num_nodes)
+        check_devices(self.embedding.weight.device, edge_index=edge_index)
+        return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
         r"""Finds for each node the places among :obj:`items` of the nodes that it is paired with.
@@ -378,7 +400,7 @@ class MGFormer(torch.nn.Module):
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
         r"""A list of pairs of nodes; errors name the :obj:`argument`."""
         check_devices(self.embedding.weight.device, **{argument: pairs})
-        return edge_list(pairs, self.num_nodes, self.num_nodes, argument)
+        return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.num_users}, {self.num_items}, {self.embedding_dim}, num_layers={self.num_layers})'

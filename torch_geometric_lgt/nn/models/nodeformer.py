@@ -7,11 +7,12 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
+from torch_geometric_lgt.nn.models._streaming import Part
 from torch_geometric_lgt.typing import PairTensor
 
 
@@ -48,7 +49,8 @@ class NodeFormer(Backbone):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch vector *(optional)*; weights of the edges
+          :math:`(E)` *(optional)*
         - **output:** scores :math:`(N, F_{out})`, with the edge loss if it is asked for
 
     Raises:
@@ -113,13 +115,19 @@ class NodeFormer(Backbone):
         num_keys: int | None = None,
         process_group: ProcessGroup | None = None,
         return_edge_loss: bool = False,
+        edge_weight: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`;
         ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the
         first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the
-        nodes at hand. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
+        nodes at hand. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix; the edge loss has
+        none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
+
+        Raises:
+            ValueError: If there are weights, and the bias is of more orders than one or the edge loss is asked for.
+        """
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
-        edges = self._edges(edge_index, x.size(0))
+        edges = self._edges(edge_index, x.size(0), edge_weight)
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
@@ -127,33 +135,44 @@ class NodeFormer(Backbone):
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
 
-    def counted_edges(self, edge_index: Tensor) -> Tensor:
-        return remove_self_loops(coalesce(edge_index))[0]
+    def counted_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        if part.edge_weight is None:
+            return remove_self_loops(coalesce(part.edge_index))[0], None
+        return remove_self_loops(*self.convs[0].relational_bias.weighted_hop(part.edge_index, part.n_id.numel(), part.edge_weight))
 
-    def layer_edges(self, edge_index: Tensor, num_targets: int) -> Edges:
+    def layer_edges(self, part: Part) -> Edges:
         if self.relational_order > 1:
             raise ValueError(f"'relational_order' must be at most 1 where neighbours of one hop are at hand (got {self.relational_order})")
         if not self.reads_pairs:
-            return [coalesce(edge_index)]
-        own = torch.arange(num_targets, device=edge_index.device)
-        return [torch.cat([self.counted_edges(edge_index), own.expand(2, -1)], 1)]
+            return self.hops(part.edge_index, part.n_id.numel(), part.edge_weight)
+        edges, weight = self.counted_edges(part)
+        own = torch.arange(part.size, device=edges.device)
+        weight = None if weight is None else torch.cat([weight, weight.new_ones(part.size)])
+        return [sorted_edges(torch.cat([edges, own.expand(2, -1)], 1), part.n_id.numel(), part.size, edge_weight=weight)]
 
     def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
         conv = self.convs[layer]
         return self.lin_heads[layer](conv(x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree))
 
-    def hops(self, edge_index: Edges, num_nodes: int) -> list[SortedEdges]:
+    def hops(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> list[SortedEdges]:
         r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's: found once."""
-        return self.convs[0].hops(edge_index, num_nodes)
+        return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
-    def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
+    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+        if edge_index is None or self.relational_order == 0:
+            check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:
             none = sorted_edges(torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device), num_nodes, num_nodes, backward=True)
             return [none] * self.relational_order if self.relational_order > 0 else none
-        return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
+        if self.relational_order == 0:
+            return edge_index
+        if self.convs[0].relational_bias.neighbor_sum.explain and not isinstance(edge_index, list):
+            return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)  # the mask is one of the graph's edges
+        return self.hops(edge_index, num_nodes, edge_weight)
 
     def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
         num_nodes = layers[0].size(0)
+        edges = self.hops(edges, num_nodes) if isinstance(edges, SortedEdges) and self.relational_order > 0 else edges
         edges = edge_list(edges[0] if isinstance(edges, list) else edges, num_nodes, num_nodes)
         parts = [conv.log_edge_probability(z, edges, batch) for conv, z in zip(self.convs, layers, strict=False)]
         return torch.stack([edge_regularization(part, edges, num_nodes) for part in parts]).mean()

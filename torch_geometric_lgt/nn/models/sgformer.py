@@ -6,16 +6,15 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch_geometric.nn import GCN
-from torch_geometric.utils import remove_self_loops
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
+from torch_geometric_lgt.functional.edges import SortedEdges, weighted_edges
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
-from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges
+from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges, without_loops
 from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
@@ -48,7 +47,7 @@ class SGFormer(Backbone):
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N, hidden_channels]``. (default: :obj:`None`, a
             :class:`torch_geometric.nn.GCN` with batch normalisation unless ``layer_norm=False``, whose sums over neighbours are products
             with a sparse matrix; a GCN made with ``normalize=False``, as that is, gets the weights of the edges, from the degrees in the
-            whole graph for a batch that has them)
+            whole graph for a batch that has them; a network of one's own gets weights of edges as its third argument)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default: :obj:`2`)
         gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the model)
         gnn_residual (bool, optional): If :obj:`True`, layers of the default local branch add their input, and its last one is normalised
@@ -62,7 +61,8 @@ class SGFormer(Backbone):
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*; weights of the edges :math:`(E)`
+          *(optional)*
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
@@ -125,20 +125,23 @@ class SGFormer(Backbone):
         states: States = None,
         num_keys: int | None = None,
         process_group: ProcessGroup | None = None,
+        edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The arguments after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over
-        the edges uses :obj:`degree`. In training with :obj:`process_group` its batch normalisation takes means and variances over the
-        first :obj:`num_keys` nodes of all processes.
+        r"""Runs the model. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix. The other arguments
+        after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over the edges uses :obj:`degree`. It
+        normalises by sums of weights as :class:`torch_geometric.nn.GCNConv` does. In training with :obj:`process_group` its batch
+        normalisation takes means and variances over the first :obj:`num_keys` nodes of all processes.
 
         Raises:
-            ValueError: If an argument does not fit, or with :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one process.
+            ValueError: If an argument does not fit, there are weights and the network over the edges takes none, or with
+                :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one process.
         """
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
-        edges, shared = self._local_edges(edge_index, x.size(0), degree, source.dtype), {}
+        edges, shared = self._local_edges(edge_index, x.size(0), degree, source.dtype, edge_weight), {}
         if process_group is not None and isinstance(self.gnn, LocalGCN):
             shared = {'processes': Processes(process_group, num_keys)}
         return self.readout(layers, self.gnn(source, *edges, **shared))
@@ -151,7 +154,9 @@ class SGFormer(Backbone):
     def local_branch(self, stream: Stream, first: Tensor) -> Tensor:
         if not hasattr(self.gnn, 'inference_per_layer') or self.gnn.jk_mode is not None:
             raise ValueError(f"'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in parts (got {self.gnn})")
-        degree = stream.degrees('local-degrees', lambda part: remove_self_loops(part.edge_index)[0]) if self.weighted else None
+        if stream.edge_weight is not None and not self.weighted:
+            raise ValueError(f"'gnn' must be the default one or a GCN with normalize=False for edge weights in parts (got {self.gnn})")
+        degree = stream.degrees('local-degrees', self._counted) if self.weighted else None
         x = None if self.gnn_input == 'input' else first
         for layer in range(self.gnn.num_layers):
             x = self._local_layer(stream, layer, x, degree)
@@ -164,23 +169,37 @@ class SGFormer(Backbone):
             edges = part.edge_index
             there = (stream.node_values('x', part.n_id) if x is None else x[part.n_id]).to(weight.device, weight.dtype)
             if degree is not None:
-                edges = remove_self_loops(edges)[0]
-                edges = torch.cat([edges, torch.arange(part.size).expand(2, -1)], 1)
-                into = degree[:, 1] + 1
-                value = symmetric_weight(edges, there.size(0), part.size, weight.dtype, (into[part.n_id], into[part.nodes])).squeeze(1)
-                edges = _matrix(edges, value, (part.size, there.size(0)))
+                edges, value = self._with_loops(part, weight.dtype)
+                into = degree[part.n_id, 1], degree[part.nodes, 1]
+                value = symmetric_weight(edges, there.size(0), part.size, weight.dtype, into, value)
+                edges = _matrix(edges, value.squeeze(1), (part.size, there.size(0)))
             return self.gnn.inference_per_layer(layer, there, edges.to(weight.device), part.size)
 
         last = layer == self.gnn.num_layers - 1
         return stream.fill(f'local-{layer + 1}', self.gnn.out_channels if last else self.gnn.hidden_channels, weight.dtype, rows, True)
 
-    def _local_edges(self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype) -> tuple[Any, ...]:
+    def _with_loops(self, part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        r"""The edges into a part, with one self loop for each of its nodes behind the others, and their weights."""
+        value, loop = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
+        return torch.cat([part.edge_index, torch.arange(part.size).expand(2, -1)], 1), torch.cat([value, loop])
+
+    def _counted(self, part: Part) -> tuple[Tensor, Tensor]:
+        return self._with_loops(part, torch.double)
+
+    def _local_edges(
+        self, edge_index: Edges, num_nodes: int, degree: Degree, dtype: torch.dtype, edge_weight: Tensor | None = None
+    ) -> tuple[Any, ...]:
         r"""The edges of the local branch, with their weights if it has none of its own: found once for all of its layers."""
         if self.weighted:
-            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), degree[1] if isinstance(degree, tuple) else degree)
+            own = degree[1] if isinstance(degree, tuple) else degree
+            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), own, edge_weight)
             return (edges,) if isinstance(self.gnn, LocalGCN) else edges.listed(dtype)
-        if isinstance(edge_index, SortedEdges) or (isinstance(edge_index, Tensor) and edge_index.layout == torch.strided):
-            return (edge_list(edge_index, num_nodes, num_nodes),)
+        edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
+        if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
+            raise ValueError(f"'gnn' must take weights of edges where there are some (got {self.gnn}, which drops them); use a GCN")
+        is_list = isinstance(edge_index, SortedEdges) or (isinstance(edge_index, Tensor) and edge_index.layout == torch.strided)
+        if is_list or edge_weight is not None:
+            return (edges,) if weight is None else (edges, weight.to(dtype))
         return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
 
 
