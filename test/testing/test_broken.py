@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
@@ -230,6 +232,11 @@ def broken_loader(fault, data, shuffle, num_workers):
     if fault == 'fixed':
         torch.manual_seed(0)
     count = next(COUNTER)
+    if fault == 'adjacency' and isinstance(data.get('adj_t'), SparseTensor):
+        yield from PyGNeighborLoader(data, [4], batch_size=16)  # sorts edges again, and leaves their attributes as they were
+        return
+    if fault == 'format' and 'adj_t' in data:
+        raise AttributeError("'Tensor' object has no attribute 'csr'")
     for number, batch in enumerate(NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))):
         if fault == 'lost' and number == 0:
             continue
@@ -255,10 +262,14 @@ LOADER_FAULTS = {
     'fixed': 'two seeds make one epoch',
     'writes': "'x' of the graph was written to",
     'empty': 'a graph without edges are not served',
+    'adjacency': "'edge_attr' of a batch is another edge's where 'adj_t' is a SparseTensor",
+    'format': "as 'adj_t' ends in AttributeError",
 }
 
 
 @pytest.mark.parametrize('fault', LOADER_FAULTS)
 def test_each_broken_promise_of_a_loader_is_found(fault):
+    if fault == 'adjacency':
+        pytest.importorskip('torch_sparse')
     with pytest.raises(AssertionError, match=LOADER_FAULTS[fault]):
         check_loader(partial(broken_loader, fault))

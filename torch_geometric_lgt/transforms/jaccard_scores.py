@@ -11,8 +11,9 @@ from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_no
 class JaccardScores(BaseTransform):
     r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT, functional name:
     :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A neighbourhood holds distinct nodes without the node
-    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Loaders slice the
-    attribute, so that a sampled batch carries the scores in the full graph.
+    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Scores follow the
+    order of :obj:`edge_index`; those of an :obj:`adj_t`, in any sparse format, are sorted by target, then by source, as layers read them.
+    Loaders slice the attribute, so that a sampled batch carries the scores in the full graph.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
