@@ -1,5 +1,8 @@
 """Graphs whose edges are an 'adj_t': attributes are compared by the source and the target of an edge."""
 
+import pickle
+from multiprocessing.reduction import ForkingPickler
+
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -63,6 +66,18 @@ def test_reverse_edges_that_are_added_have_the_attributes_of_the_sampled_ones():
         (source, target), value = ends(batch)
         assert ((batch.number == source * N + target) | (batch.number == target * N + source)).all()
         assert torch.equal(value, batch.number)
+
+
+def test_a_loader_that_was_pickled_goes_on():
+    """Sharing the matrix with another process moves its memory."""
+    data = graph()
+    loader, content = NeighborLoader(data, [3, 2], batch_size=7), []
+    for each in (pickle, ForkingPickler):
+        content.append(bytes(each.dumps(loader)))
+        for batch in loader:
+            check(batch, data)
+    for batch in pickle.loads(content[0]):
+        check(batch, data)
 
 
 @pytest.mark.filterwarnings('ignore:This DataLoader will create')

@@ -224,7 +224,7 @@ def test_each_broken_promise_of_a_transform_is_found(fault):
         check_transform(lambda **options: BrokenTransform(fault, **options), 'degree', cached=True)
 
 
-def broken_loader(fault, data, shuffle, num_workers):
+def broken_loader(fault, data, shuffle, num_workers, multiprocessing_context):
     if fault == 'writes':
         data.x += 1
     if fault == 'empty' and data.num_edges == 0:
@@ -243,7 +243,7 @@ def broken_loader(fault, data, shuffle, num_workers):
         if fault == 'twice':
             batch.n_id = batch.n_id.clone()
             batch.n_id[1] = batch.n_id[0]
-        if fault == 'attribute':
+        if fault == 'attribute' or (fault == 'processes' and multiprocessing_context == 'forkserver'):
             batch.degree = batch.degree + 1
         if fault == 'edge':
             batch.edge_index = batch.edge_index.flip(0)
@@ -263,6 +263,7 @@ LOADER_FAULTS = {
     'writes': "'x' of the graph was written to",
     'empty': 'a graph without edges are not served',
     'adjacency': "'edge_attr' of a batch is another edge's where 'adj_t' is a SparseTensor",
+    'processes': "with a worker by 'forkserver': 'degree' is not the full graph's",
     'format': "as 'adj_t' ends in AttributeError",
 }
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, GraphStore, HeteroData
 from torch_geometric.sampler import (
     BaseSampler,
     EdgeSamplerInput,
@@ -32,7 +32,8 @@ class NeighborSampler(BaseSampler):
     as the :obj:`adj_t` of the batch is, so that their attributes follow them.
 
     Random numbers come from a seed that torch's global generator draws for each batch: :meth:`torch.manual_seed` fixes them, and the
-    workers of a loader, which torch seeds differently, draw different ones.
+    workers of a loader, which torch seeds differently, draw different ones. A sampler of a graph store is pickled without the sorted edges:
+    another process reads them from the store again.
 
     Args:
         data (Data, HeteroData or tuple): The graph, or a feature store and a graph store.
@@ -59,11 +60,20 @@ class NeighborSampler(BaseSampler):
     ) -> None:
         self.replace, self.disjoint, self.subgraph_type = replace, disjoint, SubgraphType(subgraph_type)
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
+        self.graph_store = data[1] if isinstance(data, tuple) else None
         self.sizes, self.edges, self.permutation = _sorted_edges(data, share_memory)
         self.homogeneous = set(self.edges) == {ONLY}
         numbers = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
         values = numbers.get_values(None if self.homogeneous else list(self.edges))
         self.num_neighbors: dict[Any, Any] = {ONLY: values} if self.homogeneous else dict(cast(Mapping, values))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({} if self.graph_store is None else {'edges': None, 'permutation': None})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.graph_store is not None:
+            _, self.edges, self.permutation = _stored_edges(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
         return self._completed(node_sample(index, self._sample))
@@ -141,7 +151,11 @@ def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[A
         pointers, rows, permutations = to_hetero_csc(data, device=torch.device('cpu'), share_memory=share_memory)
         sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
         return sizes, {kind: Edges(pointers[kind], rows[kind]) for kind in pointers}, permutations
-    store = data[1]
+    return _stored_edges(data[1])
+
+
+def _stored_edges(store: GraphStore) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
+    r"""The same of a graph store of one node type."""
     attributes = store.get_all_edge_attrs()
     if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
         raise ValueError("'data' must be a Data, a HeteroData or stores of one node type; for stores of several install pyg-lib")
