@@ -4,7 +4,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.jaccard import NEIGHBORS, jaccard, minhash_jaccard
-from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('jaccard_scores')
@@ -24,7 +24,8 @@ class JaccardScores(BaseTransform):
         generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`, torch's own)
 
     Raises:
-        ValueError: If an argument is out of range, the data has no edges, or an edge names a node that does not exist.
+        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no edges, or an edge names a node that does
+            not exist.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class JaccardScores(BaseTransform):
             raise ValueError(f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})")
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+        check_name(attr_name, optional=False)
         self.attr_name, self.neighbors, self.num_hashes, self.generator = attr_name, neighbors, num_hashes, generator
 
     def forward(self, data: Data) -> Data:

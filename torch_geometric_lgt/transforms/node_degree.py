@@ -4,7 +4,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.edges import degrees
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, num_nodes_of
 
 
 @functional_transform('node_degree')
@@ -15,13 +15,15 @@ class NodeDegree(BaseTransform):
     layers divide by, where every edge is there once and in both directions and none joins a node to itself.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[N]`` in int64. (default: :obj:`"degree"`)
+        attr_name (str, optional): Name of the attribute, ``[N]`` in int64. If set to :obj:`None`, the degrees are appended to :obj:`x` as a
+            column in its dtype, or become :obj:`x` where there is none. (default: :obj:`"degree"`)
 
     Raises:
-        ValueError: If the data has no edges, or an edge names a node that does not exist.
+        ValueError: If the data has no edges, an edge names a node that does not exist, or :obj:`x` is sparse and takes no column.
     """
 
-    def __init__(self, attr_name: str = 'degree') -> None:
+    def __init__(self, attr_name: str | None = 'degree') -> None:
+        check_name(attr_name, optional=True)
         self.attr_name = attr_name
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
@@ -39,7 +41,7 @@ class NodeDegree(BaseTransform):
             raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
         degree = degrees(edge_index, total)
         for store in data.node_stores:
-            store[self.attr_name] = degree[start[store._key] : start[store._key] + count[store._key]]
+            add_node_attr(store, degree[start[store._key] : start[store._key] + count[store._key]], self.attr_name)
         return data
 
     def __repr__(self) -> str:
