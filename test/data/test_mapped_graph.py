@@ -1,5 +1,10 @@
+import copy
 import hashlib
 import json
+import multiprocessing
+import pickle
+import shutil
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -78,6 +83,52 @@ def test_inference_from_files(graph, tmp_path):
     model = SGFormer(4, 8, 2).eval()
     found = model.inference(NeighborLoader((graph, graph), [-1], batch_size=7), tmp_path / 'scores')
     torch.testing.assert_close(found, model(X, EDGES).detach())
+
+
+def test_workers_that_map_the_files_themselves(graph):
+    """They get the folder: the memory of the parent's tensors stays where it is, and what it maps stays valid."""
+    inside = NeighborLoader((graph, graph), [-1, -1], batch_size=20)
+    outside = NeighborLoader((graph, graph), [-1, -1], batch_size=20, num_workers=1, multiprocessing_context='forkserver')
+    for loader in (outside, inside):
+        for batch in loader:
+            assert torch.equal(batch.x, X[batch.n_id])
+            pairs, found = {tuple(pair) for pair in EDGES.t().tolist()}, batch.n_id[batch.edge_index].t().tolist()
+            assert {tuple(pair) for pair in found} <= pairs
+            degree = torch.bincount(EDGES[1], minlength=N)[batch.input_id]
+            assert torch.equal(torch.bincount(batch.edge_index[1], minlength=20)[: batch.batch_size], degree)
+    assert not any(graph[name].is_shared() for name in graph.attributes)
+    assert not any(part.is_shared() for part in graph.csc()[:2])
+
+
+def test_inference_where_workers_are_spawned(graph, tmp_path):
+    """The default of macOS and Windows."""
+    model, method = SGFormer(4, 8, 2, gnn_num_layers=1).eval(), multiprocessing.get_start_method()
+    multiprocessing.set_start_method('spawn', force=True)
+    try:
+        found = model.inference(NeighborLoader((graph, graph), [-1], batch_size=20, num_workers=1), tmp_path / 'scores')
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+    torch.testing.assert_close(found, model(X, EDGES).detach())
+    assert not any(part.is_shared() for part in graph.csc()[:2])
+
+
+def test_pickles_hold_the_folder_only(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = torch.randn(N, 1000)
+    graph = MappedGraph(write_graph('graph', EDGES, N, {'x': x}))
+    loader = NeighborLoader((graph, graph), [-1], batch_size=N)
+    content = bytes(ForkingPickler.dumps(loader))
+    assert len(content) < x.nbytes / 10
+    (tmp_path / 'elsewhere').mkdir()
+    monkeypatch.chdir(tmp_path / 'elsewhere')
+    (batch,) = pickle.loads(content)
+    assert torch.equal(batch.x, x[batch.n_id])
+    assert torch.equal(copy.deepcopy(graph)['x'], x)
+    shutil.rmtree(tmp_path / 'graph')
+    write_graph(tmp_path / 'graph', EDGES, N, {'x': x + 1})
+    with pytest.raises(ValueError, match="'folder' must hold the graph that was pickled"):
+        pickle.loads(content)
+    assert torch.equal(graph['x'], x)
 
 
 def test_partition_of_mapped_tensors(graph):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
+from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
 from torch_geometric_lgt.functional.edges import weighted_edges
@@ -299,7 +301,7 @@ def test_each_broken_promise_of_a_transform_is_found(fault):
         check_transform(lambda **options: BrokenTransform(fault, **options), 'degree', cached=True)
 
 
-def broken_loader(fault, data, shuffle, num_workers):
+def broken_loader(fault, data, shuffle, num_workers, multiprocessing_context):
     if fault == 'writes':
         data.x += 1
     if fault == 'empty' and data.num_edges == 0:
@@ -307,13 +309,18 @@ def broken_loader(fault, data, shuffle, num_workers):
     if fault == 'fixed':
         torch.manual_seed(0)
     count = next(COUNTER)
+    if fault == 'adjacency' and isinstance(data.get('adj_t'), SparseTensor):
+        yield from PyGNeighborLoader(data, [4], batch_size=16)  # sorts edges again, and leaves their attributes as they were
+        return
+    if fault == 'format' and 'adj_t' in data:
+        raise AttributeError("'Tensor' object has no attribute 'csr'")
     for number, batch in enumerate(NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))):
         if fault == 'lost' and number == 0:
             continue
         if fault == 'twice':
             batch.n_id = batch.n_id.clone()
             batch.n_id[1] = batch.n_id[0]
-        if fault == 'attribute':
+        if fault == 'attribute' or (fault == 'processes' and multiprocessing_context == 'forkserver'):
             batch.degree = batch.degree + 1
         if fault == 'edge':
             batch.edge_index = batch.edge_index.flip(0)
@@ -332,10 +339,15 @@ LOADER_FAULTS = {
     'fixed': 'two seeds make one epoch',
     'writes': "'x' of the graph was written to",
     'empty': 'a graph without edges are not served',
+    'adjacency': "'edge_attr' of a batch is another edge's where 'adj_t' is a SparseTensor",
+    'processes': "with a worker by 'forkserver': 'degree' is not the full graph's",
+    'format': "as 'adj_t' ends in AttributeError",
 }
 
 
 @pytest.mark.parametrize('fault', LOADER_FAULTS)
 def test_each_broken_promise_of_a_loader_is_found(fault):
+    if fault == 'adjacency':
+        pytest.importorskip('torch_sparse')
     with pytest.raises(AssertionError, match=LOADER_FAULTS[fault]):
         check_loader(partial(broken_loader, fault))

@@ -6,6 +6,7 @@ from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.transforms import JaccardScores
 
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])
@@ -39,6 +40,22 @@ def test_sampled_batches_carry_the_scores_of_the_full_graph():
     for batch in NeighborLoader(data, [3, 2], batch_size=50):
         source, target = batch.n_id[batch.edge_index]
         assert batch.edge_jaccard.tolist() == [score[int(i), int(j)] for i, j in zip(source, target, strict=True)]
+
+
+@pytest.mark.parametrize('form', ['SparseTensor', 'csr', 'csc', 'coo'])
+def test_scores_of_sparse_matrices_are_in_the_order_that_layers_read(form):
+    edges = barabasi_albert_graph(30, 3)
+    edges = edges[:, torch.randperm(edges.size(1))]
+    coo = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.size(1)), (30, 30))
+    if form == 'SparseTensor':
+        adj_t = pytest.importorskip('torch_sparse').SparseTensor(row=edges[1], col=edges[0], sparse_sizes=(30, 30))
+    else:
+        adj_t = {'csr': coo.to_sparse_csr, 'csc': coo.to_sparse_csc, 'coo': lambda: coo}[form]()
+    data = JaccardScores()(Data(adj_t=adj_t, num_nodes=30))
+    torch.manual_seed(0)
+    conv, x = JaccardSubtractorConv(4, 8, heads=2).eval(), torch.randn(30, 4)
+    expected = conv(x, edges, JaccardScores()(Data(edge_index=edges, num_nodes=30)).edge_jaccard)
+    torch.testing.assert_close(conv(x, adj_t, data.edge_jaccard), expected)
 
 
 def test_raises_and_repr():

@@ -1,8 +1,9 @@
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.transforms.add_positional_encoding import add_node_attr
 
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, RandomSignFlip, SVDEncoding
 
 
 @pytest.mark.parametrize('transform', [AttentionNodeSampling(), JaccardScores(), LaplacianPE(2)])
@@ -14,3 +15,63 @@ def test_several_types_of_nodes_are_refused(transform):
         transform(data)
     data['item', 'user'].edge_index = data['user', 'item'].edge_index.flip(0)
     assert len(transform(data.to_homogeneous()).keys()) > len(data.to_homogeneous().keys())
+
+
+EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+
+
+@pytest.mark.parametrize('x', [None, torch.randn(4, 3), torch.randn(4), torch.randn(4, 2).double(), torch.randn(4, 2).bfloat16()])
+@pytest.mark.parametrize('make', [NodeDegree, lambda name='pe': LaplacianPE(2, attr_name=name), lambda name='pe': SVDEncoding(2, name)])
+def test_columns_of_x_in_place_of_an_attribute(make, x):
+    """As PyG adds encodings: appended to x in its dtype, or as x; no mask."""
+    data = Data(x=x, edge_index=EDGES, num_nodes=4)
+    value = make('value')(data).value
+    value = value if value.dim() == 2 else value[:, None].float()
+    out = make(None)(data)
+    expected = add_node_attr(Data(x=x, edge_index=EDGES, num_nodes=4), value)
+    torch.testing.assert_close(out.x, expected.x, rtol=0, atol=0)
+    assert set(out.keys()) == {'x', 'edge_index', 'num_nodes'}
+    assert x is None or data.x is x
+
+
+def test_columns_of_x_of_a_batch():
+    data = Data(x=torch.randn(4, 3), edge_index=EDGES)
+    together = LaplacianPE(2, attr_name=None)(Batch.from_data_list([data, data])).x
+    torch.testing.assert_close(together, LaplacianPE(2, attr_name=None)(data).x.repeat(2, 1))
+
+
+def test_columns_of_both_types_of_nodes():
+    data = HeteroData()
+    data['user'].x, data['item'].num_nodes = torch.randn(4, 1), 5
+    data['user', 'item'].edge_index = EDGES
+    named = NodeDegree()(SVDEncoding(2)(data))
+    out = NodeDegree(None)(SVDEncoding(2, None)(data))
+    assert torch.equal(out['user'].x, torch.cat([data['user'].x, named['user'].svd_pe, named['user'].degree[:, None]], 1))
+    assert torch.equal(out['item'].x, torch.cat([named['item'].svd_pe, named['item'].degree[:, None]], 1))
+    assert None not in out.to_dict()
+    assert 'None_mask' not in out.to_dict()['_global_store']
+
+
+def test_features_that_take_no_columns():
+    for x in (torch.arange(4)[:, None], torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse()):
+        for transform in (LaplacianPE(1, attr_name=None), SVDEncoding(1, None)):
+            with pytest.raises(ValueError, match=r"'x' must be dense and of a dtype that holds torch.float32 .* set 'attr_name'"):
+                transform(Data(x=x, edge_index=EDGES))
+    whole = NodeDegree(None)(Data(x=torch.arange(4)[:, None], edge_index=EDGES)).x
+    assert whole.tolist() == [[0, 1], [1, 2], [2, 2], [3, 1]]
+
+
+@pytest.mark.parametrize('make', [JaccardScores, AttentionNodeSampling, RandomSignFlip])
+@pytest.mark.parametrize('name', [None, '', 3])
+def test_masks_and_values_of_edges_need_a_name(make, name):
+    with pytest.raises(ValueError, match=r"'attr_name' must be a name \(got"):
+        make(attr_name=name)
+
+
+@pytest.mark.parametrize(
+    'make', [NodeDegree, lambda attr_name: LaplacianPE(1, attr_name=attr_name), lambda attr_name: SVDEncoding(1, attr_name)]
+)
+def test_values_of_nodes_need_a_name_or_none(make):
+    for name in ('', 3):
+        with pytest.raises(ValueError, match="'attr_name' must be a name, or None for columns of x"):
+            make(attr_name=name)

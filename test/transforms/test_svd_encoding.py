@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
@@ -61,6 +62,54 @@ def test_signs_reverse_edges_and_repeated_edges():
     again = Compose([ToUndirected(), SVDEncoding(4, 'other')])(bipartite(pairs + pairs[:7], 60, 50))
     torch.testing.assert_close(again['user'].other, out['user'].svd_pe)
     torch.testing.assert_close(again['item'].other, out['item'].svd_pe)
+
+
+def copies(pairs, number, num_users, num_items):
+    return [[num_users * i + user, num_items * i + item] for i in range(number) for user, item in pairs]
+
+
+def complete_bipartite(num_users, num_items):
+    return [[user, item] for user in range(num_users) for item in range(num_items)]
+
+
+REPEATED = {  # interactions, users, items, k
+    'components': lambda draw: (draw(1200, 1300, 1560), 1200, 1300, 32),
+    'more components than columns': lambda draw: (copies(draw(40, 30, 200), 40, 40, 30), 1600, 1200, 24),
+    'copies of a block': lambda draw: (copies(draw(40, 30, 200), 40, 40, 30), 1600, 1200, 90),
+    'matching': lambda draw: ([[user, user] for user in range(1100)], 1100, 1300, 10),
+    'rank below k': lambda draw: (copies(complete_bipartite(3, 4), 9, 130, 120), 1170, 1080, 32),
+    'twin users': lambda draw: (
+        [[2 * user + twin, item] for user, item in draw(600, 1300, 3900) for twin in (0, 1)],
+        1200,
+        1300,
+        32,
+    ),
+}
+
+
+@pytest.mark.parametrize('normalize', [False, True])
+@pytest.mark.parametrize('name', REPEATED)
+def test_all_copies_of_repeated_singular_values(name, normalize):
+    """Values, residuals and orthogonality against a decomposition of the dense matrix."""
+    generator = torch.Generator().manual_seed(0)
+    pairs, num_users, num_items, k = REPEATED[name](lambda *sizes: random_pairs(*sizes, generator))
+    matrix = np.zeros((num_users, num_items))
+    matrix[tuple(np.array(pairs).T)] = 1
+    if normalize:
+        matrix /= np.sqrt(np.maximum(matrix.sum(1, keepdims=True), 1) * np.maximum(matrix.sum(0), 1))
+    expected = np.linalg.svd(matrix, compute_uv=False)[:k]
+    expected[expected < 1e-12] = 0
+    torch.set_default_dtype(torch.float64)
+    try:
+        out = SVDEncoding(k, normalize=normalize)(bipartite(pairs, num_users, num_items))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    users, items = out['user'].svd_pe.numpy(), out['item'].svd_pe.numpy()
+    for side in (users, items):
+        np.testing.assert_allclose(side.T @ side, np.diag(expected), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(matrix @ items, users * expected, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(matrix.T @ users, items * expected, rtol=0, atol=1e-6)
+    assert out.svd_pe_mask.tolist() == [(expected > 0).tolist()]
 
 
 def test_padding_beyond_the_rank():

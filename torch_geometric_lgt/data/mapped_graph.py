@@ -18,7 +18,8 @@ class MappedGraph(FeatureStore, GraphStore):
         graph = MappedGraph('papers')
         loader = NeighborLoader((graph, graph), [15, 10], input_nodes=graph['train_mask'], batch_size=1024)
 
-    Batches have the attributes of their nodes in the dtypes they were written in. The files cannot be changed through it.
+    Batches have the attributes of their nodes in the dtypes they were written in. The files cannot be changed through it. Pickling it, as
+    workers that are spawned need, stores the folder only: the other process maps the same files.
 
     Args:
         folder (str or Path): What :meth:`write_graph` wrote.
@@ -31,12 +32,20 @@ class MappedGraph(FeatureStore, GraphStore):
     def __init__(self, folder: str | Path) -> None:
         FeatureStore.__init__(self)
         GraphStore.__init__(self)
-        self.folder = Path(folder)
+        self.folder = Path(folder).absolute()
         self.files = description(self.folder)
         self._tensors = {
             name: torch.from_numpy(mapped(self.folder / name, held.dtype, held.shape, 'c')) for name, held in self.files.items()
         }
         self.num_nodes, self.num_edges = self._tensors[POINTER].numel() - 1, self._tensors[ROW].numel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {'folder': self.folder, 'files': self.files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        MappedGraph.__init__(self, state['folder'])
+        if self.files != state['files']:
+            raise ValueError(f"'folder' must hold the graph that was pickled (got another one in {str(self.folder)!r}); open it again")
 
     @property
     def attributes(self) -> list[str]:

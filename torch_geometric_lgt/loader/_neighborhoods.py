@@ -3,25 +3,29 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from torch_geometric_lgt.functional.edges import ranges
 
 
 class Edges(NamedTuple):
-    r"""Edges sorted by target: those into node :obj:`i` come from ``source[pointer[i] : pointer[i + 1]]``."""
+    r"""Edges sorted by target: those into node :obj:`i` come from ``source[pointer[i] : pointer[i + 1]]``. Tensors are stored, as sharing
+    them with another process moves their memory, after which an array of it is invalid."""
 
-    pointer: np.ndarray
-    source: np.ndarray
+    pointer: Tensor
+    source: Tensor
+
+    def sources(self, edge: np.ndarray) -> np.ndarray:
+        r"""The sources of edges ``[M]``."""
+        return self.source.numpy()[edge].astype(np.int64)
 
     def into(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         r"""All edges into the nodes ``[F]``: the place of each one's target among the nodes ``[M]``, ascending, and its own ``[M]``."""
-        start = self.pointer[nodes].astype(np.int64)
-        return _ranges(start, self.pointer[nodes + 1] - start)
+        return _ranges(*self._span(nodes))
 
     def sample(self, nodes: np.ndarray, count: int, replace: bool, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         r"""The same of :obj:`count` edges into each node, or of all if it is negative or, drawn without replacement, they are not more."""
-        start = self.pointer[nodes].astype(np.int64)
-        degree = self.pointer[nodes + 1] - start
+        start, degree = self._span(nodes)
         if count < 0 or (not replace and count >= degree.max(initial=0)):
             return _ranges(start, degree)
         number = np.where(degree > 0, count, 0) if replace else np.minimum(degree, count)
@@ -31,6 +35,12 @@ class Edges(NamedTuple):
         chosen = random.integers(0, np.repeat(size, count)) if replace else _distinct(size, count, random).ravel()
         place[drawn[owner]] = chosen
         return owner, start[owner] + place
+
+    def _span(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        r"""The first edge into each node ``[F]`` and their number ``[F]``."""
+        pointer = self.pointer.numpy()
+        start = pointer[nodes].astype(np.int64)
+        return start, pointer[nodes + 1] - start
 
 
 class Found:
@@ -79,7 +89,7 @@ def induced(edges: Edges, sources: Found, targets: Found) -> tuple[np.ndarray, n
     the first has the edges."""
     once = np.sort(np.unique(targets.key, return_index=True)[1])
     owner, edge = edges.into(targets.node[once])
-    source = sources.places(edges.source[edge], targets.batch[once][owner])
+    source = sources.places(edges.sources(edge), targets.batch[once][owner])
     inside = source >= 0
     return source[inside], once[owner[inside]], edge[inside]
 

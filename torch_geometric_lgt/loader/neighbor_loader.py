@@ -6,6 +6,7 @@ import torch_geometric.loader
 import torch_geometric.typing
 from torch_geometric.data import Data, HeteroData
 
+from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
 
 COMPILED_ONLY = ('time_attr', 'weight_attr')
@@ -14,7 +15,8 @@ COMPILED_ONLY = ('time_attr', 'weight_attr')
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
     r""":class:`torch_geometric.loader.NeighborLoader`, also without a compiled sampler: unless ``pyg-lib`` is installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same distribution. Node and edge attributes of a
-    batch are those of the full graph.
+    batch are those of the full graph, also where the edges are an :obj:`adj_t`, whose order those of a batch have (PyG's loader gives
+    them other edges' attributes).
 
     Of a :class:`~torch_geometric_lgt.data.MappedGraph`, given twice, :obj:`input_nodes` are all nodes unless others are named, and the ids
     of its edges may be of int32, which no compiled sampler takes.
@@ -30,7 +32,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     Raises:
         ValueError: If :obj:`time_attr` or :obj:`weight_attr` is given and only a compiled sampler that is not installed can use it, or
-            :obj:`transform` moves or drops the seed nodes of a batch.
+            :obj:`transform` moves or drops the seed nodes of a batch, or the edges are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in different orders.
     """
 
     def __init__(self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs) -> None:
@@ -48,9 +51,13 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             workers = kwargs.get('num_workers', 0) > 0
             logging.getLogger(__name__).info('our own sampler draws neighbours: pyg-lib is not installed, or the graph is mapped in int32')
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
+        ordered = isinstance(kwargs.get('neighbor_sampler'), NeighborSampler) or isinstance(data, tuple)
+        types_to_order = [] if ordered else check_edges(data)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
+        self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:
+        out = order_edges(out, self.types_to_order)
         batch = super().filter_fn(out)
         if self.transform is not None and isinstance(batch, (Data, HeteroData)):
             name = self.input_data.input_type

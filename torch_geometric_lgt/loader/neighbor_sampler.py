@@ -1,12 +1,11 @@
 # N nodes, E edges.
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Data, GraphStore, HeteroData
 from torch_geometric.sampler import (
     BaseSampler,
     EdgeSamplerInput,
@@ -20,20 +19,21 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.loader._edge_order import ONLY, Output, check_edges, order_edges
 from torch_geometric_lgt.loader._neighborhoods import Edges, Found, induced
 
-ALONE, ONLY = '', ('', '', '')
-Output = SamplerOutput | HeteroSamplerOutput
+ALONE = ''
 
 
 class NeighborSampler(BaseSampler):
     r"""Samples neighbours as :class:`torch_geometric.sampler.NeighborSampler` does, with NumPy instead of the compiled ``pyg-lib`` or
     ``torch-sparse``: hop by hop, a number of the edges into each node that the hop before has found. Each draw is uniform. The nodes of a
-    subgraph are the seeds and then the others in the order they were found.
+    subgraph are the seeds and then the others in the order they were found. The edges of an :obj:`adj_t` are sorted by target and source,
+    as the :obj:`adj_t` of the batch is, so that their attributes follow them.
 
     Random numbers come from a seed that torch's global generator draws for each batch: :meth:`torch.manual_seed` fixes them, and the
-    workers of a loader, which torch seeds differently, draw different ones.
+    workers of a loader, which torch seeds differently, draw different ones. A sampler of a graph store is pickled without the sorted edges:
+    another process reads them from the store again.
 
     Args:
         data (Data, HeteroData or tuple): The graph, or a feature store and a graph store.
@@ -43,6 +43,10 @@ class NeighborSampler(BaseSampler):
             :obj:`"induced"`, all edges between the nodes found. (default: :obj:`"directional"`)
         disjoint (bool, optional): If :obj:`True`, each seed has a subgraph of its own, told by :obj:`batch`. (default: :obj:`False`)
         share_memory (bool, optional): If :obj:`True`, the sorted edges lie where workers can read them. (default: :obj:`False`)
+
+    Raises:
+        ValueError: If a node does not exist, the edges are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+            :obj:`adj_t`, or those two list them in different orders.
     """
 
     def __init__(
@@ -55,11 +59,21 @@ class NeighborSampler(BaseSampler):
         share_memory: bool = False,
     ) -> None:
         self.replace, self.disjoint, self.subgraph_type = replace, disjoint, SubgraphType(subgraph_type)
+        self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
+        self.graph_store = data[1] if isinstance(data, tuple) else None
         self.sizes, self.edges, self.permutation = _sorted_edges(data, share_memory)
         self.homogeneous = set(self.edges) == {ONLY}
         numbers = num_neighbors if isinstance(num_neighbors, NumNeighbors) else NumNeighbors(num_neighbors)
         values = numbers.get_values(None if self.homogeneous else list(self.edges))
         self.num_neighbors: dict[Any, Any] = {ONLY: values} if self.homogeneous else dict(cast(Mapping, values))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({} if self.graph_store is None else {'edges': None, 'permutation': None})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.graph_store is not None:
+            _, self.edges, self.permutation = _stored_edges(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
         return self._completed(node_sample(index, self._sample))
@@ -73,7 +87,8 @@ class NeighborSampler(BaseSampler):
         return self.permutation[ONLY] if self.homogeneous else self.permutation
 
     def _completed(self, out: Output) -> Output:
-        return out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
+        out = out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
+        return order_edges(out, self.sparse_types)
 
     def _sample(self, seed: Tensor | dict[str, Tensor], _time: Any = None) -> Output:
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
@@ -97,7 +112,7 @@ class NeighborSampler(BaseSampler):
                 frontier = slice(done[target], reached[target])
                 nodes, batch = found[target].node[frontier], found[target].batch[frontier]
                 owner, edge = edges.sample(nodes, self.num_neighbors[kind][hop], self.replace, random)
-                row = found[source].add(edges.source[edge].astype(np.int64), batch[owner])
+                row = found[source].add(edges.sources(edge), batch[owner])
                 parts[kind].append((row, done[target] + owner, edge))
                 edge_counts[kind].append(edge.size)
             for kind, nodes in found.items():
@@ -126,27 +141,23 @@ def _of(values: dict | None, kind: Any) -> Any:
     return None if values is None else values[kind]
 
 
-def _check_ids(store: Any, num_src: int | None, num_dst: int | None) -> None:
-    if store.get('edge_index') is not None:
-        edge_list(store.edge_index, sys.maxsize if num_src is None else num_src, sys.maxsize if num_dst is None else num_dst)
-
-
 def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
     r"""The number of nodes by type, and the edges by type with the permutation that sorts them; of a graph of one type under ``ALONE`` and
     ``ONLY``."""
     if isinstance(data, Data):
-        _check_ids(data, data.num_nodes, data.num_nodes)
         pointer, row, permutation = to_csc(data, device=torch.device('cpu'), share_memory=share_memory)
-        return {ALONE: data.num_nodes or 0}, {ONLY: Edges(pointer.numpy(), row.numpy())}, {ONLY: permutation}
+        return {ALONE: data.num_nodes or 0}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}
     if isinstance(data, HeteroData):
-        for (source, _, target), edges in data.edge_items():
-            _check_ids(edges, data[source].num_nodes, data[target].num_nodes)
         pointers, rows, permutations = to_hetero_csc(data, device=torch.device('cpu'), share_memory=share_memory)
         sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
-        return sizes, {kind: Edges(pointers[kind].numpy(), rows[kind].numpy()) for kind in pointers}, permutations
-    store = data[1]
+        return sizes, {kind: Edges(pointers[kind], rows[kind]) for kind in pointers}, permutations
+    return _stored_edges(data[1])
+
+
+def _stored_edges(store: GraphStore) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
+    r"""The same of a graph store of one node type."""
     attributes = store.get_all_edge_attrs()
     if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
         raise ValueError("'data' must be a Data, a HeteroData or stores of one node type; for stores of several install pyg-lib")
     row, pointer, permutation = store.csc()
-    return {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer.numpy(), row.numpy())}, {ONLY: permutation}
+    return {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}

@@ -10,6 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import filter_data
 
 from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.loader._edge_order import check_store, sort_by_target
 
 CHUNK_EDGES = 1 << 24
 
@@ -31,8 +32,9 @@ class NodePartitionLoader(DataLoader):
         **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as :obj:`num_workers`.
 
     Raises:
-        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, :obj:`batch_size` is not positive, or
-            :obj:`persistent_workers` is set: workers learn the partition when they start.
+        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, has an :obj:`adj_t` beside it that lists the edges in
+            another order, :obj:`batch_size` is not positive, or :obj:`persistent_workers` is set: workers learn the partition when they
+            start.
     """
 
     def __init__(
@@ -45,12 +47,13 @@ class NodePartitionLoader(DataLoader):
         **kwargs,
     ) -> None:
         if not isinstance(data, Data) or data.edge_index is None:
-            raise ValueError(f"'data' must be a Data with 'edge_index' (got {data}); convert others with to_homogeneous() or ToEdgeIndex")
+            raise ValueError(f"'data' must be a Data with 'edge_index' (got {data}); convert it with to_homogeneous() or to_edge_index()")
         if batch_size < 1:
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         if kwargs.get('persistent_workers'):
             raise ValueError("'persistent_workers' must be False: workers learn the partition of an epoch when they start")
         self.data, self.num_nodes = data, data.num_nodes or 0
+        check_store(data._store, self.num_nodes, self.num_nodes)
         self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
         self.num_batches = -(-self.num_nodes // batch_size)
@@ -75,6 +78,8 @@ class NodePartitionLoader(DataLoader):
     def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
         nodes, edge = parts[number], inner[number]
         row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
+        if 'adj_t' in self.data:
+            row, col, edge = sort_by_target(row, col, edge)
         batch = filter_data(self.data, nodes, row, col, edge)
         batch.n_id, batch.e_id = nodes, edge
         return batch if self.transform is None else self.transform(batch)

@@ -1,3 +1,4 @@
+import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
@@ -52,3 +53,33 @@ def _name_of(store: EdgeStorage) -> str:
         if name in store:
             return name
     raise ValueError("'data' must have an 'edge_index' or an 'adj_t' (got neither)")
+
+
+def check_name(attr_name: str | None, optional: bool) -> None:
+    r"""Checks the name of an attribute, or :obj:`None` where the values can be appended to the node features.
+
+    Raises:
+        ValueError: If it is no name.
+    """
+    if not (optional and attr_name is None) and not (isinstance(attr_name, str) and attr_name):
+        raise ValueError(f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got {attr_name!r})")
+
+
+def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:
+    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name; without one, appends them to the features :obj:`x` as columns, in the
+    dtype of these, or makes them the features, as :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
+
+    Raises:
+        ValueError: If the features are sparse, or whole numbers that cannot hold the values.
+    """
+    if attr_name is not None:
+        store[attr_name] = value
+        return
+    value, x = value if value.dim() == 2 else value[:, None], store.get('x')
+    if x is None:
+        store.x = value if value.is_floating_point() else value.to(torch.get_default_dtype())
+        return
+    if not isinstance(x, Tensor) or x.layout != torch.strided or not (x.is_floating_point() or not value.is_floating_point()):
+        form = f'{x.layout} in {x.dtype}' if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"'x' must be dense and of a dtype that holds {value.dtype} to append columns (got {form}); set 'attr_name'")
+    store.x = torch.cat([x if x.dim() > 1 else x[:, None], value.to(x.device, x.dtype)], 1)

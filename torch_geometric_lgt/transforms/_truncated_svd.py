@@ -1,4 +1,5 @@
 # R rows, C columns, K singular triplets.
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -7,7 +8,8 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import ArpackError, LinearOperator, svds
 
 DENSE_ELEMENTS = 1 << 20
-TOLERANCE = 1e-6
+TOLERANCE, SAME = 1e-6, 1e-10
+ROUGH, PRECISE = 1e-3, 1e-5  # SciPy squares them
 SOLVERS: Final = ('propack', 'arpack')
 
 Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -18,7 +20,7 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
     value 0. The largest entry of each pair of vectors is positive, that of :math:`\mathbf{U}` where both have it.
 
     PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is left of the matrix is searched until
-    nothing larger is found. Small matrices and ranks near the full one are decomposed as they are.
+    nothing larger is found; see :meth:`complete`. Small matrices and ranks near the full one are decomposed as they are.
 
     Raises:
         RuntimeError: If neither converges.
@@ -31,10 +33,11 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         return _canonical(u, s, vt.T, k)
     reasons = []
     for solver in SOLVERS:
-        start = np.random.default_rng(0).standard_normal(matrix.shape[0] if solver == 'propack' else limit)
+        generator = np.random.default_rng(0)
+        start = generator.standard_normal(matrix.shape[0] if solver == 'propack' else limit)
         try:
-            u, s, vt = svds(matrix, k=k, solver=solver, v0=start)
-            found = complete(matrix, *_canonical(u, s, vt.T, k))
+            u, s, vt = svds(matrix, k=k, solver=solver, v0=start, rng=generator)
+            found = complete(matrix, k, *_canonical(u, s, vt.T, k))
         except (np.linalg.LinAlgError, ArpackError) as error:
             reasons.append(f'{solver}: {error}')
             continue
@@ -47,21 +50,37 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
     )
 
 
-def complete(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
-    r"""Exchanges the smallest triplets for larger ones as long as the rest of the matrix has any."""
-    start = np.random.default_rng(1).standard_normal(min(matrix.shape))
-    for _ in range(s.size):
-        rest = LinearOperator(
-            matrix.shape,
-            matvec=lambda x, u=u, s=s, v=v: matrix @ x.ravel() - u @ (s * (v.T @ x.ravel())),
-            rmatvec=lambda y, u=u, s=s, v=v: matrix.T @ y.ravel() - v @ (s * (u.T @ y.ravel())),
-            dtype=matrix.dtype,
-        )
-        if svds(rest, k=1, v0=start, tol=1e-3, return_singular_vectors=False)[0] <= s[-1] + TOLERANCE * s[0]:
-            break
-        one, value, other = svds(rest, k=1, v0=start)
-        u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], s.size)
-    return u, s, v
+def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
+    r"""Adds triplets of the rest of the matrix as long as it has larger ones than the smallest of :obj:`k`, and drops those for them.
+
+    Each search starts from a new vector: from the vector of an earlier search, it cannot see what that one left over of an eigenspace.
+
+    Raises:
+        numpy.linalg.LinAlgError: If each of :math:`k + 1` searches finds a larger one.
+    """
+    generator = np.random.default_rng(1)
+    for _ in range(k + 1):
+        rest, start = _rest(matrix, u, s, v), generator.standard_normal(min(matrix.shape))
+        smallest = s[-1] if s.size == k else 0.0
+        if np.linalg.norm(rest @ start if matrix.shape[1] <= matrix.shape[0] else rest.T @ start) <= _rounding(s, u, v) * s.size:
+            return u, s, v
+        search = partial(svds, rest, k=1, v0=start, rng=generator)
+        if search(tol=ROUGH, return_singular_vectors=False)[0] < max(smallest - TOLERANCE * s[0], SAME * s[0]):
+            return u, s, v
+        one, value, other = search(tol=PRECISE)
+        if value[0] <= smallest + SAME * s[0]:
+            return u, s, v
+        u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], k)
+    raise np.linalg.LinAlgError('larger ones were found again and again')
+
+
+def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> LinearOperator:
+    return LinearOperator(
+        matrix.shape,
+        matvec=lambda x: matrix @ x.ravel() - u @ (s * (v.T @ x.ravel())),
+        rmatvec=lambda y: matrix.T @ y.ravel() - v @ (s * (u.T @ y.ravel())),
+        dtype=matrix.dtype,
+    )
 
 
 def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
@@ -72,8 +91,13 @@ def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> fl
 
 def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
     order = np.argsort(-s, kind='stable')[:k]
-    order = order[s[order] > s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps]
+    order = order[s[order] > _rounding(s, u, v)]
     u, s, v = u[:, order], s[order], v[:, order]
     both = np.concatenate([u * (1 + TOLERANCE), v])
     sign = np.sign(both[np.abs(both).argmax(0), np.arange(s.size)])
     return u * sign, s, v * sign
+
+
+def _rounding(s: np.ndarray, u: np.ndarray, v: np.ndarray) -> float:
+    r"""The singular value up to which it is 0 but for rounding."""
+    return float(s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps)

@@ -3,7 +3,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.node_sampling import MEASURES, attention_distance, largest_per_graph
-from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('attention_node_sampling')
@@ -21,8 +21,8 @@ class AttentionNodeSampling(BaseTransform):
         attr_name (str, optional): Name of the attribute, ``[N]`` in bool. (default: :obj:`"attention_mask"`)
 
     Raises:
-        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, the data has no edges, or an edge names a node that does
-            not exist.
+        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, :obj:`attr_name` is no name, the data has no edges, or an
+            edge names a node that does not exist.
     """
 
     def __init__(self, factor: float = 5, measure: str = 'jaccard', attr_name: str = 'attention_mask') -> None:
@@ -30,6 +30,7 @@ class AttentionNodeSampling(BaseTransform):
             raise ValueError(f"'factor' must be positive (got {factor})")
         if measure not in MEASURES:
             raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
+        check_name(attr_name, optional=False)
         self.factor, self.measure, self.attr_name = factor, measure, attr_name
 
     def forward(self, data: Data) -> Data:

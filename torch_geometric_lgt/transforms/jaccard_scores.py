@@ -4,15 +4,16 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt.functional.jaccard import NEIGHBORS, jaccard, minhash_jaccard
-from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('jaccard_scores')
 class JaccardScores(BaseTransform):
     r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT, functional name:
     :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A neighbourhood holds distinct nodes without the node
-    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Loaders slice the
-    attribute, so that a sampled batch carries the scores in the full graph.
+    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Scores follow the
+    order of :obj:`edge_index`; those of an :obj:`adj_t`, in any sparse format, are sorted by target, then by source, as layers read them.
+    Loaders slice the attribute, so that a sampled batch carries the scores in the full graph.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
@@ -23,7 +24,8 @@ class JaccardScores(BaseTransform):
         generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`, torch's own)
 
     Raises:
-        ValueError: If an argument is out of range, the data has no edges, or an edge names a node that does not exist.
+        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no edges, or an edge names a node that does
+            not exist.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class JaccardScores(BaseTransform):
             raise ValueError(f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})")
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+        check_name(attr_name, optional=False)
         self.attr_name, self.neighbors, self.num_hashes, self.generator = attr_name, neighbors, num_hashes, generator
 
     def forward(self, data: Data) -> Data:

@@ -15,7 +15,7 @@ from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
-from torch_geometric_lgt.transforms._stores import edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('laplacian_pe')
@@ -46,23 +46,25 @@ class LaplacianPE(BaseTransform):
         k (int): Number of columns.
         normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are :math:`\mathbf{D}^{-1/2}` times the symmetric
             ones, of length 1. (default: :obj:`"sym"`)
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. (default:
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. If set to
+            :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
             :obj:`"laplacian_pe"`)
         cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is not positive, :obj:`normalization` is unknown, the data has no edges, or an edge names a node that does
-            not exist.
+        ValueError: If :obj:`k` is not positive, :obj:`normalization` is unknown, the data has no edges, an edge names a node that does
+            not exist, or columns cannot be appended to :obj:`x`.
         RuntimeError: If no solver converges.
     """
 
     def __init__(
-        self, k: int, normalization: str = 'sym', attr_name: str = 'laplacian_pe', cache_dir: str | os.PathLike | None = None
+        self, k: int, normalization: str = 'sym', attr_name: str | None = 'laplacian_pe', cache_dir: str | os.PathLike | None = None
     ) -> None:
         if k < 1:
             raise ValueError(f"'k' must be at least 1 (got {k})")
         if normalization not in ('sym', 'rw'):
             raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
+        check_name(attr_name, optional=True)
         self.k, self.normalization, self.attr_name, self.cache_dir = k, normalization, attr_name, cache_dir
 
     def forward(self, data: Data) -> Data:
@@ -82,7 +84,9 @@ class LaplacianPE(BaseTransform):
             key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
             found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes))
-        data[self.attr_name], data[f'{self.attr_name}_mask'] = found['vectors'].to(edges.device), found['mask'].to(edges.device)
+        add_node_attr(data._store, found['vectors'].to(edges.device), self.attr_name)
+        if self.attr_name is not None:
+            data[f'{self.attr_name}_mask'] = found['mask'].to(edges.device)
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
@@ -115,10 +119,11 @@ class RandomSignFlip(BaseTransform):
         generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's own)
 
     Raises:
-        ValueError: If the data has no such attribute.
+        ValueError: If :obj:`attr_name` is no name, or the data has no such attribute.
     """
 
     def __init__(self, attr_name: str = 'laplacian_pe', generator: torch.Generator | None = None) -> None:
+        check_name(attr_name, optional=False)
         self.attr_name, self.generator = attr_name, generator
 
     def forward(self, data: Data) -> Data:

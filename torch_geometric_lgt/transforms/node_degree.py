@@ -5,7 +5,7 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import degrees
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of, weighted_edges_of
+from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, num_nodes_of, weighted_edges_of
 
 
 @functional_transform('node_degree')
@@ -20,16 +20,17 @@ class NodeDegree(BaseTransform):
     every edge is there once and in both directions with one weight.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in floating point. (default:
-            :obj:`"degree"`)
+        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in floating point. If set to :obj:`None`,
+            the degrees are appended to :obj:`x` as a column in its dtype, or become :obj:`x` where there is none. (default: :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, weights are summed up. (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has no edges, an edge names a node that does not exist, or without :obj:`weighted` an adjacency matrix has
-            values other than 1.
+        ValueError: If the data has no edges, an edge names a node that does not exist, :obj:`x` is sparse and takes no column, or without
+            :obj:`weighted` an adjacency matrix has values other than 1.
     """
 
-    def __init__(self, attr_name: str = 'degree', weighted: bool = False) -> None:
+    def __init__(self, attr_name: str | None = 'degree', weighted: bool = False) -> None:
+        check_name(attr_name, optional=True)
         self.attr_name, self.weighted = attr_name, weighted
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
@@ -55,7 +56,7 @@ class NodeDegree(BaseTransform):
         else:
             degree = degrees(edge_index, total)
         for store in data.node_stores:
-            store[self.attr_name] = degree[start[store._key] : start[store._key] + count[store._key]]
+            add_node_attr(store, degree[start[store._key] : start[store._key] + count[store._key]], self.attr_name)
         return data
 
     def __repr__(self) -> str:

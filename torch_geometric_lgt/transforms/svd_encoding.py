@@ -13,7 +13,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt._io import cached_tensors
-from torch_geometric_lgt.transforms._stores import edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, num_nodes_of
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
 
@@ -34,19 +34,24 @@ class SVDEncoding(BaseTransform):
 
     Args:
         k (int): Number of columns.
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph.
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. If set to
+            :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` where there is none, and no mask is stored.
             (default: :obj:`"svd_pe"`)
         normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
         cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is not positive, or the data is neither one node type nor two that edges join.
+        ValueError: If :obj:`k` is not positive, the data is neither one node type nor two that edges join, or columns cannot be appended
+            to :obj:`x`.
         RuntimeError: If the solvers do not converge.
     """
 
-    def __init__(self, k: int, attr_name: str = 'svd_pe', normalize: bool = False, cache_dir: str | os.PathLike | None = None) -> None:
+    def __init__(
+        self, k: int, attr_name: str | None = 'svd_pe', normalize: bool = False, cache_dir: str | os.PathLike | None = None
+    ) -> None:
         if k < 1:
             raise ValueError(f"'k' must be at least 1 (got {k})")
+        check_name(attr_name, optional=True)
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
@@ -60,8 +65,9 @@ class SVDEncoding(BaseTransform):
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
             encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))
         for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
-            store[self.attr_name] = encodings[side].to(device)
-        data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
+            add_node_attr(store, encodings[side].to(device), self.attr_name)
+        if self.attr_name is not None:
+            data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
         return data
 
     def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
