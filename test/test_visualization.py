@@ -65,7 +65,9 @@ def test_what_cannot_be_drawn_is_named(data, tmp_path):
     for change, message in (
         ({'y': None}, "'data' must have 'y' as a tensor .got NoneType"),
         ({'edge_index': None}, "'data' must have 'edge_index' as a tensor"),
-        ({'y': data.y - 1}, "'data' must have a class from 0 on in 'y'"),
+        ({'y': data.y - 2}, "'data' must have a class from 0 on in 'y'"),
+        ({'y': torch.full((40,), -1)}, "'data' must have a class from 0 on in 'y' .*, or -1 where there is none"),
+        ({'y': data.y.float()}, "'data' must have a class from 0 on in 'y' .*float32"),
         ({'y': data.y[1:]}, "'data' must have a class from 0 on in 'y'"),
         ({'x': data.x[:1], 'y': data.y[:1]}, "'data' must have a class from 0 on in 'y' for each of at least two nodes"),
     ):
