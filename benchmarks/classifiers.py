@@ -17,7 +17,7 @@ NETWORKS = {'gcn': partial(pyg.GCN, cached=True), 'gat': pyg.GAT, 'sage': pyg.Gr
 BY_MATRIX = ('gcn', 'sage')  # networks that are faster with the transposed adjacency as a sparse matrix
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # local branches of SGFormer beside its own
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
-SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp', 'polynormer')  # models that begin with a linear layer and take a CSR matrix
+SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp')  # models that begin with a linear layer and take a CSR matrix, in training, too
 
 
 class Classifier(torch.nn.Module):

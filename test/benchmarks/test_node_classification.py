@@ -25,8 +25,7 @@ def write_graph(path):
 
 def run(monkeypatch, tmp_path, *arguments):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr(node_classification, 'RESULTS', tmp_path)
-    command = ['x', '--root', str(tmp_path), '--dataset', 'toy.npz', *arguments]
+    command = ['x', '--root', str(tmp_path), '--output', str(tmp_path), '--dataset', 'toy.npz', *arguments]
     monkeypatch.setattr(sys, 'argv', command)
     node_classification.main()
 
@@ -98,7 +97,6 @@ def test_changes_of_the_configuration(capsys):
     assert (plan.variant, plan.protocol, plan.neighbors) == ('v', 'published-20-per-class', None)
     assert (plan.config['lr'], plan.config['options']['norm'], plan.config['options']['alpha']) == (0.5, 'row', 0.8)
     faults = {
-        'needs a name: --variant': ['--set', 'lr=0.5'],
         'no such setting: rate': ['--set', 'rate=1'],
         'a study of sgformer is one of ablation, depth, neighbors, precision, labels': ['--study', 'temperature'],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
@@ -172,7 +170,7 @@ def test_the_attention_branch_has_a_weight_decay_of_its_own():
 
 
 def test_no_result_at_all(tmp_path):
-    assert report(tmp_path) == ''
+    assert report(tmp_path, tmp_path) == ''
     assert list(tmp_path.iterdir()) == []
 
 
