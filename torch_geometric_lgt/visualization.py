@@ -103,7 +103,7 @@ def plot_latent_structure(
     places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
-    figure, axes = _figure(2, 3, (11.5, 7.6))
+    figure, axes = _figure(2, 3, (10.4, 7.0))
     title = title or f'{type(model).__name__} on a graph of {num_nodes:,} nodes and {edges.size(1):,} edges'
     figure.suptitle(title, fontsize='x-large')
     _draw_classes(figure, axes[0, 0], _class_mass(weight, y, rows))
@@ -198,7 +198,11 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
     some = received > 0
     axis.plot(degrees[some].numpy(), received[some].numpy(), '.', markersize=3)
     axis.axhline(1, color='0.6', linewidth=0.8, label='uniform')
-    axis.set_xscale('symlog' if (degrees == 0).any() else 'log')
+    if (degrees == 0).any():
+        axis.set_xscale('symlog', linthresh=1)
+        axis.set_xlim(-0.4, 2 * max(1, int(degrees.max())))
+    else:
+        axis.set_xscale('log')
     axis.set_yscale('log')
     none = int((~some).sum())
     title = f'attention by degree ({none} nodes get none)' if none else 'attention by degree'
@@ -240,5 +244,5 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, An
 
 def _save(figure: Any, path: str | os.PathLike) -> None:
     content = io.BytesIO()
-    figure.savefig(content, format='png', dpi=140, metadata={'Software': None})
+    figure.savefig(content, format='png', dpi=150, metadata={'Software': None})
     write_atomically(path, content.getvalue())
