@@ -58,7 +58,7 @@ def main() -> None:
     add_table(parser)
     args = parser.parse_args()
     for domain in [] if args.table else args.domains:
-        with data_from(args.root):
+        with data_from(args.root, LAYOUT):
             data = load(args.root, args.dataset)
             parts = split(data, args.protocol, 0)
         num_classes = int(data.y.max()) + 1

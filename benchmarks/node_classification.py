@@ -95,7 +95,7 @@ class Plan(NamedTuple):
 def run(args: argparse.Namespace, plan: Plan) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     variant, protocol, neighbors, config = plan
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         plain = load(args.root, args.dataset, neighbors)
         parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
     content = fingerprint(dense_tensors(plain))

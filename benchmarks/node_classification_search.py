@@ -107,7 +107,7 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     protocol, default = settings(args.dataset, args.protocol, args.model)
     default = merged(default, given := changes(args.set))
     fixed = given.pop('options', {}) | given
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         plain = load(args.root, args.dataset)
         parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
     name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])

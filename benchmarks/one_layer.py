@@ -100,7 +100,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(0)
     require_drawing()
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         data = load(args.root, args.dataset)
     with torch.no_grad():
         x = DIFFormer(data.num_features, args.channels, 1).double().input_layer(data.x.double())

@@ -17,6 +17,7 @@ from benchmarks.common.large import arguments, configured, random_split, run
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.scripts import data_from, run_script
 
+LAYOUT = 'DIR/pokec.mat is the file'
 SOURCE = 'https://github.com/CUAI/Non-Homophily-Large-Scale'
 
 
@@ -38,8 +39,8 @@ def pokec(root: str) -> NodeTask:
 
 
 def main() -> None:
-    args = arguments(__doc__, 'DIR/pokec.mat is the file').parse_args()
-    with data_from(args.root):
+    args = arguments(__doc__, LAYOUT).parse_args()
+    with data_from(args.root, LAYOUT):
         task = pokec(args.root)
     shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
     defaults = {

@@ -22,7 +22,7 @@ from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.scripts import INTERACTIONS, add_root, add_table, data_from, run_script, script_parser, source, variant_name
 from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.recommendation_report import report
 from benchmarks.recommendation_settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
@@ -128,7 +128,7 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
-    with data_from(args.root):
+    with data_from(args.root, INTERACTIONS):
         task = Task(args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu'))
     content = task.content
     found: dict[str, list[float]] = {}
@@ -172,7 +172,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, dict[str, Any]]]:
     r"""The arguments, and the configurations to run, by the name of the variant."""
     parser = script_parser(__doc__)
-    add_root(parser, 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded')
+    add_root(parser, INTERACTIONS)
     parser.add_argument('--dataset', default='amazon-beauty', help=f'the folder in --root; {", ".join(PUBLIC)} can be downloaded')
     parser.add_argument('--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')

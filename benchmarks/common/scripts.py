@@ -28,6 +28,8 @@ EXTRAS = {  # what to install for a module that the core does not need
     'sklearn': 'examples',
     'tensorboard': 'dev',
 }
+ROOT_HELP = 'the folder that holds all data sets'
+INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
 FAILURES = (OSError, ValueError, RuntimeError, ClientError, asyncio.TimeoutError)
 
 
@@ -40,7 +42,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = ' '.join(map(str, action.default)) if isinstance(action.default, list) else action.default
-        if not action.help or '(default' in action.help or default in (None, False, '', argparse.SUPPRESS):
+        if not action.help or '(default' in action.help or default is None or default is False or default in ('', argparse.SUPPRESS):
             return action.help
         return f'{action.help} (default: {default})'
 
@@ -55,7 +57,7 @@ def script_parser(description: str | None, writes: bool = True) -> argparse.Argu
 
 def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
     r"""Adds ``--root``, with a text that says what lies in it."""
-    parser.add_argument('--root', default='data', metavar='DIR', help=f'the folder that holds all data sets: {layout}')
+    parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:
@@ -85,17 +87,18 @@ def _named(name: str, value: Any) -> str:
 
 
 @contextlib.contextmanager
-def data_from(root: str | Path) -> Iterator[None]:
+def data_from(root: str | Path, layout: str) -> Iterator[None]:
     r"""Turns a failure to read or download data into one line that says what to do.
 
     Raises:
         DataError: If the data cannot be read.
     """
+    missing = '' if Path(root).exists() else ', which did not exist,'
     try:
         yield
     except FAILURES as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f'{reason} (--root is {str(root)!r}; --help says what it must hold)') from error
+        raise DataError(f'{reason}; --root {str(root)!r}{missing} must be {ROOT_HELP}: {layout}') from error
 
 
 def run_script(main: Callable[[], object]) -> None:

@@ -14,7 +14,7 @@ LAYOUT = 'DIR/ogbn_arxiv is the data set as the download of ogb leaves it'
 
 def main() -> None:
     args = arguments(__doc__, LAYOUT).parse_args()
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         task = node_task('ogbn-arxiv', args.root, args.download)
     task = task._replace(data=ToUndirected()(task.data))
     # SGFormer's are the published settings, but both branches read one input layer; the others have them as far as they apply.

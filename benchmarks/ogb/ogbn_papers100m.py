@@ -18,7 +18,7 @@ def main() -> None:
     parser = arguments(__doc__, LAYOUT)
     parser.add_argument('--mapped', required=True, help='folder of the graph in mapped files, written first if it does not exist')
     args = parser.parse_args()
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         task = node_task('ogbn-papers100M', args.root, args.download)
     if not Path(args.mapped).exists():
         data = task.data

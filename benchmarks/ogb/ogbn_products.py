@@ -15,7 +15,7 @@ LAYOUT = 'DIR/ogbn_products is the data set as the download of ogb leaves it'
 
 def main() -> None:
     args = arguments(__doc__, LAYOUT, ('published', 'amazon2m')).parse_args()
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         task = node_task('ogbn-products', args.root, args.download)
     if args.protocol == 'amazon2m':
         task = task._replace(split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0)))

@@ -14,7 +14,7 @@ LAYOUT = 'DIR/ogbn_proteins is the data set as the download of ogb leaves it'
 
 def main() -> None:
     args = arguments(__doc__, LAYOUT).parse_args()
-    with data_from(args.root):
+    with data_from(args.root, LAYOUT):
         task = node_task('ogbn-proteins', args.root, args.download)
     data = task.data
     data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.recommendation import Task, prepare
 from benchmarks.recommendation_settings import DEFAULTS
 
@@ -20,7 +20,7 @@ TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 
 def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str, list[float]]:
     r"""The seconds of each round, after one epoch that is not counted."""
-    with data_from(root):
+    with data_from(root, INTERACTIONS):
         task = Task(root, dataset, torch.device('cpu'))
     seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
@@ -35,7 +35,7 @@ def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str
 
 def main() -> None:
     parser = script_parser(__doc__)
-    add_root(parser, 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded')
+    add_root(parser, INTERACTIONS)
     parser.add_argument('--dataset', default='amazon-beauty', help='the folder in --root')
     parser.add_argument(
         '--models', nargs='+', choices=TRAINED, default=['mgformer', 'directau-lightgcn'], help='the recommenders that are measured'

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.common.ranking import History, Scoring, evaluate
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import seconds
 from torch_geometric_lgt.datasets import InteractionDataset
@@ -90,7 +90,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    add_root(parser, 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded')
+    add_root(parser, INTERACTIONS)
     parser.add_argument('--datasets', nargs='+', default=['amazon-beauty', 'gowalla'], help='the folders in --root')
     parser.add_argument('--channels', type=int, default=64, help='channels of the embeddings')
     parser.add_argument('--rounds', type=int, default=5, help='evaluations of each, in turn')
@@ -98,7 +98,7 @@ def main() -> None:
     if not hasattr(np, 'float'):
         np.float = float  # noqa: NPY001 (RecBole's metrics use the name that NumPy has given up)
     for name in args.datasets:
-        with data_from(args.root):
+        with data_from(args.root, INTERACTIONS):
             InteractionDataset(args.root, name)
         times = measure(args.root, name, args.channels, args.rounds)
         config = {'channels': args.channels, 'rounds': args.rounds, 'cells': CELLS, 'users': USERS, 'k': K}

@@ -14,11 +14,12 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, run_script, script_parser, source
+from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.transform_cases import BIPARTITE, GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
 
+LAYOUT = 'DIR/amazon-beauty has train.txt and test.txt, or is downloaded'
 NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE', 'svd': 'SVDEncoding'}
 MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues', 'svd': 'sum of singular values'}
 
@@ -80,7 +81,7 @@ def main() -> None:
     parser = script_parser(__doc__)
     parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS], help='the transforms that are measured')
     parser.add_argument('--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)')
-    add_root(parser, 'DIR/amazon-beauty has train.txt and test.txt, or is downloaded')
+    add_root(parser, LAYOUT)
     parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
     parser.add_argument('--limit', type=float, default=300.0, help='seconds for a process, its graph included')
     add_table(parser)
@@ -92,6 +93,9 @@ def main() -> None:
         return
     if not args.table:
         pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case] if (case == 'svd') == (graph in BIPARTITE)]
+        for graph in {graph for _, graph in pairs if graph in REAL}:
+            with data_from(args.root, LAYOUT):
+                graph_of(graph, args.root)
         with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
             for case, graph in pairs:
                 measure(case, graph, args.root, args.rounds, args.limit, bar, args.output)
