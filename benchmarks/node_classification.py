@@ -58,7 +58,8 @@ def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
 def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     num_classes = int(data.y.max()) + 1
-    classifier = make(model, data.num_features, num_classes, data.edge_index, data.num_nodes, config['options']).to(data.edge_index.device)
+    sizes = (data.num_features, num_classes)
+    classifier = make(model, *sizes, data.edge_index, data.num_nodes, config['options'], config['precision']).to(data.edge_index.device)
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])

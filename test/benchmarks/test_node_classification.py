@@ -54,13 +54,15 @@ def test_half_precision_learns_as_well(model, monkeypatch, tmp_path):
         assert 0 <= record['metrics']['loss_spike']['mean'] < 0.5
 
 
+@pytest.mark.parametrize('training', [False, True])
 @pytest.mark.parametrize('model', SPARSE_INPUT)
-def test_sparse_features_give_what_dense_ones_give(model):
+def test_sparse_features_give_what_dense_ones_give(model, training):
     torch.manual_seed(0)
     x = torch.rand(30, 12) * (torch.rand(30, 12) < 0.2)
     edges = torch.randint(30, (2, 90))
-    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).eval(), []
+    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).train(training), []
     for features in (x, x.to_sparse_csr()):
+        torch.manual_seed(1)
         out, _ = classifier(features)
         found.append([out, *torch.autograd.grad(out.square().sum(), list(classifier.parameters()), allow_unused=True)])
     for dense, sparse in zip(*found, strict=True):
