@@ -221,7 +221,7 @@ def main() -> None:
     if not args.table:
         for variant, config in configs.items():
             print(run(args, variant, config), file=sys.stderr)
-    print(report(source(args, 'recommendation'), args.output / 'recommendation', args.dataset))
+    print(report(source(args, 'recommendation', f'*-{args.dataset}*.json'), args.output / 'recommendation', args.dataset))
 
 
 if __name__ == '__main__':

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientError
 
-from benchmarks.common.results import OUTPUT, PUBLISHED
+from benchmarks.common.results import OUTPUT, PUBLISHED, say
 
 EXTRAS = {  # what to install for a module that the core does not need
     'elkai': 'tsp',
@@ -70,8 +70,13 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path:
     r"""Returns the folder whose results are put into tables: that of the user, or with ``--table`` the published ones if it has none."""
-    folder = args.output / task
-    return folder if not args.table or any(folder.glob(pattern)) else PUBLISHED / task
+    folders = [args.output / task, *([PUBLISHED / task] if args.table else [])]
+    for folder in folders:
+        if any(folder.glob(pattern)):
+            return folder
+    if args.table:
+        say(f'there are no results in {args.output / task}')
+    return folders[0]
 
 
 def variant_name(changes: Mapping[str, Any]) -> str:
