@@ -4,16 +4,16 @@ batches, and on these with the states of all other nodes, by what a node attends
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
 """
 
-import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import RESULTS
+from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
-from benchmarks.graphs import PROTOCOLS, load, split
+from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
 from benchmarks.pokec import accuracy
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -23,9 +23,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def rows() -> list[dict[str, str]]:
+def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per result, the order that of the domains."""
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'domains').glob('*.json')]
+    records = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     records.sort(key=lambda record: (record['dataset'], record['model'], [*DOMAINS].index(record['config']['domain'])))
     return [
         {
@@ -44,23 +44,24 @@ def rows() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--dataset', default='computers')
-    parser.add_argument('--protocol', choices=PROTOCOLS, default='random-60-20-20')
-    parser.add_argument('--model', choices=MODELS, default='nodeformer')
-    parser.add_argument('--domains', nargs='+', choices=DOMAINS, default=[*DOMAINS])
-    parser.add_argument('--batch-size', type=int, default=256)
+    parser = script_parser(__doc__)
+    add_root(parser, LAYOUT)
+    parser.add_argument('--dataset', default='computers', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
+    parser.add_argument('--protocol', choices=PROTOCOLS, default='random-60-20-20', help='the rule of the split')
+    parser.add_argument('--model', choices=MODELS, default='nodeformer', help='the model that is trained')
+    parser.add_argument('--domains', nargs='+', choices=DOMAINS, default=[*DOMAINS], help='what a node attends to in training')
+    parser.add_argument('--batch-size', type=int, default=256, help='nodes of a batch')
     parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
-    parser.add_argument('--epochs', type=int, default=60)
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
+    parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')
     add_device(parser)
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, run nothing')
+    add_table(parser)
     args = parser.parse_args()
-    args.results = RESULTS
     for domain in [] if args.table else args.domains:
-        data = load(args.root, args.dataset)
-        parts, num_classes = split(data, args.protocol, 0), int(data.y.max()) + 1
+        with data_from(args.root, LAYOUT):
+            data = load(args.root, args.dataset)
+            parts = split(data, args.protocol, 0)
+        num_classes = int(data.y.max()) + 1
         data.y = data.y[:, None]
         task = NodeTask(data, parts, num_classes, False, 'accuracy', accuracy)
         config = {**BASE, 'model': args.model, 'domain': domain, 'hidden_channels': 64, 'lr': 1e-3, 'options': OPTIONS[args.model]}
@@ -70,8 +71,8 @@ def main() -> None:
         config |= {'refresh': args.refresh if domain == 'memory' else 0}
         args.variant = domain
         run(args.dataset, task, config, args, 'domains')
-    print(write_table(RESULTS / 'domains' / 'domains', rows()))
+    print(write_table(args.output / 'domains' / 'domains', rows(source(args, 'domains'))))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

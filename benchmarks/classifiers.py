@@ -17,21 +17,23 @@ NETWORKS = {'gcn': partial(pyg.GCN, cached=True), 'gat': pyg.GAT, 'sage': pyg.Gr
 BY_MATRIX = ('gcn', 'sage')  # networks that are faster with the transposed adjacency as a sparse matrix
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # local branches of SGFormer beside its own
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
-SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp', 'polynormer')  # models that begin with a linear layer and take a CSR matrix
+SPARSE_INPUT = (*OURS, 'gcn', 'gat', 'mlp')  # models that begin with a linear layer and take a CSR matrix, in training, too
 
 
 class Classifier(torch.nn.Module):
-    r"""A model over one graph: :meth:`forward` gives scores ``[N, *]`` and the model's own loss, the edge loss of NodeFormer."""
+    r"""A model over one graph: :meth:`forward` gives scores ``[N, *]`` and the model's own loss, the edge loss of NodeFormer. Products with
+    a sparse adjacency are in single precision only."""
 
-    def __init__(self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int) -> None:
+    def __init__(self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int, precision: str) -> None:
         super().__init__()
         self.name, self.model = name, model
         self.edges: Any = edge_index
-        if name in BY_MATRIX or (name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])):
+        by_matrix = name in BY_MATRIX or (name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage']))
+        if by_matrix and precision == 'float32':
             self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
         elif name == 'nodeformer' and model.relational_order > 0:
             self.edges = model.hops(edge_index, num_nodes)
-        elif name in OURS:
+        elif name in OURS and not by_matrix:
             self.edges = sorted_edges(edge_index, num_nodes, num_nodes)
         self.batch = edge_index.new_zeros(num_nodes)
 
@@ -46,7 +48,15 @@ class Classifier(torch.nn.Module):
         return self.model(x, self.edges), nothing
 
 
-def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num_nodes: int, options: dict[str, Any]) -> Classifier:
+def make(
+    name: str,
+    in_channels: int,
+    out_channels: int,
+    edge_index: Tensor,
+    num_nodes: int,
+    options: dict[str, Any],
+    precision: str = 'float32',
+) -> Classifier:
     r"""The model :obj:`name` with options of its own."""
     options = dict(options)
     hidden = options.pop('hidden_channels')
@@ -63,7 +73,7 @@ def make(name: str, in_channels: int, out_channels: int, edge_index: Tensor, num
         model = NETWORKS[name](in_channels, hidden, out_channels=out_channels, **options)
     else:
         model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(in_channels, hidden, out_channels, **options)
-    return Classifier(name, model, edge_index, num_nodes)
+    return Classifier(name, model, edge_index, num_nodes, precision)
 
 
 def parameter_groups(classifier: Classifier, weight_decay: float, attention_weight_decay: float | None) -> list[dict[str, Any]]:

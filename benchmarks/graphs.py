@@ -34,6 +34,7 @@ TOPICS = [
     *('alt.atheism', 'comp.sys.ibm.pc.hardware', 'misc.forsale', 'rec.autos', 'rec.sport.hockey'),
     *('sci.crypt', 'sci.electronics', 'sci.med', 'sci.space', 'talk.politics.guns'),
 ]
+LAYOUT = "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
 SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
 PUBLISHED_SPLITS = ('published-20-per-class', 'published-50-25-25')  # one split for all seeds: those of the papers' figures

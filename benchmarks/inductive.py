@@ -17,8 +17,10 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
-from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import Plateau, Training, add_device, checkpoint, curves
+from benchmarks.common.figures import require_drawing
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_root, add_table, script_parser, source
+from benchmarks.common.training import Plateau, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.edge_networks import Transformer, network
 from benchmarks.inductive_pictures import draw
 from benchmarks.inductive_report import report
@@ -78,17 +80,24 @@ def evaluate(model: torch.nn.Module, loader: DataLoader, metric: Metric, level: 
 
 
 def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--models', nargs='+', choices=networks, default=list(networks), metavar='MODEL', help=', '.join(networks))
-    parser.add_argument('--preset', choices=PRESETS, default='full')
-    parser.add_argument('--layers', type=int, help='another number of layers than that of the preset')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3])
+    parser = script_parser(text)
+    add_root(parser, 'the graphs are made into DIR/NAME on the first call')
+    parser.add_argument(
+        '--models',
+        nargs='+',
+        choices=networks,
+        default=list(networks),
+        metavar='MODEL',
+        help=f'the networks that are trained, of {", ".join(networks)} (default: all)',
+    )
+    parser.add_argument('--preset', choices=PRESETS, default='full', help='the published sizes, or fewer graphs, layers and channels')
+    parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3], help='a training for each')
     parser.add_argument('--precision', choices=('float32', 'bfloat16'), default='float32', help='of the products in training')
     add_device(parser)
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--pictures', action='store_true', help='draw the attention that transformers have learned')
-    parser.add_argument('--table', action='store_true', help='write the table of the results that are there, run nothing')
+    add_table(parser)
     return parser
 
 
@@ -102,6 +111,8 @@ def run_all(
     metric: tuple[str, Metric],
 ) -> None:
     r"""Runs the networks that are asked for, with the data set's settings, and prints the table."""
+    if args.pictures:
+        require_drawing()
     if not args.table:
         preset = PRESETS[args.preset]
         chosen = {**TRAINING, **preset['training'], 'pe_channels': settings['pe_channels'], **settings.get(args.preset, {})}
@@ -122,7 +133,12 @@ def run_all(
         config = {**chosen, 'options': options, 'precision': args.precision}
         for name in args.models:
             print(run(task, args.dataset.lower(), name, splits, level, metric, args, config), file=sys.stderr)
-    print(report(RESULTS / task, metric[0]))
+    print(report(source(args, task), args.output / task, metric[0]))
+
+
+def tensors(split: GeneratedDataset) -> dict[str, Tensor]:
+    r"""All that the graphs of a split hold, and where one ends."""
+    return {**split._data.to_dict(), **{f'slices_{name}': value for name, value in (split.slices or {}).items()}}
 
 
 def run(
@@ -133,11 +149,13 @@ def run(
     num_classes = int(max(int(split._data.y.max()) for split in splits.values())) + 1
     sizes, pe_channels = (first.num_features, config['hidden_channels'], num_classes), config['pe_channels']
     loaders = {part: DataLoader(split, config['batch_size'], shuffle=part == 'train') for part, split in splits.items()}
+    content = fingerprint(*(tensors(split) for split in splits.values()))
     found: dict[str, list[float]] = {}
     parts = '' if args.preset == 'full' else args.preset, f'{args.layers}-layers' if args.layers else ''
     variant = '-'.join(filter(None, (*parts, '' if args.precision == 'float32' else args.precision)))
     for seed in args.seeds:
-        path = checkpoint(model_name, name, [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed])
+        settings = [name, model_name, config, {part: len(split) for part, split in splits.items()}, seed]
+        path = checkpoint(model_name, name, settings, content)
         torch.manual_seed(seed)
         model = network(model_name, sizes, level, pe_channels, config['options']).to(args.device)
         optimizer = torch.optim.Adam(model.parameters(), lr=config['lr'])
@@ -157,7 +175,7 @@ def run(
         for figure, value in figures.items():
             found.setdefault(figure, []).append(value)
         if args.pictures and isinstance(model, Transformer) and seed == args.seeds[0]:
-            draw(model.cpu(), splits['test'][:PICTURED], RESULTS / task / '-'.join(filter(None, (name, model_name, variant))))
+            draw(model.cpu(), splits['test'][:PICTURED], args.output / task / '-'.join(filter(None, (name, model_name, variant))))
         print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
     return write_result(
         task,
@@ -171,5 +189,6 @@ def run(
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         epoch_seconds=sum(found['epoch_seconds']) / len(found['epoch_seconds']),
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        folder=RESULTS,
+        data=content,
+        folder=args.output,
     )

@@ -4,8 +4,8 @@ that are sampled."""
 # N nodes, E edges, H heads.
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from scipy.sparse.csgraph import depth_first_order
@@ -13,11 +13,14 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter, to_dense_adj, to_scipy_sparse_matrix
 
-from benchmarks.common.figures import save_figure
+from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.tables import as_csv
 from benchmarks.edge_networks import Transformer
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional.node_sampling import attention_distance, largest_per_graph
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FACTOR, LAYER = 5, 4
 
@@ -82,11 +85,11 @@ def sampling_rows(deficits: Sequence[Tensor], chosen: dict[str, Tensor]) -> list
     ]
 
 
-def map_figure(model: Transformer, data: Data) -> plt.Figure:
+def map_figure(model: Transformer, data: Data) -> 'Figure':
     r"""The mean of the first half of the heads, the nodes in the order of their labels or of the tour, where all attend and where the
     sampled ones do."""
     order = data.y.argsort(stable=True) if data.y.numel() == data.num_nodes else tour_order(data)
-    figure, panels = plt.subplots(1, 2, figsize=(9, 4.2), layout='constrained')
+    figure, panels = subplots(1, 2, figsize=(9, 4.2))
     for axes, title, mask in zip(panels, ('all nodes attend', 'sampled nodes attend'), (None, data.attention_mask), strict=True):
         weight = drawn(model.attention_scores(data, mask))
         dense = to_dense_adj(data.edge_index.flip(0), edge_attr=weight[:, : weight.size(1) // 2].mean(1), max_num_nodes=data.num_nodes)[0]
@@ -108,14 +111,12 @@ def tour_order(data: Data) -> Tensor:
     return torch.as_tensor(np.array(order))
 
 
-def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[str, str]) -> plt.Figure:
+def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[str, str]) -> 'Figure':
     r"""Histograms of the entropies of both halves of the heads, over those of equal weights."""
     kernels = ('softmax', kernel) if isinstance(kernel, str) else kernel
     columns = min(4, len(weights))
     rows = -(-len(weights) // columns)
-    figure, panels = plt.subplots(
-        rows, columns, figsize=(2.8 * columns, 2.2 * rows + 0.8), sharex=True, squeeze=False, layout='constrained'
-    )
+    figure, panels = subplots(rows, columns, figsize=(2.8 * columns, 2.2 * rows + 0.8), sharex=True, squeeze=False)
     for layer, (axes, weight) in enumerate(zip(panels.flat, weights, strict=False), 1):
         found, uniform = entropy(weight, data)
         bins = np.linspace(0, float(uniform.max()) * 1.02, 60)
@@ -128,10 +129,10 @@ def entropy_figure(weights: Sequence[Tensor], data: Data, kernel: str | tuple[st
     return figure
 
 
-def sampling_figure(value: Tensor, chosen: dict[str, Tensor]) -> plt.Figure:
+def sampling_figure(value: Tensor, chosen: dict[str, Tensor]) -> 'Figure':
     r"""Histograms of the deficits ``[N]`` of chosen nodes in one layer."""
     names = 'random', 'Eq. 10', 'log-sum-exp', 'true entropy'
-    figure, panels = plt.subplots(1, len(names), figsize=(3 * len(names), 2.6), sharex=True, sharey=True, layout='constrained')
+    figure, panels = subplots(1, len(names), figsize=(3 * len(names), 2.6), sharex=True, sharey=True)
     bins = np.linspace(0, float(value.quantile(0.995)), 50)
     for axes, name in zip(panels, names, strict=True):
         axes.hist(value.numpy(), bins, density=True, color='0.75', label='all nodes')

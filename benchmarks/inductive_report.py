@@ -30,9 +30,9 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-def report(folder: Path, metric: str) -> str:
-    r"""Writes one table of all results beside them and returns it."""
-    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+def report(source: Path, folder: Path, metric: str) -> str:
+    r"""Writes one table of all results in :obj:`source` and returns it."""
+    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, f'valid_{metric}')))
     rows = [row(record, metric) for record in found]
     if not rows:

@@ -2,12 +2,12 @@ r"""Node classification on one graph: test accuracy at the epoch that is best on
 
 python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
 python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
-python -m benchmarks.node_classification --dataset cora --model sgformer --variant row --set options.norm=row
+python -m benchmarks.node_classification --dataset cora --model sgformer --set options.norm=row lr=0.001
 python -m benchmarks.node_classification --dataset cora --model nodeformer --study ablation
 python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
-python -m benchmarks.node_classification --table          # the tables of all results that are there
+python -m benchmarks.node_classification --table          # the tables alone, of results that are there
 
-A run that was killed goes on where it was when the same command is given again.
+A run that was killed goes on where it was when the same command is given again. Seeds that are given later are added to the result.
 """
 
 import argparse
@@ -26,12 +26,16 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
-from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import Training, add_device, checkpoint, curves
-from benchmarks.graphs import PROTOCOLS, load, prepared, split
+from benchmarks.common.figures import require_drawing
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
+from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
 from benchmarks.node_classification_pictures import draw
 from benchmarks.node_classification_report import report, save_curves
-from benchmarks.node_classification_settings import MODELS, merged, settings, studies
+from benchmarks.node_classification_settings import MODELS, STUDY_NAMES, merged, settings, studies
+
+MISSING = object()
 
 
 def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
@@ -54,7 +58,8 @@ def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
 def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     num_classes = int(data.y.max()) + 1
-    classifier = make(model, data.num_features, num_classes, data.edge_index, data.num_nodes, config['options']).to(data.edge_index.device)
+    sizes = (data.num_features, num_classes)
+    classifier = make(model, *sizes, data.edge_index, data.num_nodes, config['options'], config['precision']).to(data.edge_index.device)
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
@@ -91,25 +96,28 @@ class Plan(NamedTuple):
 def run(args: argparse.Namespace, plan: Plan) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     variant, protocol, neighbors, config = plan
-    plain = load(args.root, args.dataset, neighbors)
+    with data_from(args.root, LAYOUT):
+        plain = load(args.root, args.dataset, neighbors)
+        parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
+    content = fingerprint(dense_tensors(plain))
     data = placed(plain, args.model, config, args.device)
     name = Path(args.dataset).stem
     found: dict[str, list[float]] = {}
     for seed in args.seeds:
-        path = checkpoint(args.model, name, [name, protocol, neighbors, args.model, config, seed])
-        parts = split(plain, protocol, seed)
-        training = prepare(data, parts, args.model, config, seed, path)
+        settings = [name, protocol, neighbors, args.model, config, seed]
+        path = checkpoint(args.model, name, settings, fingerprint(content, parts[seed]))
+        training = prepare(data, parts[seed], args.model, config, seed, path)
         log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
         training.fit(config['epochs'], config['patience'], 1, f'{args.model}, seed {seed}', log)
-        for figure, value in measure(training, data, parts['test']).items():
+        for figure, value in measure(training, data, parts[seed]['test']).items():
             found.setdefault(figure, []).append(value)
         print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
         parameters = sum(parameter.numel() for parameter in training.model.parameters())
     if args.curves:
         save_curves(training.history, Path(args.curves), f'{args.model} on {name}, seed {args.seeds[-1]}')
     if args.pictures:
-        parts = (args.model, name, protocol, variant)
-        draw(training.model.eval(), data, RESULTS / 'node_classification' / '-'.join(filter(None, parts)))
+        stem = '-'.join(filter(None, (args.model, name, protocol, variant)))
+        draw(training.model.eval(), data, args.output / 'node_classification' / stem, f'{args.model} on {name}, seed {args.seeds[-1]}')
     return write_result(
         'node_classification',
         name,
@@ -119,12 +127,17 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
         seeds=args.seeds,
         metrics=found,
         config=config | {'neighbors': neighbors},
+        data=content,
         parameters=parameters,
         epoch_seconds=statistics.median(found['epoch_ms']) / 1000,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        folder=RESULTS,
+        folder=args.output,
         protocol_in_name=True,
     )
+
+
+def dense_tensors(data: Data) -> dict[str, Tensor]:
+    return {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
 
 
 def changes(given: list[str]) -> dict[str, Any]:
@@ -143,21 +156,25 @@ def changes(given: list[str]) -> dict[str, Any]:
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
     r"""The arguments and the runs they ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--dataset', default='cora', help='a name, or a .npz file')
+    parser = script_parser(__doc__)
+    add_root(parser, LAYOUT)
+    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
-    parser.add_argument('--model', choices=MODELS, default='sgformer')
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3, 4])
+    parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3, 4], help='a training for each; they also draw the splits')
     parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
-    parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
-    parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration')
-    parser.add_argument('--study', help='variants that differ from the default in one respect: ablation, depth, neighbors, labels, ..')
+    parser.add_argument(
+        '--variant', default='', help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)'
+    )
+    parser.add_argument(
+        '--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration, as lr=0.001 or options.norm=row'
+    )
+    parser.add_argument('--study', choices=STUDY_NAMES, help='run the variants that differ from the default in one respect')
     add_device(parser)
     parser.add_argument('--pictures', action='store_true', help='draw what the attention of the last seed has learned')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--curves', help='PNG for the curves of the last seed')
-    parser.add_argument('--table', action='store_true', help='write the tables from the results that are there, run nothing')
+    add_table(parser)
     args = parser.parse_args(argv)
     protocol, default = settings(args.dataset, args.protocol, args.model)
     if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
@@ -173,9 +190,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
         config = merged(default, changes(args.set))
     except ValueError as error:
         parser.error(str(error))
-    if (config != default or args.neighbors is not None) and not args.variant:
-        parser.error('a configuration that is not the default needs a name: --variant')
-    return args, [Plan(args.variant, protocol, args.neighbors, config)]
+    differing = {name: value for name, value in config.items() if name != 'options' and value != default[name]}
+    differing |= {name: value for name, value in config['options'].items() if value != default['options'].get(name, MISSING)}
+    differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
+    return args, [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
 
 
 def planned(variant: str, protocol: str, default: dict[str, Any], change: dict[str, Any]) -> Plan:
@@ -186,11 +204,13 @@ def planned(variant: str, protocol: str, default: dict[str, Any], change: dict[s
 
 def main() -> None:
     args, plans = parse()
+    if args.pictures or args.curves:
+        require_drawing()
     if not args.table:
         for plan in plans:
             print(run(args, plan), file=sys.stderr)
-    print(report(RESULTS / 'node_classification'))
+    print(report(source(args, 'node_classification'), args.output / 'node_classification'))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

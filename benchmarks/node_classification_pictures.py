@@ -5,31 +5,34 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import torch
 from torch_geometric.data import Data
 
 from benchmarks.classifiers import OURS, Classifier
-from benchmarks.common.figures import save_figure
+from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.tables import as_csv
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import attention_report
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Record = dict[str, Any]
 NUMBERED = re.compile(r'(\w+)-(\d+(?:\.\d+)?)')
 METRICS = {'valid_accuracy': 'validation', 'accuracy': 'test'}
 
 
-def draw(classifier: Classifier, data: Data, path: Path) -> None:
+def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
     r"""Writes the attention report and the latent structure of a trained model beside :obj:`path`, from its name on."""
     model, name = classifier.model, path.name
     path.parent.mkdir(parents=True, exist_ok=True)
     report = attention_report(model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0))
-    plot_attention_report(report, path.with_name(f'{name}-attention.png'))
-    figures = plot_latent_structure(model, data, path.with_name(f'{name}-structure.png'), generator=torch.Generator().manual_seed(0))
+    plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
+    generator = torch.Generator().manual_seed(0)
+    figures = plot_latent_structure(model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title)
     for kind, rows in (('attention', report), ('structure', [figures])):
         content = as_csv([{key: '' if value is None else f'{value:.4g}' for key, value in row.items()} for row in rows])
         write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
@@ -42,7 +45,7 @@ def save_sweeps(records: Iterable[Record], folder: Path) -> None:
         groups[record['model'], record['dataset']].append(record)
     for (model, dataset), group in groups.items():
         found = lines(model, group)
-        if found:
+        if found and can_draw():
             save_figure(sweeps_figure(found), folder / f'{model}-{dataset}-sweeps.png')
 
 
@@ -71,8 +74,8 @@ def default_value(model: str, setting: str, record: Record) -> float | None:
     return None if parameter is None else float(parameter.default)
 
 
-def sweeps_figure(found: dict[str, list[tuple[float, Record]]]) -> plt.Figure:
-    figure, panels = plt.subplots(1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False, layout='constrained')
+def sweeps_figure(found: dict[str, list[tuple[float, Record]]]) -> 'Figure':
+    figure, panels = subplots(1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False)
     for axes, (setting, line) in zip(panels[0], found.items(), strict=True):
         for metric, name in METRICS.items():
             means, spreads = ([100 * record['metrics'][metric][key] for _, record in line] for key in ('mean', 'std'))

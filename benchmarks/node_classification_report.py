@@ -4,27 +4,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 from torch import Tensor
 
-from benchmarks.common.figures import save_figure
+from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.node_classification_pictures import save_sweeps
 from benchmarks.node_classification_settings import PUBLISHED
 
 
-def report(folder: Path) -> str:
+def report(source: Path, folder: Path) -> str:
     r"""Writes a table of the models with their settings, given or searched for, and one of the variants of a study, and the pictures of
-    varied settings beside them; returns the tables."""
-    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    varied settings beside them, of the results in :obj:`source`; returns the tables."""
+    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
-    save_sweeps(found, folder)
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
     for record in found:
         own = not record['variant'] or record['variant'].startswith('searched')
         published = PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model']) if own else None
         tables['accuracy' if own else 'variants'].append(row(record, published))
-    return '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
+    written = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
+    save_sweeps(found, folder)
+    return written
 
 
 def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
@@ -46,7 +46,7 @@ def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
 def save_curves(history: Tensor, path: Path, title: str) -> None:
     r"""The loss and the validation accuracy over the epochs ``[T, 3]``."""
     epoch, loss, score = history.t()
-    figure, axes = plt.subplots(figsize=(6, 3), layout='constrained')
+    figure, axes = subplots(figsize=(6, 3))
     axes.plot(epoch, loss, label='training loss')
     axes.set_xlabel('epoch')
     axes.set_ylabel('training loss')

@@ -9,26 +9,30 @@ the same command is given again.
 
 import argparse
 import inspect
+import json
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
-
-import optuna
-from optuna.trial import TrialState
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
-from benchmarks.graphs import PROTOCOLS, load, split
-from benchmarks.node_classification import changes, placed, prepare
+from benchmarks.common.results import say
+from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.node_classification import changes, dense_tensors, placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
+from torch_geometric_lgt import __version__
+
+if TYPE_CHECKING:
+    import optuna
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
 SPACE = 4  # counts the changes of the space, which a study that was begun cannot follow
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
-def space(trial: optuna.Trial, model: str) -> dict[str, Any]:
+def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
     r"""Changes of the configuration that a trial tries."""
     options: dict[str, Any] = {'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)}
     tried: dict[str, Any] = {
@@ -73,35 +77,55 @@ def start(config: dict[str, Any], model: str) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
-def search(args: argparse.Namespace) -> optuna.Study:
-    r"""Runs what is left of the trials and returns the study."""
-    protocol, default = settings(args.dataset, args.protocol, args.model)
-    default = merged(default, given := changes(args.set))
-    fixed = given.pop('options', {}) | given
-    name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
+def study_of(args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]) -> 'optuna.Study':
+    r"""Returns the study of these settings, this data and this version of the package, and says what it has of earlier calls."""
+    import optuna
+
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
+    storage = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
+    others = [other for other in optuna.get_all_study_names(storage) if other.startswith(f'{name}-')]
     study = optuna.create_study(
-        storage=f'sqlite:///{training.CHECKPOINTS / "search.db"}',
-        study_name=name,
+        storage=storage,
+        study_name=f'{name}-{key}',
         direction='maximize',
         sampler=optuna.samplers.PartialFixedSampler(fixed, optuna.samplers.TPESampler(seed=0)),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
         load_if_exists=True,
     )
+    if study.study_name in others:
+        say(f'{study.study_name}: {len(study.trials)} trials are read back from {storage}')
+    elif others:
+        say(f'{name}: other settings or data, or another version of the package, than in {storage}: the search starts anew')
+    return study
+
+
+def search(args: argparse.Namespace) -> 'optuna.Study':
+    r"""Runs what is left of the trials and returns the study."""
+    import optuna
+    from optuna.trial import TrialState
+
+    protocol, default = settings(args.dataset, args.protocol, args.model)
+    default = merged(default, given := changes(args.set))
+    fixed = given.pop('options', {}) | given
+    with data_from(args.root, LAYOUT):
+        plain = load(args.root, args.dataset)
+        parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
+    name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
+    told = json.dumps([default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True)
+    study = study_of(args, name, training.fingerprint(dense_tensors(plain), *parts.values(), told), fixed)
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
         study.tell(trial.number, state=TrialState.FAIL)
     finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
     if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start(default, args.model))
-    plain = load(args.root, args.dataset)
     graphs = {choice: placed(plain, args.model, default | {'normalize_features': choice}, args.device) for choice in (False, True)}
 
-    def objective(trial: optuna.Trial) -> float:
+    def objective(trial: 'optuna.Trial') -> float:
         config, found = merged(default, space(trial, args.model)), []
         data = graphs[config['normalize_features']]
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
-                run = prepare(data, split(plain, protocol, seed), args.model, config, seed, Path(folder) / 'checkpoint')
+                run = prepare(data, parts[seed], args.model, config, seed, Path(folder) / 'checkpoint')
                 run.fit(config['epochs'], args.patience, 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
             found.append(run.best_score)
             trial.report(statistics.fmean(found), number)
@@ -113,8 +137,10 @@ def search(args: argparse.Namespace) -> optuna.Study:
     return study
 
 
-def command(args: argparse.Namespace, study: optuna.Study) -> str:
+def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
     r"""The command that runs the best configuration, its search recorded in the name of the variant."""
+    import optuna
+
     tried, fixed = space(optuna.trial.FixedTrial(study.best_params), args.model), changes(args.set)
     options = fixed.pop('options', {}) | tried.pop('options')
     given = [f'{k}={_text(v)}' for k, v in (fixed | tried).items()] + [f'options.{k}={_text(v)}' for k, v in options.items()]
@@ -128,13 +154,13 @@ def _text(value: Any) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--dataset', default='cora')
-    parser.add_argument('--protocol', choices=PROTOCOLS)
-    parser.add_argument('--model', choices=MODELS, default='sgformer')
-    parser.add_argument('--root', default='data')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
-    parser.add_argument('--trials', type=int, default=60)
+    parser = script_parser(__doc__, writes=False)
+    add_root(parser, LAYOUT)
+    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
+    parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
+    parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model whose settings are searched')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each in every trial')
+    parser.add_argument('--trials', type=int, default=60, help='trials in all, those of earlier calls counted')
     parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched')
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
     training.add_device(parser)
@@ -146,4 +172,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

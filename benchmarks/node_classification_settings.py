@@ -79,6 +79,9 @@ PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
 }
 
 
+STUDY_NAMES = tuple(dict.fromkeys([*(name for known in STUDIES.values() for name in known), *FOR_ALL]))
+
+
 def studies(model: str) -> dict[str, dict[str, dict[str, Any]]]:
     return STUDIES.get(model, {}) | FOR_ALL
 

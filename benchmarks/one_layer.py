@@ -4,18 +4,20 @@ python -m benchmarks.one_layer --root DATA --dataset cora --layers 8 --tau 0.5
 """
 
 # N nodes, D channels, K layers.
-import argparse
 import json
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 
-from benchmarks.common.figures import save_figure
-from benchmarks.common.results import RESULTS
-from benchmarks.graphs import load
+from benchmarks.common.figures import require_drawing, save_figure, subplots
+from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.graphs import LAYOUT, SOURCES, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Comparison(NamedTuple):
@@ -76,8 +78,8 @@ def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
     return Comparison(stacked, spread(out) / spread(x), difference, torch.linalg.svdvals(one))
 
 
-def figure(found: Comparison) -> plt.Figure:
-    out, (left, right) = plt.subplots(1, 2, figsize=(9, 3.2), layout='constrained')
+def figure(found: Comparison) -> 'Figure':
+    out, (left, right) = subplots(1, 2, figsize=(9, 3.2))
     left.plot(range(len(found.stacked) + 1), [1.0, *found.stacked], marker='o', label='layers one after the other')
     left.axhline(found.single, color='C1', linestyle='--', label='the one layer')
     left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
@@ -89,22 +91,24 @@ def figure(found: Comparison) -> plt.Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--dataset', default='cora')
-    parser.add_argument('--layers', type=int, default=8)
-    parser.add_argument('--tau', type=float, default=0.5)
-    parser.add_argument('--channels', type=int, default=64)
+    parser = script_parser(__doc__)
+    add_root(parser, LAYOUT)
+    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
+    parser.add_argument('--layers', type=int, default=8, help='layers one after the other')
+    parser.add_argument('--tau', type=float, default=0.5, help='share of the attention in the output of a layer')
+    parser.add_argument('--channels', type=int, default=64, help='channels of the layers')
     args = parser.parse_args()
     torch.manual_seed(0)
-    data = load(args.root, args.dataset)
+    require_drawing()
+    with data_from(args.root, LAYOUT):
+        data = load(args.root, args.dataset)
     with torch.no_grad():
         x = DIFFormer(data.num_features, args.channels, 1).double().input_layer(data.x.double())
     found = compare(x, layer_weights(x, args.layers, args.tau), args.tau)
-    save_figure(figure(found), RESULTS / 'node_classification' / f'one-layer-{args.dataset}.png')
+    save_figure(figure(found), args.output / 'node_classification' / f'one-layer-{Path(args.dataset).stem}.png')
     rank = int((found.singular_values > 1e-10 * found.singular_values[0]).sum())
     print(json.dumps({'stacked': found.stacked, 'single': found.single, 'difference': found.difference, 'rank': rank}))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

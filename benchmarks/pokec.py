@@ -15,7 +15,9 @@ from torch_geometric.utils import to_undirected
 
 from benchmarks.common.large import arguments, configured, random_split, run
 from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common.scripts import data_from, run_script
 
+LAYOUT = 'DIR/pokec.mat is the file'
 SOURCE = 'https://github.com/CUAI/Non-Homophily-Large-Scale'
 
 
@@ -37,15 +39,17 @@ def pokec(root: str) -> NodeTask:
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
+    args = arguments(__doc__, LAYOUT).parse_args()
+    with data_from(args.root, LAYOUT):
+        task = pokec(args.root)
     shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
     defaults = {
         'sgformer': {**shared, 'options': {'gnn_residual': True}},
         'nodeformer': {**shared, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }
-    run('pokec', pokec(args.root), configured(defaults, args), args)
+    run('pokec', task, configured(defaults, args), args)
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -2,9 +2,9 @@ r"""Recommenders on user-item interactions: full-ranking Recall@20 and NDCG@20, 
 
 python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
 python -m benchmarks.recommendation --root DATA --study ablation
-python -m benchmarks.recommendation --table          # the tables and pictures of all results that are there
+python -m benchmarks.recommendation --table          # the tables and pictures alone, of results that are there
 
-A run that was killed goes on where it was when the same command is given again.
+A run that was killed goes on where it was when the same command is given again. Seeds that are given later are added to the result.
 """
 
 import argparse
@@ -21,10 +21,11 @@ from torch import Tensor
 from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
-from benchmarks.common.results import RESULTS, write_result
-from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import INTERACTIONS, add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY, defaults
+from benchmarks.recommendation_settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
 from benchmarks.recommenders import (
     COSINE,
     INNER,
@@ -40,6 +41,7 @@ from benchmarks.recommenders import (
     scorings,
 )
 from torch_geometric_lgt.datasets import InteractionDataset
+from torch_geometric_lgt.datasets._sources import SOURCES as PUBLIC
 from torch_geometric_lgt.datasets._split import SPLITS
 from torch_geometric_lgt.transforms import SVDEncoding
 
@@ -53,6 +55,13 @@ class Task:
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
         self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device) for part in SPLITS)
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
+
+    @property
+    def content(self) -> str:
+        r"""The fingerprint of the pairs of all parts."""
+        store = self.data['user', 'rates', 'item']
+        sizes = {'sizes': torch.tensor([self.num_users, self.num_items])}
+        return fingerprint({f'{part}_edge_label_index': store[f'{part}_edge_label_index'] for part in SPLITS} | sizes)
 
     @property
     def groups(self) -> dict[str, Tensor]:
@@ -126,12 +135,14 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
-    task = Task(args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu'))
+    with data_from(args.root, INTERACTIONS):
+        task = Task(args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu'))
+    content = task.content
     found: dict[str, list[float]] = {}
     seconds = parameters = None
     if 'epochs' in config:
         for seed in args.seeds:
-            path = checkpoint(args.model, args.dataset, [args.dataset, args.model, config, seed])
+            path = checkpoint(args.model, args.dataset, [args.dataset, args.model, config, seed], content)
             training = prepare(task, args.model, config, seed, path)
             log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
             training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)
@@ -157,32 +168,37 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
         seeds=args.seeds if 'epochs' in config else [],
         metrics=found,
         config=config,
+        data=content,
         parameters=parameters,
         epoch_seconds=seconds,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        folder=RESULTS,
+        folder=args.output,
     )
 
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, dict[str, Any]]]:
     r"""The arguments, and the configurations to run, by the name of the variant."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--dataset', default='amazon-beauty')
-    parser.add_argument('--model', choices=DEFAULTS, default='mgformer')
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
-    parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
-    parser.add_argument('--study', choices=STUDIES, help='MGFormer in small, and all that differ from it in one respect')
+    parser = script_parser(__doc__)
+    add_root(parser, INTERACTIONS)
+    parser.add_argument('--dataset', default='amazon-beauty', help=f'the folder in --root; {", ".join(PUBLIC)} can be downloaded')
+    parser.add_argument('--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')
+    parser.add_argument(
+        '--variant', default='', help='name of a configuration that is not the default (default: what differs, as dim16-encoding8)'
+    )
+    parser.add_argument('--study', choices=STUDIES, help='run MGFormer in small, and all that differ from it in one respect')
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     add_device(parser)
-    parser.add_argument('--table', action='store_true', help='write tables and pictures from the results that are there, run nothing')
+    add_table(parser)
     options: dict[str, Any] = {}
     for config in DEFAULTS.values():
         options |= {name: value for name, value in config.items() if options.get(name) is None}
     for name, value in options.items():
         flag, kind = f'--{name.replace("_", "-")}', int if value is None else type(value)
         how: dict[str, Any] = {'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}
-        parser.add_argument(flag, default=None, **how)
+        text, choices = HELP[name]
+        how |= {'choices': choices} if choices else {}
+        parser.add_argument(flag, default=None, help=f'{text} (default: {defaults_of(name)})', **how)
     args = parser.parse_args(argv)
     given = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
     default = defaults(args.model, args.dataset)
@@ -193,9 +209,17 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
         if given or args.variant or args.model != 'mgformer':
             parser.error('a study names its own variants of mgformer: give neither another model nor options of one')
         return args, {variant: default | STUDY | changes for variant, changes in {'study': {}, **STUDIES[args.study]}.items()}
-    if default | given != default and not args.variant:
-        parser.error('a configuration that is not the default needs a name: --variant')
-    return args, {args.variant: default | given}
+    differing = {name: value for name, value in given.items() if value != default[name]}
+    return args, {args.variant or variant_name(differing): default | given}
+
+
+def defaults_of(name: str) -> str:
+    r"""The defaults of an option, by model where they differ."""
+    models: dict[str, list[str]] = {}
+    for model, config in DEFAULTS.items():
+        if name in config:
+            models.setdefault(str(config[name]), []).append(model)
+    return '; '.join(f'{value} for {", ".join(named)}' if len(models) > 1 else value for value, named in models.items())
 
 
 def main() -> None:
@@ -204,8 +228,8 @@ def main() -> None:
     if not args.table:
         for variant, config in configs.items():
             print(run(args, variant, config), file=sys.stderr)
-    print(report(RESULTS / 'recommendation', args.dataset))
+    print(report(source(args, 'recommendation', f'*-{args.dataset}*.json'), args.output / 'recommendation', args.dataset))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

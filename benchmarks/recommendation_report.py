@@ -3,13 +3,14 @@ r"""The tables and the pictures of the recommendation benchmark, from the result
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
-
-from benchmarks.common.figures import save_figure
+from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GROUPS = ('unpopular', 'normal', 'popular')
 METRICS = {'recall@20': 'Recall@20', 'ndcg@20': 'NDCG@20'}
@@ -17,9 +18,9 @@ SWEEPS = {'heads': 'heads', 'layers': 'layers', 'gamma': 'weight of uniformity',
 Record = dict[str, Any]
 
 
-def report(folder: Path, dataset: str) -> str:
-    r"""Writes the tables and pictures of a data set beside its results and returns the tables."""
-    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+def report(source: Path, folder: Path, dataset: str) -> str:
+    r"""Writes the tables and pictures of a data set, of its results in :obj:`source`, and returns the tables."""
+    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
     found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -mean(record, 'ndcg@20'))
     models = [record for record in found if not record['variant']]
     own = {record['variant']: record for record in found if record['model'] == 'mgformer'}
@@ -33,12 +34,14 @@ def report(folder: Path, dataset: str) -> str:
         '-mgformer': [variant_row(record, default) for record in others],
         '-study': [variant_row(record, study) for record in studied.values()],
     }
-    if models:
+    written = '\n'.join(write_table(folder / f'{dataset}{suffix}', rows) for suffix, rows in tables.items() if rows)
+    drawing = bool(found) and can_draw()
+    if models and drawing:
         save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
-    if studied:
+    if studied and drawing:
         save_figure(ablation_figure(studied), folder / f'{dataset}-ablation.png')
         save_figure(sweeps_figure(studied), folder / f'{dataset}-sweeps.png')
-    return '\n'.join(write_table(folder / f'{dataset}{suffix}', rows) for suffix, rows in tables.items() if rows)
+    return written
 
 
 def model_row(record: Record, default: Record | None) -> dict[str, str]:
@@ -74,28 +77,28 @@ def variant_row(record: Record, base: Record | None) -> dict[str, str]:
     }
 
 
-def groups_figure(models: Sequence[Record]) -> plt.Figure:
+def groups_figure(models: Sequence[Record]) -> 'Figure':
     r"""Recall of the wanted items of three groups, each with a third of the training pairs."""
-    figure, panels = plt.subplots(1, len(GROUPS), figsize=(9, 0.9 + 0.28 * len(models)), sharey=True, layout='constrained')
+    figure, panels = subplots(1, len(GROUPS), figsize=(9, 0.9 + 0.28 * len(models)), sharey=True)
     for axes, group in zip(panels, GROUPS, strict=True):
         _bars(axes, models[::-1], f'recall@20_{group}', [record['model'] for record in models[::-1]], 'mgformer')
         axes.set_title(f'{group} items')
     return figure
 
 
-def ablation_figure(studied: dict[str, Record]) -> plt.Figure:
+def ablation_figure(studied: dict[str, Record]) -> 'Figure':
     r"""What is left of the NDCG when a part of MGFormer is taken away or replaced."""
     names = [name for name in studied if name in ('study', *STUDIES['ablation'])][::-1]
-    figure, axes = plt.subplots(figsize=(7, 0.6 + 0.3 * len(names)), layout='constrained')
+    figure, axes = subplots(figsize=(7, 0.6 + 0.3 * len(names)))
     _bars(axes, [studied[name] for name in names], 'ndcg@20', names, 'study')
     return figure
 
 
-def sweeps_figure(studied: dict[str, Record]) -> plt.Figure:
+def sweeps_figure(studied: dict[str, Record]) -> 'Figure':
     r"""Validation and test NDCG over one setting each, the others alike; settings of which there are several values."""
     lines = {setting: [record for name, record in studied.items() if name in ('study', *STUDIES[setting])] for setting in SWEEPS}
     varied = [setting for setting, line in lines.items() if len(line) > 1] or [*SWEEPS]
-    figure, panels = plt.subplots(1, len(varied), figsize=(2.6 * len(varied), 2.8), sharey=True, squeeze=False, layout='constrained')
+    figure, panels = subplots(1, len(varied), figsize=(2.6 * len(varied), 2.8), sharey=True, squeeze=False)
     for axes, setting in zip(panels[0], varied, strict=True):
         label, line = SWEEPS[setting], sorted(lines[setting], key=lambda record, setting=setting: record['config'][setting])
         for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
@@ -107,7 +110,7 @@ def sweeps_figure(studied: dict[str, Record]) -> plt.Figure:
     return figure
 
 
-def _bars(axes: plt.Axes, found: Sequence[Record], metric: str, names: Sequence[str], marked: str) -> None:
+def _bars(axes: Any, found: Sequence[Record], metric: str, names: Sequence[str], marked: str) -> None:
     values, spread = ([record['metrics'][metric][key] for record in found] for key in ('mean', 'std'))
     axes.barh(names, values, xerr=spread, color=['C1' if name == marked else 'C0' for name in names])
     for name, value in zip(names, values, strict=True):

@@ -68,6 +68,41 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
+HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its choices
+    'epochs': ('epochs at most', ()),
+    'patience': ('validations without a better NDCG that end a training', ()),
+    'every': ('epochs between two validations', ()),
+    'batch_size': ('pairs of a batch', ()),
+    'lr': ('learning rate', ()),
+    'weight_decay': ('weight decay of Adam', ()),
+    'dim': ('learned channels of a user or an item', ()),
+    'scoring': (
+        'score of an item: inner product, cosine, or the best of both and of powers of popularity',
+        ('inner', 'cosine', 'popularity'),
+    ),
+    'precision': ('of the products in training', ('float32', 'bfloat16')),
+    'gamma': ('weight of the uniformity loss', ()),
+    'loss': ('alignment and uniformity as DirectAU has them, or as the paper of MGFormer', ('directau', 'paper')),
+    'layers': ('attention layers or propagation steps', ()),
+    'heads': ('heads of the attention', ()),
+    'mask': ('what weighs the attention to a node', ('none', 'degree', 'adjacency')),
+    'feature_map': ('feature map of the attention', ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused')),
+    'num_features': ('random features of the feature map; 0: as many as its channels', ()),
+    'key_channels': ('channels of queries and keys; 0: those of the values', ()),
+    'residual': ('whether the output of a layer is added to its input', ()),
+    'refresh': ('training steps for which the keys are used', ()),
+    'encoding': ('channels of the encoding by singular vectors; 0: none', ()),
+    'normalize': ('whether the interaction matrix of the encoding is normalised by degrees', ()),
+    'encoding_scale': ('factor of the encoding', ()),
+    'regularization': ('weight of the squared embeddings, of EASE that of the ridge regression', ()),
+    'temperature': ('temperature of the contrastive loss', ()),
+    'weight': ('weight of the contrastive loss', ()),
+    'length': ('length of the noise of SimGCL', ()),
+    'share': ('share of the edges that SGL drops', ()),
+    'power': ('power of the degree that weighs the items of Item-kNN', ()),
+}
+
+
 def defaults(model: str, dataset: str) -> dict[str, Any]:
     r"""The configuration of a model on a data set."""
     return DEFAULTS[model] | {name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]}

@@ -1,12 +1,13 @@
 r"""Which edges lie on the shortest tour: test F1 of these edges at the epoch that is best on validation graphs.
 
 python -m benchmarks.tsp --root DATA --preset small --models gt litegt-subtractor
-python -m benchmarks.tsp --table          # the table of all results that are there
+python -m benchmarks.tsp --table          # the table alone, of results that are there
 
 The graphs are made on the first call, which takes hours for the published number. A run that was killed goes on where it was when the same
 command is given again.
 """
 
+from benchmarks.common.scripts import run_script
 from benchmarks.edge_networks import NETWORKS
 from benchmarks.inductive import arguments, f1, run_all
 from torch_geometric_lgt.datasets import TSPDataset
@@ -21,4 +22,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -4,9 +4,12 @@ are the same for any number of processes.
 torchrun --nproc-per-node 2 examples/distributed.py
 """
 
+import argparse
+import os
+from importlib.util import find_spec
+
 import torch
 import torch.distributed as dist
-from sklearn.datasets import load_digits
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
@@ -14,6 +17,8 @@ from torch_geometric_lgt.nn import NodeFormer
 
 
 def train_and_test() -> None:
+    from sklearn.datasets import load_digits
+
     rank, world = dist.get_rank(), dist.get_world_size()
     x, y = (torch.from_numpy(part) for part in load_digits(return_X_y=True))
     x, y = x.double() / 16, y.long()  # in single precision, rounding grows from step to step
@@ -38,6 +43,12 @@ def train_and_test() -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.parse_args()
+    if not {'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'} <= os.environ.keys():
+        parser.error('this process is none of several: start them with torchrun --nproc-per-node 2 examples/distributed.py')
+    if find_spec('sklearn') is None:
+        parser.error("scikit-learn is missing: pip install 'torch-geometric-lgt[examples]'")
     dist.init_process_group('gloo')
     train_and_test()
     dist.destroy_process_group()  # after the parallel module is gone, whose end would wait for a thread that waits for it

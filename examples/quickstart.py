@@ -1,23 +1,18 @@
 """Classifies scikit-learn's digits without any input graph: kernel attention among all images beside a multilayer perceptron (MLP)."""
 
 import argparse
+from importlib.util import find_spec
 from math import log
 from pathlib import Path
 from statistics import mean, stdev
 
-import matplotlib
-import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
-from matplotlib.colors import LogNorm
-from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module, ModuleList
 from tqdm import tqdm
 
 from torch_geometric_lgt.nn import KernelAttentionConv
-
-matplotlib.use('Agg')
 
 CLASSES, CHANNELS, HEADS, LAYERS = 10, 64, 4, 2
 MAP_QUERIES = 200
@@ -99,7 +94,11 @@ def mean_std(values: list[float]) -> tuple[float, float]:
 
 
 def draw(test: dict[str, list[float]], attention: Tensor, labels: int, path: Path) -> None:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 5), width_ratios=[1, 1.7], layout='constrained')
+    from matplotlib.colors import LogNorm
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 5), layout='constrained')
+    left, right = figure.subplots(1, 2, width_ratios=[1, 1.7])
     left.plot([0.1, 0.9], list(test.values()), color='0.75', marker='o', markersize=4, zorder=1)
     for i, values in enumerate(test.values()):
         center, spread = mean_std(values)
@@ -128,6 +127,11 @@ def main() -> None:
     parser.add_argument('--epochs', type=int, default=100, help='epochs per run')
     parser.add_argument('--output', type=Path, default=Path(__file__).parent / 'output' / 'quickstart.png', help='the picture')
     args = parser.parse_args()
+
+    missing = [module for module in ('matplotlib', 'sklearn') if find_spec(module) is None]
+    if missing:
+        parser.error(f"{' and '.join(missing)} must be there: pip install 'torch-geometric-lgt[examples]'")
+    from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)  # these products are too small to share
     images, labels = load_digits(return_X_y=True)

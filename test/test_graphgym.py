@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch_geometric.data import Batch, Data
@@ -49,3 +52,9 @@ def test_networks(gym, name):
     prediction, _ = model(data.clone())
     alone, _ = model(Batch.from_data_list([data[1]]))
     torch.testing.assert_close(prediction[9:], alone)
+
+
+def test_without_yacs_the_extra_is_named():
+    script = "import sys; sys.modules['yacs'] = None; import torch_geometric_lgt.graphgym"
+    out = subprocess.run([sys.executable, '-c', script], capture_output=True, text=True, check=False)
+    assert out.stderr.splitlines()[-1] == "ImportError: GraphGym needs yacs: pip install 'torch-geometric-lgt[graphgym]'"

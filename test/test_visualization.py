@@ -1,10 +1,13 @@
 import builtins
+import math
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.diagnostics import AttentionReport, attention_report
+from torch_geometric_lgt import visualization
+from torch_geometric_lgt.diagnostics import AttentionReport, attention_report, attention_rows, layer_outputs
 from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
 
@@ -38,6 +41,94 @@ def test_uniform_attention_has_the_shares_of_chance(data, tmp_path):
     assert model.training
 
 
+def drawn(model, data, monkeypatch, **arguments):
+    """The figures of a plot and its panels, row by row."""
+    figures = []
+    monkeypatch.setattr(visualization, '_save', lambda figure, path: figures.append(figure))
+    found = plot_latent_structure(model, data, 'none', num_rows=data.num_nodes, **arguments)
+    return found, figures[0], figures[0].axes[:6]
+
+
+@torch.no_grad()
+def test_nodes_without_a_label_are_grey_and_in_no_class(data, monkeypatch):
+    data.y = torch.tensor([0, 1, -1, 2]).repeat(10)
+    model = NodeFormer(6, 8, 3, num_layers=1)
+    found, figure, panels = drawn(model, data, monkeypatch)
+    weight = attention_rows(model.convs[0], layer_outputs(model, data.x, data.edge_index, None)[0], torch.arange(40)).mean(2)
+    pairs = [(i, j) for i in range(40) for j in range(40) if data.y[i] >= 0 and data.y[j] >= 0]
+    same = [float(weight[i, j]) for i, j in pairs if data.y[i] == data.y[j]]
+    assert found['same class'] == pytest.approx(sum(same) / sum(float(weight[i, j]) for i, j in pairs), rel=1e-5)
+    assert found['same class by chance'] == pytest.approx(1 / 3)
+    for panel in panels[1:3]:
+        grey, *coloured = (points for points in panel.collections if len(points.get_offsets()) in (10, 30))
+        assert (len(grey.get_offsets()), len(coloured[0].get_offsets())) == (10, 30)
+        assert tuple(grey.get_facecolor()[0][:3]) == (0.75, 0.75, 0.75)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['class 0', 'class 1', 'class 2', 'no label']
+    (image,) = panels[0].images
+    mass = torch.as_tensor(image.get_array().data)
+    expected = [[float(weight[data.y == k][:, data.y == label].sum(1).mean()) for label in (0, 1, 2, -1)] for k in range(3)]
+    torch.testing.assert_close(mass.double(), torch.tensor(expected).double(), rtol=1e-5, atol=1e-6)
+    assert panels[0].get_xticklabels()[-1].get_text() == 'none'
+
+
+def test_no_sampled_node_has_a_label(data, tmp_path):
+    data.y = torch.full((40,), -1)
+    data.y[7] = 1
+    generator = torch.Generator().manual_seed(0)  # which does not draw node 7 first
+    found = plot_latent_structure(SGFormer(6, 8, 2), data, tmp_path / 'structure.png', num_rows=1, generator=generator)
+    assert math.isnan(found['same class'])
+    assert math.isnan(found['same class by chance'])
+
+
+@pytest.mark.parametrize('num_classes', [2, 15, 30])
+def test_titles_labels_and_legends(num_classes, monkeypatch):
+    edges = torch.randint(120, (2, 300))
+    data = Data(x=torch.randn(120, 6), edge_index=edges, y=torch.arange(120) % num_classes)
+    _, figure, panels = drawn(NodeFormer(6, 8, 2), data, monkeypatch)
+    assert figure.get_suptitle() == 'NodeFormer on a graph of 120 nodes and 300 edges'
+    assert all(panel.get_title() and panel.get_xlabel() and panel.get_ylabel() for panel in panels)
+    bars = [axis.get_ylabel() for axis in figure.axes[6:]]
+    assert bars == ['share of the attention', 'class'][: 1 + (num_classes == 30)]
+    assert len(figure.legends) == (num_classes < 30)
+    assert num_classes == 30 or len(figure.legends[0].get_texts()) == num_classes
+    assert drawn(NodeFormer(6, 8, 2), data, monkeypatch, title='ours on mine')[1].get_suptitle() == 'ours on mine'
+
+
+def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data, monkeypatch):
+    _, _, panels = drawn(NodeFormer(6, 8, 2), data, monkeypatch, num_edges=30)
+    assert panels[2].get_title() == '30 strongest learned edges'
+    assert len(panels[2].lines) == 30
+    nodes, rings = (points for points in panels[2].collections if len(points.get_offsets()) > 0)
+    assert min(line.get_zorder() for line in panels[2].lines) > nodes.get_zorder()
+    ends = {tuple(point) for line in panels[2].lines for point in line.get_xydata().tolist()}
+    assert {tuple(point) for point in rings.get_offsets().tolist()} == ends
+    assert len(rings.get_facecolor()) == 0
+
+
+@pytest.mark.parametrize('model', [NodeFormer, SGFormer])
+@torch.no_grad()
+def test_no_point_lies_where_nothing_was_measured(model, data, monkeypatch):
+    model = model(6, 8, 2)
+    rows = attention_rows(model.convs[-1], layer_outputs(model, data.x, data.edge_index, None)[:-1][-1], torch.arange(40)).mean(2)
+    received = rows.sum(0)
+    _, _, panels = drawn(model, data, monkeypatch)
+    points = torch.as_tensor(panels[3].lines[0].get_xydata())
+    degrees = torch.bincount(data.edge_index[1], minlength=40)
+    some = received > 0
+    torch.testing.assert_close(points, torch.stack([degrees[some], received[some]], 1).double(), rtol=1e-4, atol=1e-6)
+    assert points[:, 0].min() == 0
+    low, high = panels[3].get_xlim()
+    assert low < 0 < high
+
+
+def test_nodes_that_receive_nothing_are_counted():
+    axis = Figure().subplots()
+    weight = torch.tensor([[0.5, 0.5, 0.0, -0.1], [1.0, 0.0, 0.0, 0.0]])
+    visualization._draw_received(axis, weight, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    assert axis.lines[0].get_xydata().tolist() == [[1.0, 3.0], [2.0, 1.0]]
+    assert axis.get_title() == 'attention by degree (2 nodes get none)'
+
+
 def test_plot_of_a_report(data, tmp_path):
     plot_attention_report(attention_report(DIFFormer(6, 8, 2, 3), data.x, data.edge_index), tmp_path / 'report.png')
     assert (tmp_path / 'report.png').read_bytes().startswith(PNG)
@@ -65,7 +156,9 @@ def test_what_cannot_be_drawn_is_named(data, tmp_path):
     for change, message in (
         ({'y': None}, "'data' must have 'y' as a tensor .got NoneType"),
         ({'edge_index': None}, "'data' must have 'edge_index' as a tensor"),
-        ({'y': data.y - 1}, "'data' must have a class from 0 on in 'y'"),
+        ({'y': data.y - 2}, "'data' must have a class from 0 on in 'y'"),
+        ({'y': torch.full((40,), -1)}, "'data' must have a class from 0 on in 'y' .*, or -1 where there is none"),
+        ({'y': data.y.float()}, "'data' must have a class from 0 on in 'y' .*float32"),
         ({'y': data.y[1:]}, "'data' must have a class from 0 on in 'y'"),
         ({'x': data.x[:1], 'y': data.y[:1]}, "'data' must have a class from 0 on in 'y' for each of at least two nodes"),
     ):

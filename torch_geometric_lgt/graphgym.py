@@ -8,10 +8,14 @@ Other arguments of the constructors stand in the group ``lgt`` of the configurat
 from typing import Any
 
 import torch
+
+try:
+    from yacs.config import CfgNode
+except ImportError as error:
+    raise ImportError("GraphGym needs yacs: pip install 'torch-geometric-lgt[graphgym]'") from error
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
-from yacs.config import CfgNode
 
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv, KernelAttentionConv, NodeFormer, SGFormer, SGFormerConv
 

@@ -1,17 +1,41 @@
 import io
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-import matplotlib.pyplot as plt
-
+from benchmarks.common.results import say
+from benchmarks.common.scripts import EXTRAS
 from torch_geometric_lgt._io import write_atomically
 
-matplotlib.use('Agg')
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-def save_figure(figure: plt.Figure, path: Path) -> None:
-    r"""Writes a picture that is the same for the same figure, and closes it."""
+def can_draw() -> bool:
+    r"""Returns whether matplotlib is there, and says so if it is not."""
+    if find_spec('matplotlib') is None:
+        say(f"no pictures are drawn: matplotlib is missing, pip install 'torch-geometric-lgt[{EXTRAS['matplotlib']}]'")
+        return False
+    return True
+
+
+def require_drawing() -> None:
+    r"""Ends a script before it trains, if it is to draw and cannot."""
+    import_module('matplotlib')
+
+
+def subplots(rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **how: Any) -> tuple['Figure', Any]:
+    r"""Makes a figure and its panels; matplotlib is imported here, so that scripts start without it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=figsize, layout='constrained')
+    return figure, figure.subplots(rows, columns, **how)
+
+
+def save_figure(figure: 'Figure', path: Path) -> None:
+    r"""Writes a picture that is the same for the same figure."""
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
-    plt.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content.getvalue())

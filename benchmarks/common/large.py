@@ -16,9 +16,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Data
 
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import RESULTS, machine, write_result
+from benchmarks.common.results import machine, write_result
+from benchmarks.common.scripts import add_root, script_parser, variant_name
 from benchmarks.common.tables import spread
-from benchmarks.common.training import Training, add_device, checkpoint
+from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
 from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
@@ -108,10 +109,18 @@ def scores_of(model: Any, batches: Batches) -> Tensor:
     return model.inference(batches.whole)
 
 
+def graph_content(data: Any) -> dict[str, Tensor] | str:
+    r"""The tensors of a graph, or of one in files their checksums, none of which is read."""
+    if isinstance(data, MappedGraph):
+        return json.dumps({name: file.sha256 for name, file in data.files.items()}, sort_keys=True)
+    return {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+
+
 def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace, kind: str = 'ogb') -> None:
     r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
     if isinstance(task.data, Data):
         task.data.train_mask = torch.zeros(task.data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
+    content = fingerprint(graph_content(task.data), task.split)
     found: dict[str, list[float]] = {}
     training = None
     for seed in args.seeds:
@@ -125,7 +134,7 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
             return task.measure(scores_of(model, batches).cpu()[nodes], task.data['y'][nodes])
 
         loss = partial(loss_of, binary=task.binary, edge_loss=config['edge_loss'])
-        path = checkpoint(config['model'], name, [name, args.protocol, config, seed])
+        path = checkpoint(config['model'], name, [name, args.protocol, config, seed], content)
         training = Training(model, optimizer, loss, lambda batches=batches: batches, partial(part, name='valid'), path)
         training.fit(config['epochs'], config['patience'], config['every'], f'{name}, seed {seed}', lambda *_: None)
         with torch.no_grad():
@@ -146,7 +155,8 @@ def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namesp
         parameters=parameters,
         epoch_seconds=training.seconds / training.epoch,
         peak_memory_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        folder=args.results,
+        data=content,
+        folder=args.output,
         protocol_in_name=True,
     )
     print(path)
@@ -170,28 +180,28 @@ def row(path: Path, metric: str) -> str:
     return f'| {" | ".join(cells)} |'
 
 
-def arguments(description: str | None, protocols: tuple[str, ...] = ('published',)) -> argparse.ArgumentParser:
-    r"""What all scripts can be told."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--download', action='store_true', help='get the data set if it is not there')
-    parser.add_argument('--model', choices=MODELS, default='sgformer')
+def arguments(description: str | None, layout: str, protocols: tuple[str, ...] = ('published',)) -> argparse.ArgumentParser:
+    r"""Makes the parser of a script, with the :obj:`layout` of the data in ``--root``."""
+    parser = script_parser(description)
+    add_root(parser, layout)
+    parser.add_argument('--download', action='store_true', help='download the data set if it is not there')
+    parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
     parser.add_argument('--domain', choices=DOMAINS, help='what a node attends to in training (default: as published)')
-    parser.add_argument('--protocol', choices=protocols, default=protocols[0])
-    parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)])
+    parser.add_argument('--protocol', choices=protocols, default=protocols[0], help='the rule of the split')
+    parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)], help='a training for each')
     parser.add_argument('--epochs', type=int, help='at most (default: as published)')
-    parser.add_argument('--variant', default='', help='name of a configuration that is not the default')
+    parser.add_argument(
+        '--variant', default='', help='name of a configuration that is not the default (default: what differs, as domain-memory)'
+    )
     add_device(parser)
-    parser.set_defaults(results=RESULTS)
     return parser
 
 
 def configured(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
-    r"""The configuration of the chosen model with what was told."""
+    r"""The configuration of the chosen model with what was told, and in :obj:`args` a name for it if it is not the default."""
     config = {**BASE, **defaults[args.model], 'model': args.model}
     given = {name: getattr(args, name) for name in ('domain', 'epochs') if getattr(args, name) is not None}
-    if config | given != config and not args.variant:
-        raise SystemExit('a configuration that is not the default needs a name: --variant')
+    args.variant = args.variant or variant_name({name: value for name, value in given.items() if value != config[name]})
     return config | given
 
 

@@ -13,11 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from torch_geometric_lgt._io import write_atomically
 
-RESULTS = Path(__file__).parents[1] / 'results'
-ROOT = RESULTS.parents[1]
+PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
+ROOT = PUBLISHED.parents[1]
+OUTPUT = Path('benchmark-results')
+SAME = ('protocol', 'config', 'data')
+
+
+def say(message: str) -> None:
+    r"""Writes a line beside progress bars, not among the results."""
+    tqdm.write(message, file=sys.stderr)
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
@@ -42,14 +50,16 @@ def write_result(
     seeds: Sequence[int],
     metrics: Mapping[str, Sequence[float]],
     config: Mapping[str, Any],
+    folder: Path,
+    data: str | None = None,
     parameters: int | None = None,
     epoch_seconds: float | None = None,
     peak_memory_mib: float | None = None,
-    folder: Path = RESULTS,
     protocol_in_name: bool = False,
 ) -> Path:
     r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path. The name of the file has the protocol
-    where a data set has several."""
+    where a data set has several. With :obj:`data`, the fingerprint of what was trained on, :obj:`metrics` has a value for each seed, and
+    the seeds of an earlier result of the same run stay in it."""
     if any(not math.isfinite(value) for values in metrics.values() for value in values):
         raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
     record = {
@@ -63,7 +73,8 @@ def write_result(
         'parameters': parameters,
         'epoch_seconds': epoch_seconds,
         'peak_memory_mib': peak_memory_mib,
-        'config': dict(config),
+        'config': json.loads(json.dumps(config)),
+        'data': data,
         'command': command(),
         'commit': commit(),
         'versions': {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
@@ -73,9 +84,34 @@ def write_result(
     }
     parts = (model, dataset, protocol if protocol_in_name else '', variant)
     path = folder / task / ('-'.join(filter(None, parts)) + '.json')
+    if data is not None and seeds and path.exists():
+        record = accumulated(record, json.loads(path.read_text()), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
     return path
+
+
+def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
+    r"""Returns the result with the seeds that only the earlier one has. A result of other settings, data or code is replaced, aloud."""
+    rest = sorted(set(earlier['seeds']) - set(record['seeds']))
+    if not rest:
+        return record
+    differing = [name for name in SAME if earlier.get(name) != record[name]]
+    code = 'torch-geometric-lgt'
+    differing += ['version of the package'] if earlier['versions'][code] != record['versions'][code] else []
+    differing += ['metrics'] if earlier['metrics'].keys() != record['metrics'].keys() else []
+    if differing:
+        say(f'{path}: replaces a result that differs in {", ".join(differing)}; its seeds {rest} are gone')
+        return record
+    metrics = {}
+    for name, new in record['metrics'].items():
+        values = dict(zip(earlier['seeds'], earlier['metrics'][name]['values'], strict=True))
+        values |= dict(zip(record['seeds'], new['values'], strict=True))
+        metrics[name] = summary([values[seed] for seed in sorted(values)])
+    commands = dict.fromkeys([*earlier['command'].split(' && '), record['command']])
+    seeds = sorted({*rest, *record['seeds']})
+    say(f'{path}: now over the seeds {seeds}, of which {rest} were there')
+    return record | {'seeds': seeds, 'metrics': metrics, 'command': ' && '.join(commands)}
 
 
 def command() -> str:

@@ -1,8 +1,12 @@
 r"""Seconds and memory against the number of nodes: slopes and pictures."""
 
 import math
+from typing import TYPE_CHECKING
 
-import matplotlib.pyplot as plt
+from benchmarks.common.figures import subplots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Line = dict[int, float]
 WIDTH = 4
@@ -20,12 +24,12 @@ def slope(line: Line) -> str:
     return f'{math.log(high / low) / math.log(m / n):.2f}'
 
 
-def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> plt.Figure:
+def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
     r"""A column of two panels, seconds above and memory below, for each title, several columns beside each other and in bands below; each
     panel has the lines by name, with their slopes."""
     width = min(len(columns), WIDTH)
     bands = math.ceil(len(columns) / width)
-    out, panels = plt.subplots(2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False, layout='constrained')
+    out, panels = subplots(2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False)
     for axis in panels.flat:
         axis.set_axis_off()
     for i, (title, figures) in enumerate(columns.items()):

@@ -4,13 +4,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.results import say
 from torch_geometric_lgt._io import write_atomically
 
 Rows = Sequence[Mapping[str, str]]
 
 
 def write_table(path: Path, rows: Rows) -> str:
-    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the Markdown."""
+    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the Markdown. Without rows nothing is written."""
+    if not rows:
+        say(f'there are no results for the table {path}')
+        return ''
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix('.md'), as_markdown(rows).encode())
     write_atomically(path.with_suffix('.csv'), as_csv(rows).encode())
     return as_markdown(rows)

@@ -1,8 +1,9 @@
 import argparse
+import glob
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +12,11 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS
-from torch_geometric_lgt._io import read_tensors, write_tensors
+from benchmarks.common.results import PUBLISHED, say
+from torch_geometric_lgt import __version__
+from torch_geometric_lgt._io import checksum, read_tensors, write_tensors
 
-KIND, CHECKPOINTS = 'training', RESULTS.parent / 'checkpoints'
+KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
 PROTOCOL = 3  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
 SAVE_SECONDS = 20.0
 
@@ -24,10 +26,27 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument('--device', type=torch.device, default=default, help='where to train (default: the GPU where there is one)')
 
 
-def checkpoint(model: str, dataset: str, settings: list[Any]) -> Path:
-    r"""The file of a run, named after all that makes it differ from other runs."""
-    key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[:16]
-    return CHECKPOINTS / f'{model}-{dataset}-{key}.safetensors'
+def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:
+    r"""Returns a digest of what a run trains on: dense tensors by name, and other digests."""
+    digests = [
+        part if isinstance(part, str) else checksum({name: value.cpu() for name, value in part.items() if value.numel() > 0})
+        for part in parts
+    ]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:12]
+
+
+def checkpoint(model: str, dataset: str, settings: list[Any], data: str) -> Path:
+    r"""Returns the file of a run, named after its settings, the fingerprint of its data and the version of the package, and says so where
+    only one of the latter has changed since an earlier run."""
+    key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[:12]
+    name = f'{model}-{dataset}-{key}'
+    path = CHECKPOINTS / f'{name}-{data}-{__version__}.safetensors'
+    others = sorted(CHECKPOINTS.glob(f'{glob.escape(name)}-*.safetensors'))
+    if others and not path.exists():
+        versions = [other for other in others if other.name.startswith(f'{name}-{data}-')]
+        why = 'another version of the package' if versions else 'other data'
+        say(f'{(versions or others)[-1]} is of {why}: the training starts anew')
+    return path
 
 
 def curves(folder: Path) -> Callable[[str, float, int], None]:
@@ -89,10 +108,20 @@ class Training:
 
     def fit(self, max_epochs: int, patience: int, every: int, name: str, log: Callable[[str, float, int], None]) -> None:
         r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
-        leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch."""
+        leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch. A run that is finished says so."""
         start = self.epoch
+
+        def is_finished() -> bool:
+            return self.epoch >= max_epochs or self.epoch - self.best_epoch >= patience * every or self._is_flat()
+
+        if is_finished():
+            say(f'{name}: finished before after {start} epochs, read back from {self.path}')
+            self.model.load_state_dict(self.best)
+            return
+        if start > 0:
+            say(f'{name}: goes on after {start} epochs, read from {self.path}')
         with tqdm(total=max_epochs, initial=start, desc=name) as bar:
-            while self.epoch < max_epochs and self.epoch - self.best_epoch < patience * every and not self._is_flat():
+            while not is_finished():
                 loss = self.run_epoch()
                 log('loss', loss, self.epoch)
                 if self.epoch % every == 0 or self.epoch == max_epochs:
@@ -103,8 +132,9 @@ class Training:
                         self._save()
                 bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
                 bar.update()
-        if self.epoch > start:
-            self._save()
+            bar.total = self.epoch
+            bar.refresh()
+        self._save()
         self.model.load_state_dict(self.best)
 
     @property

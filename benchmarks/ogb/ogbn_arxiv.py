@@ -7,11 +7,15 @@ from torch_geometric.transforms import ToUndirected
 
 from benchmarks.common.large import arguments, configured, run
 from benchmarks.common.ogb_data import node_task
+from benchmarks.common.scripts import data_from, run_script
+
+LAYOUT = 'DIR/ogbn_arxiv is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
-    task = node_task('ogbn-arxiv', args.root, args.download)
+    args = arguments(__doc__, LAYOUT).parse_args()
+    with data_from(args.root, LAYOUT):
+        task = node_task('ogbn-arxiv', args.root, args.download)
     task = task._replace(data=ToUndirected()(task.data))
     # SGFormer's are the published settings, but both branches read one input layer; the others have them as far as they apply.
     shared = {'hidden_channels': 256, 'lr': 1e-3}
@@ -24,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

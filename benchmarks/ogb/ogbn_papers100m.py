@@ -8,14 +8,18 @@ from pathlib import Path
 
 from benchmarks.common.large import arguments, configured, run
 from benchmarks.common.ogb_data import node_task
+from benchmarks.common.scripts import data_from, run_script
 from torch_geometric_lgt.data import MappedGraph, write_graph
+
+LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument('--mapped', required=True, help='folder of the mapped graph')
+    parser = arguments(__doc__, LAYOUT)
+    parser.add_argument('--mapped', required=True, help='folder of the graph in mapped files, written first if it does not exist')
     args = parser.parse_args()
-    task = node_task('ogbn-papers100M', args.root, args.download)
+    with data_from(args.root, LAYOUT):
+        task = node_task('ogbn-papers100M', args.root, args.download)
     if not Path(args.mapped).exists():
         data = task.data
         attributes = {'x': data.x.half(), 'y': data.y}
@@ -32,4 +36,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

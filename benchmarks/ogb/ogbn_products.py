@@ -8,11 +8,15 @@ import torch
 
 from benchmarks.common.large import arguments, configured, random_split, run
 from benchmarks.common.ogb_data import node_task
+from benchmarks.common.scripts import data_from, run_script
+
+LAYOUT = 'DIR/ogbn_products is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    args = arguments(__doc__, ('published', 'amazon2m')).parse_args()
-    task = node_task('ogbn-products', args.root, args.download)
+    args = arguments(__doc__, LAYOUT, ('published', 'amazon2m')).parse_args()
+    with data_from(args.root, LAYOUT):
+        task = node_task('ogbn-products', args.root, args.download)
     if args.protocol == 'amazon2m':
         task = task._replace(split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0)))
     # NodeFormer's published weight, .01, is that of a mean over edges, of which a node has 3 in such a part.
@@ -34,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

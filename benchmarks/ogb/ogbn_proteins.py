@@ -7,11 +7,15 @@ from torch_geometric.utils import scatter
 
 from benchmarks.common.large import arguments, configured, run
 from benchmarks.common.ogb_data import node_task
+from benchmarks.common.scripts import data_from, run_script
+
+LAYOUT = 'DIR/ogbn_proteins is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
-    task = node_task('ogbn-proteins', args.root, args.download)
+    args = arguments(__doc__, LAYOUT).parse_args()
+    with data_from(args.root, LAYOUT):
+        task = node_task('ogbn-proteins', args.root, args.download)
     data = task.data
     data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')
     del data.edge_attr, data.node_species
@@ -34,4 +38,4 @@ def main() -> None:
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -1,8 +1,8 @@
 r"""Each layer and model as ``torch.compile(dynamic=True)`` makes it beside the same one without: graph breaks, compilations over three
 sizes of the graph, seconds until the first pass is done, and passes of both in turn in one process.
 
-python -m benchmarks.runtime.compiled              # measure, write results/runtime/compiled-*.json, then the table
-python -m benchmarks.runtime.compiled --table      # the table alone, from the results that are there
+python -m benchmarks.runtime.compiled              # measure, write runtime/compiled-*.json, then the table
+python -m benchmarks.runtime.compiled --table      # the table alone, of results that are there
 """
 
 import argparse
@@ -18,7 +18,8 @@ from torch.nn import Module
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
 from benchmarks.runtime.models import CHANNELS, SIZES, graph
@@ -133,10 +134,10 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*CASES])
+    parser = script_parser(__doc__)
+    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*CASES], help='the layers and models that are measured')
     parser.add_argument('--repeats', type=int, default=10, help='passes of each, in turn')
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -145,11 +146,13 @@ def main() -> None:
     for case in tqdm([] if args.table else args.cases):
         found = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
         config = {'num_nodes': NODES, 'other_nodes': OTHER_NODES, 'channels': CHANNELS, 'repeats': args.repeats}
-        write_result('runtime', 'random', 'compiled', variant=case, protocol='in-turn', seeds=[0], metrics=found, config=config)
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('compiled-random-*.json')]
+        named = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', 'random', 'compiled', metrics=found, config=config, **named)
+    pattern = 'compiled-random-*.json'
+    records = [json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)]
     records.sort(key=lambda record: [*CASES].index(record['variant']))
-    print(write_table(RESULTS / 'runtime' / 'compiled', [row(record) for record in records]))
+    print(write_table(args.output / 'runtime' / 'compiled', [row(record) for record in records]))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -1,10 +1,9 @@
 r"""The work of LiteGT's attention layers, counted, beside Table 2 of the paper, and timed edge by edge (its section 5.3) and as they run.
 
-python -m benchmarks.runtime.edge_attention          # measure, write results/runtime/edge-attention-*.json and the table
+python -m benchmarks.runtime.edge_attention          # measure, write runtime/edge-attention-*.json and the table
 """
 
 # N nodes, E edges, R neighbours of a node, T heads, d channels of a head.
-import argparse
 import json
 import math
 import time
@@ -16,7 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.edge_networks import TRANSFORMERS
 from benchmarks.runtime import transform_cases
@@ -161,9 +161,9 @@ def row(record: dict[str, Any], model: str) -> dict[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS])
-    parser.add_argument('--repeats', type=int, default=5)
+    parser = script_parser(__doc__)
+    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are attended over')
+    parser.add_argument('--repeats', type=int, default=5, help='passes of each')
     args = parser.parse_args()
     rows = []
     for graph in args.graphs:
@@ -171,10 +171,11 @@ def main() -> None:
         for model in tqdm(MODELS, desc=graph):
             found |= {f'{model}_{figure}': [float(value)] for figure, value in measure(model, data, args.repeats).items()}
         config = {'nodes': data.num_nodes, 'edges': data.num_edges, 'channels': WIDTH, 'heads': HEADS, 'layers': LAYERS}
-        path = write_result('runtime', graph, 'edge-attention', variant='', protocol='counted', seeds=[0], metrics=found, config=config)
+        named = {'variant': '', 'protocol': 'counted', 'seeds': [0], 'folder': args.output}
+        path = write_result('runtime', graph, 'edge-attention', metrics=found, config=config, **named)
         rows += [row(json.loads(path.read_text()), model) for model in MODELS]
-    print(write_table(RESULTS / 'runtime' / 'edge-attention', rows))
+    print(write_table(args.output / 'runtime' / 'edge-attention', rows))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -3,7 +3,6 @@ r"""Seconds of a training epoch of recommenders at their default settings, in tu
 python -m benchmarks.runtime.epochs --root DATA --models mgformer directau-lightgcn
 """
 
-import argparse
 import statistics
 import tempfile
 import warnings
@@ -12,6 +11,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.common.results import write_result
+from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.recommendation import Task, prepare
 from benchmarks.recommendation_settings import DEFAULTS
 
@@ -20,7 +20,9 @@ TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 
 def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str, list[float]]:
     r"""The seconds of each round, after one epoch that is not counted."""
-    task, seconds = Task(root, dataset, torch.device('cpu')), {model: [] for model in models}
+    with data_from(root, INTERACTIONS):
+        task = Task(root, dataset, torch.device('cpu'))
+    seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         runs = {model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model) for model in models}
     for _ in range(rounds + 1):
@@ -32,20 +34,23 @@ def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--dataset', default='amazon-beauty')
-    parser.add_argument('--models', nargs='+', choices=TRAINED, default=['mgformer', 'directau-lightgcn'])
-    parser.add_argument('--rounds', type=int, default=3)
+    parser = script_parser(__doc__)
+    add_root(parser, INTERACTIONS)
+    parser.add_argument('--dataset', default='amazon-beauty', help='the folder in --root')
+    parser.add_argument(
+        '--models', nargs='+', choices=TRAINED, default=['mgformer', 'directau-lightgcn'], help='the recommenders that are measured'
+    )
+    parser.add_argument('--rounds', type=int, default=3, help='epochs of each, in turn')
     args = parser.parse_args()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     seconds = measure(args.root, args.dataset, args.models, args.rounds)
     config = {model: DEFAULTS[model] for model in args.models}
-    print(write_result('runtime', args.dataset, 'epochs', variant='', protocol='in-turn', seeds=[0], metrics=seconds, config=config))
+    named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+    print(write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **named))
     for model, values in seconds.items():
         ratio = statistics.median(values) / statistics.median(seconds[args.models[-1]])
         print(f'{model}: {statistics.median(values):.1f} s, {ratio:.2f} times {args.models[-1]}')
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -1,7 +1,7 @@
 r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix products of the peer, in fresh
 processes, in turn.
 
-python -m benchmarks.runtime.layers                 # measure, write results/runtime/*.json, then the table and the picture
+python -m benchmarks.runtime.layers                 # measure, write runtime/*.json, then the table and the picture
 python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer   # beside the authors' programs, cloned into a folder
 python -m benchmarks.runtime.layers --table         # the table and the picture alone, from the results that are there
 """
@@ -12,20 +12,24 @@ import resource
 import statistics
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import torch
 from tqdm import tqdm
 
-from benchmarks.common.figures import save_figure
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.results import write_result
 from benchmarks.common.scaling import FIGURES, Line, scaling_figure
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.public_cases import PUBLIC_CASES
 from benchmarks.runtime.roofline import PROBE, matrix_products, replay
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CASES = cases.CASES | PUBLIC_CASES
 METHODS = ('ours', 'formula', 'products')
@@ -84,7 +88,7 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
     return out
 
 
-def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
+def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: Path) -> None:
     check(case, config)
     found: dict[str, list[float]] = {}
     late: set[str] = set()
@@ -107,6 +111,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm) -> None:
         metrics=found,
         peak_memory_mib=statistics.median(found['ours_peak_memory_mib']),
         config={name: value for name, value in config.items() if name != 'public'} | {'dtype': 'float32', 'rounds': rounds},
+        folder=folder,
     )
 
 
@@ -137,13 +142,13 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     return out | dict(zip(PEER, values, strict=True)) | products
 
 
-def records() -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('*.json')]
+def records(folder: Path) -> list[dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found = [record for record in found if record['model'] in CASES]
     return sorted(found, key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']))
 
 
-def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
+def figure(found: list[dict[str, Any]]) -> 'Figure | None':
     r"""Forward and backward together over the number of nodes, for each layer that was measured with more than one."""
     columns: dict[str, dict[str, dict[str, Line]]] = {}
     for record in found:
@@ -159,17 +164,17 @@ def figure(found: list[dict[str, Any]]) -> plt.Figure | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*cases.CASES])
-    parser.add_argument('--nodes', nargs='+', type=int, default=[35_000, 160_000, 1_000_000])
+    parser = script_parser(__doc__)
+    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*cases.CASES], help='the layers that are measured')
+    parser.add_argument('--nodes', nargs='+', type=int, default=[35_000, 160_000, 1_000_000], help='numbers of nodes')
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes per method')
     parser.add_argument('--repeats', type=int, default=3, help='calls per process')
-    parser.add_argument('--channels', type=int, default=DEFAULTS['channels'])
+    parser.add_argument('--channels', type=int, default=DEFAULTS['channels'], help='channels of the input and of the layer')
     parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
     parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
     parser.add_argument('--device', default=DEFAULTS['device'], help='cpu or a CUDA device')
     parser.add_argument('--public', metavar='CLONES', help="folder with clones of the authors' programs, for the public cases")
-    parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -181,13 +186,13 @@ def main() -> None:
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
                 names = 'channels', 'num_features', 'heads', 'device', 'repeats', 'public'
-                measure(case, args.rounds, {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names}, bar)
-    found = records()
-    picture = figure(found)
+                measure(case, args.rounds, {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names}, bar, args.output)
+    found = records(source(args, 'runtime'))
+    print(write_table(args.output / 'runtime' / 'layers', [row(record) for record in found]))
+    picture = figure(found) if can_draw() else None
     if picture is not None:
-        save_figure(picture, RESULTS / 'runtime' / 'layers.png')
-    print(write_table(RESULTS / 'runtime' / 'layers', [row(record) for record in found]))
+        save_figure(picture, args.output / 'runtime' / 'layers.png')
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

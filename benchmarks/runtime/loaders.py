@@ -1,12 +1,12 @@
 r"""The neighbour sampler of the package beside the compiled one that PyG has at hand (pyg-lib or torch-sparse), in turn in one process.
 
-python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes results/runtime/*.json, then the table
-python -m benchmarks.runtime.loaders --table         # the table alone, from the results that are there
+python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes runtime/*.json, then the table
+python -m benchmarks.runtime.loaders --table         # the table alone, of results that are there
 """
 
-import argparse
 import json
 import warnings
+from pathlib import Path
 
 import torch
 import torch_geometric.sampler
@@ -14,7 +14,8 @@ import torch_geometric.typing
 from torch_geometric.data import Data
 from torch_geometric.sampler import NodeSamplerInput
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
@@ -43,10 +44,10 @@ def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, round
     return found
 
 
-def table() -> list[dict[str, str]]:
+def table(folder: Path) -> list[dict[str, str]]:
     r"""One row per graph and way to draw: medians of the time of a batch."""
     rows = []
-    for path in sorted((RESULTS / 'runtime').glob('neighbor-sampler-*.json')):
+    for path in sorted(folder.glob('neighbor-sampler-*.json')):
         record = json.loads(path.read_text())
         for way, suffix in (('without replacement', ''), ('with replacement', '_replace')):
             ours, compiled = (1e3 * record['metrics'][f'{name}{suffix}']['median'] for name in ('ours', 'compiled'))
@@ -56,13 +57,13 @@ def table() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS])
-    parser.add_argument('--fan-out', nargs='+', type=int, default=[15, 10, 5])
-    parser.add_argument('--batch-size', type=int, default=1024)
-    parser.add_argument('--batches', type=int, default=10)
-    parser.add_argument('--rounds', type=int, default=5)
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    parser = script_parser(__doc__)
+    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are sampled')
+    parser.add_argument('--fan-out', nargs='+', type=int, default=[15, 10, 5], help='neighbours of a node in each hop')
+    parser.add_argument('--batch-size', type=int, default=1024, help='nodes of a batch')
+    parser.add_argument('--batches', type=int, default=10, help='batches of a round')
+    parser.add_argument('--rounds', type=int, default=5, help='rounds of each sampler, in turn')
+    add_table(parser)
     args = parser.parse_args()
     warnings.filterwarnings('ignore', "Using 'NeighborSampler' without")
     compiled = 'pyg-lib' if torch_geometric.typing.WITH_PYG_LIB else 'torch-sparse'
@@ -71,9 +72,10 @@ def main() -> None:
         found = measure(data, args.fan_out, args.batch_size, args.batches, args.rounds)
         sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
         config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
-        print(write_result('runtime', graph, 'neighbor-sampler', variant='', protocol='in-turn', seeds=[0], metrics=found, config=config))
-    print(write_table(RESULTS / 'runtime' / 'loaders', table()))
+        named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        print(write_result('runtime', graph, 'neighbor-sampler', metrics=found, config=config, **named))
+    print(write_table(args.output / 'runtime' / 'loaders', table(source(args, 'runtime', 'neighbor-sampler-*.json'))))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

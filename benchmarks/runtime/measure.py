@@ -2,6 +2,7 @@ r"""Times a function: seconds of each call and the peak of memory above what sto
 benchmark's part in a process of its own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from benchmarks.common.results import ROOT
 
 STATUS, CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
 
@@ -45,12 +48,17 @@ def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -
     return times
 
 
+def environment() -> dict[str, str]:
+    r"""Returns the variables with which a process finds this package, from whatever folder."""
+    return os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH', '')]))}
+
+
 def fresh(module: str, work: Mapping[str, Any], limit: float | None = None) -> dict[str, list[float]]:
     r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none if it takes longer than the limit
     or is killed, as a process that needs more memory than there is."""
     command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit, env=environment())
     except subprocess.TimeoutExpired:
         return {}
     if done.returncode == -signal.SIGKILL:

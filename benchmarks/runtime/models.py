@@ -1,7 +1,7 @@
 r"""A forward and backward pass of each model over random graphs of growing size, beside a transformer with exact softmax attention: seconds
 and peak memory, each measured in fresh processes, the models in turn.
 
-python -m benchmarks.runtime.models                 # measure, write results/runtime/models-*.json, the table and the picture
+python -m benchmarks.runtime.models                 # measure, write runtime/models-*.json, the table and the picture
 python -m benchmarks.runtime.models --table         # the table and the picture alone, from the results that are there
 """
 
@@ -9,9 +9,9 @@ python -m benchmarks.runtime.models --table         # the table and the picture 
 import argparse
 import json
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import torch
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList
@@ -20,13 +20,17 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from tqdm import tqdm
 
-from benchmarks.common.figures import save_figure
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.figures import can_draw, save_figure
+from benchmarks.common.results import write_result
 from benchmarks.common.scaling import FIGURES, scaling_figure, slope
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CHANNELS, CLASSES, DEGREE = 64, 16, 10
 SIZES = CHANNELS, CHANNELS, CLASSES
@@ -112,7 +116,7 @@ def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
     return {'seconds': seconds(step, 1, device), 'peak_memory_mib': [memory]}
 
 
-def measure(models: list[str], nodes: list[int], rounds: int, device: str) -> None:
+def measure(models: list[str], nodes: list[int], rounds: int, device: str, folder: Path) -> None:
     r"""One result for each model: the figures of each size by its number of nodes, up to the first that does not fit into memory or whose
     process, with all that it prepares, takes too long."""
     found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
@@ -135,12 +139,13 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str) -> No
                     'variant': model if device == 'cpu' else f'{model}-{device}',
                     'protocol': 'fresh-processes-alternating',
                     'seeds': [0],
+                    'folder': folder,
                 }
                 write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
 
 
-def records() -> dict[str, dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('models-random-*.json')]
+def records(folder: Path) -> dict[str, dict[str, Any]]:
+    found = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
     found.sort(key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model'])))
     return {record['variant']: record for record in found}
 
@@ -160,29 +165,30 @@ def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def figure(found: dict[str, dict[str, Any]]) -> plt.Figure:
+def figure(found: dict[str, dict[str, Any]]) -> 'Figure':
     r"""Seconds and memory of a pass over the number of nodes."""
     return scaling_figure({'': {name: {model: curve(record, name) for model, record in found.items()} for name in FIGURES}})
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS])
-    parser.add_argument('--nodes', nargs='+', type=int, default=NODES)
+    parser = script_parser(__doc__)
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS], help='the models that are measured')
+    parser.add_argument('--nodes', nargs='+', type=int, default=NODES, help='numbers of nodes')
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each model and size')
     parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
-    parser.add_argument('--table', action='store_true', help='write table and picture from the results that are there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        measure(args.models, args.nodes, args.rounds, args.device)
-    found = records()
-    save_figure(figure(found), RESULTS / 'runtime' / 'models.png')
-    print(write_table(RESULTS / 'runtime' / 'models', table(found)))
+        measure(args.models, args.nodes, args.rounds, args.device, args.output)
+    found = records(source(args, 'runtime', 'models-random-*.json'))
+    print(write_table(args.output / 'runtime' / 'models', table(found)))
+    if can_draw():
+        save_figure(figure(found), args.output / 'runtime' / 'models.png')
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -9,6 +9,7 @@ import json
 import resource
 import time
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,8 @@ from torch_geometric.data import Data
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh
 
@@ -82,8 +84,8 @@ def work(name: str, model: str) -> dict[str, list[float]]:
     return found | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
 
 
-def rows() -> list[dict[str, str]]:
-    records = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('ogb-shape-*.json'))]
+def rows(folder: Path) -> list[dict[str, str]]:
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob('ogb-shape-*.json'))]
     return [
         {
             'shape of': f'ogbn-{record["dataset"]}',
@@ -98,9 +100,9 @@ def rows() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--shapes', nargs='+', choices=SHAPES, default=[*SHAPES])
-    parser.add_argument('--models', nargs='+', choices=MODELS, default=['sgformer', 'nodeformer'])
+    parser = script_parser(__doc__)
+    parser.add_argument('--shapes', nargs='+', choices=SHAPES, default=[*SHAPES], help='the data sets whose sizes are taken')
+    parser.add_argument('--models', nargs='+', choices=MODELS, default=['sgformer', 'nodeformer'], help='the models that are measured')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -109,10 +111,10 @@ def main() -> None:
     for name, model in product(args.shapes, args.models):
         found = fresh('benchmarks.runtime.ogb_shapes', {'name': name, 'model': model})
         config = {**SHAPES[name].config, **OPTIONS[model], 'model': model, 'nodes': SHAPES[name].nodes, 'edges': 2 * SHAPES[name].edges}
-        named = {'variant': model, 'protocol': 'random-content', 'seeds': [0]}
+        named = {'variant': model, 'protocol': 'random-content', 'seeds': [0], 'folder': args.output}
         print(write_result('runtime', name, 'ogb-shape', metrics=found, config=config, **named))
-    print(write_table(RESULTS / 'runtime' / 'ogb-shapes', rows()))
+    print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(args.output / 'runtime')))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -19,7 +19,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, resident_mib
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -96,9 +97,9 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
     return {'seconds': [seconds], 'gib': [memory.peak / 1024], 'with_mapped_gib': [peak]}
 
 
-def rows() -> list[dict[str, str]]:
+def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per number of nodes and step, and one for all nodes of ogbn-papers100M by the slope of the two largest."""
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('out-of-core-*.json')]
+    records = [json.loads(path.read_text()) for path in folder.glob('out-of-core-*.json')]
     records.sort(key=lambda record: record['config']['nodes'])
     out = [row(f'{record["config"]["nodes"]:,}', step, *figures(record, step)) for record in records for step in STEPS]
     for step in STEPS if len(records) > 1 else []:
@@ -120,10 +121,10 @@ def row(nodes: str, step: str, seconds: float, gib: float, mapped: float) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--nodes', nargs='+', type=int, default=[1_000_000, 3_000_000, 10_000_000])
+    parser = script_parser(__doc__)
+    parser.add_argument('--nodes', nargs='+', type=int, default=[1_000_000, 3_000_000, 10_000_000], help='numbers of nodes')
     parser.add_argument('--folder', help='for files of some 3.5 kB for each node, removed at the end')
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -138,9 +139,10 @@ def main() -> None:
             found |= {f'{step}_{name}': values for name, values in figures.items()}
         shutil.rmtree(place)
         config = {'nodes': num_nodes, 'edges': EDGES_PER_NODE * num_nodes, 'features': FEATURES, 'hidden_channels': 64}
-        print(write_result('runtime', str(num_nodes), 'out-of-core', variant='', protocol='', seeds=[0], metrics=found, config=config))
-    print(write_table(RESULTS / 'runtime' / 'out-of-core', rows()))
+        named = {'variant': '', 'protocol': '', 'seeds': [0], 'folder': args.output}
+        print(write_result('runtime', str(num_nodes), 'out-of-core', metrics=found, config=config, **named))
+    print(write_table(args.output / 'runtime' / 'out-of-core', rows(source(args, 'runtime', 'out-of-core-*.json'))))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

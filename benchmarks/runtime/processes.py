@@ -15,8 +15,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.runtime.measure import environment
 from torch_geometric_lgt.nn import KernelAttentionConv
 
 CHANNELS, FEATURES = 64, 64
@@ -50,13 +52,13 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
         path = Path(folder) / 'figures.json'
         command = ['torch.distributed.run', '--standalone', f'--nproc-per-node={world}', '-m', 'benchmarks.runtime.processes']
         sizes = ['--worker', str(path), '--nodes', str(num_nodes), '--repeats', str(repeats)]
-        subprocess.run([sys.executable, '-m', *command, *sizes], check=True)
+        subprocess.run([sys.executable, '-m', *command, *sizes], check=True, env=environment())
         return json.loads(path.read_text())
 
 
-def rows() -> list[dict[str, str]]:
+def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per number of nodes and of processes."""
-    records = [json.loads(path.read_text()) for path in (RESULTS / 'runtime').glob('processes-*.json')]
+    records = [json.loads(path.read_text()) for path in folder.glob('processes-*.json')]
     records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
     alone = {r['config']['nodes']: r['metrics']['seconds']['median'] for r in records if r['config']['processes'] == 1}
     out = []
@@ -70,10 +72,10 @@ def rows() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--processes', nargs='+', type=int, default=[1, 2])
-    parser.add_argument('--nodes', nargs='+', type=int, default=[200_000, 1_000_000])
-    parser.add_argument('--repeats', type=int, default=5)
+    parser = script_parser(__doc__)
+    parser.add_argument('--processes', nargs='+', type=int, default=[1, 2], help='numbers of processes')
+    parser.add_argument('--nodes', nargs='+', type=int, default=[200_000, 1_000_000], help='numbers of nodes')
+    parser.add_argument('--repeats', type=int, default=5, help='passes that are timed')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -84,9 +86,10 @@ def main() -> None:
             found = launch(world, num_nodes, args.repeats)
             config = {'nodes': num_nodes, 'processes': world, 'channels': CHANNELS, 'features': FEATURES}
             name = f'{num_nodes}-nodes-{world}'
-            print(write_result('runtime', name, 'processes', variant='', protocol='torchrun', seeds=[0], metrics=found, config=config))
-    print(write_table(RESULTS / 'runtime' / 'processes', rows()))
+            named = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
+            print(write_result('runtime', name, 'processes', metrics=found, config=config, **named))
+    print(write_table(args.output / 'runtime' / 'processes', rows(args.output / 'runtime')))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -6,10 +6,10 @@ python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowall
 """
 
 # U users, I items.
-import argparse
 import json
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.ranking import History, Scoring, evaluate
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import seconds
 from torch_geometric_lgt.datasets import InteractionDataset
@@ -75,8 +76,8 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
     return times
 
 
-def rows() -> list[dict[str, str]]:
-    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('ranking-*.json'))]
+def rows(folder: Path) -> list[dict[str, str]]:
+    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(folder.glob('ranking-*.json'))]
     out = []
     for record in records:
         ours, default, many = (record['metrics'][f'{method}_seconds']['median'] for method in ('ours', 'recbole', 'recbole_many'))
@@ -88,21 +89,24 @@ def rows() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--root', default='data', help='folder of data sets')
-    parser.add_argument('--datasets', nargs='+', default=['amazon-beauty', 'gowalla'])
-    parser.add_argument('--channels', type=int, default=64)
-    parser.add_argument('--rounds', type=int, default=5)
+    parser = script_parser(__doc__)
+    add_root(parser, INTERACTIONS)
+    parser.add_argument('--datasets', nargs='+', default=['amazon-beauty', 'gowalla'], help='the folders in --root')
+    parser.add_argument('--channels', type=int, default=64, help='channels of the embeddings')
+    parser.add_argument('--rounds', type=int, default=5, help='evaluations of each, in turn')
     args = parser.parse_args()
     if not hasattr(np, 'float'):
         np.float = float  # noqa: NPY001 (RecBole's metrics use the name that NumPy has given up)
     for name in args.datasets:
+        with data_from(args.root, INTERACTIONS):
+            InteractionDataset(args.root, name)
         times = measure(args.root, name, args.channels, args.rounds)
         config = {'channels': args.channels, 'rounds': args.rounds, 'cells': CELLS, 'users': USERS, 'k': K}
-        write_result('runtime', name, 'ranking', variant='', protocol='in-turn', seeds=[0], metrics=times, config=config)
+        named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', name, 'ranking', metrics=times, config=config, **named)
         print(name, {method: statistics.median(values) for method, values in times.items()})
-    print(write_table(RESULTS / 'runtime' / 'ranking', rows()))
+    print(write_table(args.output / 'runtime' / 'ranking', rows(args.output / 'runtime')))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

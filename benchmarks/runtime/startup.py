@@ -1,6 +1,6 @@
 r"""What a program waits for before it works: the import, and the first call beside the second one, in fresh processes, in turn with PyG's.
 
-python -m benchmarks.runtime.startup              # measure, write results/runtime/startup-random.json, then the table
+python -m benchmarks.runtime.startup              # measure, write runtime/startup-random.json, then the table
 python -m benchmarks.runtime.startup --table      # the table alone, from the result that is there
 """
 
@@ -17,7 +17,8 @@ from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
 from benchmarks.runtime.models import CHANNELS, MODELS, graph
@@ -97,9 +98,9 @@ def rows(metrics: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = script_parser(__doc__)
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each')
-    parser.add_argument('--table', action='store_true', help='write the table from the result that is there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
@@ -108,10 +109,11 @@ def main() -> None:
     if not args.table:
         config = {'nodes': NODES, 'channels': CHANNELS, 'rounds': args.rounds}
         named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
-        write_result('runtime', 'random', 'startup', metrics=measure(args.rounds), config=config, folder=RESULTS, **named)
-    record = json.loads((RESULTS / 'runtime' / 'startup-random.json').read_text())
-    print(write_table(RESULTS / 'runtime' / 'startup', [*rows(record['metrics'])]))
+        write_result('runtime', 'random', 'startup', metrics=measure(args.rounds), config=config, folder=args.output, **named)
+    name = 'startup-random.json'
+    record = json.loads((source(args, 'runtime', name) / name).read_text())
+    print(write_table(args.output / 'runtime' / 'startup', [*rows(record['metrics'])]))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -5,7 +5,6 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import networkx
 import numpy as np
 import torch
 from scipy.sparse import csr_array
@@ -98,6 +97,8 @@ def igraph_scores(data: Data) -> Method:
 
 
 def networkx_scores(data: Data) -> Method:
+    import networkx
+
     graph = to_networkx(data, to_undirected=True)
     return lambda: [score for *_, score in networkx.jaccard_coefficient(graph, graph.edges)]
 

@@ -1,22 +1,25 @@
 r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph of each library is built beforehand.
 
 pip install '.[peers]'
-python -m benchmarks.runtime.transforms              # measure, write results/runtime/*.json, then the table
-python -m benchmarks.runtime.transforms --table      # the table alone, from the results that are there
+python -m benchmarks.runtime.transforms              # measure, write runtime/*.json, then the table
+python -m benchmarks.runtime.transforms --table      # the table alone, of results that are there
 """
 
 import argparse
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.common.results import RESULTS, write_result
+from benchmarks.common.results import write_result
+from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.transform_cases import BIPARTITE, GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
 
+LAYOUT = 'DIR/amazon-beauty has train.txt and test.txt, or is downloaded'
 NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE', 'svd': 'SVDEncoding'}
 MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues', 'svd': 'sum of singular values'}
 
@@ -30,7 +33,7 @@ def work(case: str, method: str, graph: str, root: str = 'data') -> dict[str, li
     return {'seconds': times, 'peak_memory_mib': [memory], 'quality': [QUALITY[case](data, found[0])]}
 
 
-def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm) -> None:
+def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm, folder: Path) -> None:
     r"""Writes the figures of all methods. One that exceeds the limit is not run again."""
     found: dict[str, list[float]] = {}
     late: set[str] = set()
@@ -44,7 +47,8 @@ def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tq
             late |= set() if part else {method}
             bar.update()
     config = {'graph': graph, 'rounds': rounds, 'limit': limit}
-    write_result('runtime', graph, case, variant='', protocol='fresh-processes-alternating', seeds=[0], metrics=found, config=config)
+    named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0], 'folder': folder}
+    write_result('runtime', graph, case, metrics=found, config=config, **named)
 
 
 def rows(record: dict[str, Any]) -> list[dict[str, str]]:
@@ -67,20 +71,20 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
     return out
 
 
-def table() -> list[dict[str, str]]:
+def table(folder: Path) -> list[dict[str, str]]:
     r"""The rows of all results."""
-    records = [json.loads(path.read_text()) for path in sorted((RESULTS / 'runtime').glob('*.json'))]
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob('*.json'))]
     return [row for record in records if record['model'] in METHODS for row in rows(record)]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS])
-    parser.add_argument('--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='(default: those of the case)')
-    parser.add_argument('--root', default='data', help='folder of data sets, for amazon-beauty')
+    parser = script_parser(__doc__)
+    parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS], help='the transforms that are measured')
+    parser.add_argument('--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)')
+    add_root(parser, LAYOUT)
     parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
     parser.add_argument('--limit', type=float, default=300.0, help='seconds for a process, its graph included')
-    parser.add_argument('--table', action='store_true', help='write the table from the results that are there, measure nothing')
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
@@ -89,11 +93,14 @@ def main() -> None:
         return
     if not args.table:
         pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case] if (case == 'svd') == (graph in BIPARTITE)]
+        for graph in {graph for _, graph in pairs if graph in REAL}:
+            with data_from(args.root, LAYOUT):
+                graph_of(graph, args.root)
         with tqdm(total=sum(len(METHODS[case]) for case, _ in pairs) * args.rounds) as bar:
             for case, graph in pairs:
-                measure(case, graph, args.root, args.rounds, args.limit, bar)
-    print(write_table(RESULTS / 'runtime' / 'transforms', table()))
+                measure(case, graph, args.root, args.rounds, args.limit, bar, args.output)
+    print(write_table(args.output / 'runtime' / 'transforms', table(source(args, 'runtime'))))
 
 
 if __name__ == '__main__':
-    main()
+    run_script(main)

@@ -14,9 +14,9 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
     edges = torch.randint(60, (2, 200))
     data = Data(x=torch.randn(60, 5), edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.arange(60) % 3)
     monkeypatch.setattr(attention_domains, 'load', lambda *_: data.clone())
-    monkeypatch.setattr(attention_domains, 'RESULTS', tmp_path)
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
     argv = ['x', '--dataset', 'toy', '--model', 'sgformer', '--batch-size', '12', '--epochs', '2', '--seeds', '0', '1']
+    argv += ['--output', str(tmp_path)]
     monkeypatch.setattr(sys, 'argv', argv)
     attention_domains.main()
     rows = list(csv.DictReader((tmp_path / 'domains' / 'domains.csv').read_text().splitlines()))
@@ -27,10 +27,7 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
 
 
 def test_processes(monkeypatch, tmp_path, capsys):
-    write = processes.write_result
-    monkeypatch.setattr(processes, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
-    monkeypatch.setattr(processes, 'RESULTS', tmp_path)
-    monkeypatch.setattr(sys, 'argv', ['x', '--processes', '1', '2', '--nodes', '300', '--repeats', '1'])
+    monkeypatch.setattr(sys, 'argv', ['x', '--processes', '1', '2', '--nodes', '300', '--repeats', '1', '--output', str(tmp_path)])
     processes.main()
     rows = list(csv.DictReader((tmp_path / 'runtime' / 'processes.csv').read_text().splitlines()))
     assert [(row['nodes'], row['processes']) for row in rows] == [('300', '1'), ('300', '2')]

@@ -44,10 +44,7 @@ def test_table_2_at_one_point():
 def test_from_graphs_to_table(data, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(edge_attention, 'GRAPHS', {'tiny': lambda: regular(60, 4)})
     monkeypatch.setattr(edge_attention, 'MODELS', ['gt', 'litegt-subtractor-sampling'])
-    monkeypatch.setattr(edge_attention, 'RESULTS', tmp_path)
-    write = edge_attention.write_result
-    monkeypatch.setattr(edge_attention, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
-    monkeypatch.setattr(sys, 'argv', ['x', '--graphs', 'tiny', '--repeats', '1'])
+    monkeypatch.setattr(sys, 'argv', ['x', '--graphs', 'tiny', '--repeats', '1', '--output', str(tmp_path)])
     edge_attention.main()
     lines = (tmp_path / 'runtime' / 'edge-attention.csv').read_text().splitlines()
     assert [line.split(',')[:2] for line in lines[1:]] == [['tiny', 'gt'], ['tiny', 'litegt-subtractor-sampling']]

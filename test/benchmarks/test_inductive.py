@@ -9,7 +9,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
-from benchmarks import inductive, inductive_pictures, sbm, tsp
+from benchmarks import inductive_pictures, sbm, tsp
 from benchmarks.common import training
 from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, TRANSFORMERS, Stack, network
 from benchmarks.inductive import PRESETS, criterion, f1, weighted_accuracy
@@ -63,10 +63,10 @@ def test_classes_of_nodes_are_weighted_and_those_of_edges_are_not():
 
 def run(monkeypatch, tmp_path, *more, script=sbm):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr(inductive, 'RESULTS', tmp_path)
     tiny = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 1, 'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16}}
     monkeypatch.setitem(PRESETS, 'small', tiny)
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path), '--preset', 'small', '--seeds', '0', '1', *more])
+    folders = ['--root', str(tmp_path), '--output', str(tmp_path)]
+    monkeypatch.setattr(sys, 'argv', ['x', *folders, '--preset', 'small', '--seeds', '0', '1', *more])
     script.main()
 
 

@@ -57,7 +57,7 @@ def test_bare_products_are_those_of_the_peer_at_full_size():
     assert counter.get_total_flops() == 3 * 2 * 3 * 3 * 4
 
 
-def test_table_of_results(tmp_path, monkeypatch):
+def test_table_of_results(tmp_path):
     summary = {'median': 0.2, 'min': 0.1}
     metrics = {f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')}
     (tmp_path / 'runtime').mkdir()
@@ -70,8 +70,7 @@ def test_table_of_results(tmp_path, monkeypatch):
         }
         record['metrics'] = metrics | {name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer}
         (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
-    monkeypatch.setattr(layers, 'RESULTS', tmp_path)
-    found = layers.records()
+    found = layers.records(tmp_path / 'runtime')
     measured, not_measured = (list(layers.row(record).values()) for record in found)
     assert measured == ['sgformer', '1', '64', 'cpu', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
     assert not_measured == ['sgformer', '1', '64', 'cpu', '1,001', '200', '0', 'more than 16 GiB or 300 s', *[''] * 6]

@@ -5,12 +5,10 @@ from benchmarks.runtime.transform_cases import regular
 
 
 def test_from_a_graph_to_the_table(monkeypatch, tmp_path):
-    write = loaders.write_result
     monkeypatch.setattr(loaders, 'GRAPHS', {'tiny': lambda: regular(200, 4)})
-    monkeypatch.setattr(loaders, 'RESULTS', tmp_path)
-    monkeypatch.setattr(loaders, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
     for last in (['--rounds', '1'], ['--table']):
-        monkeypatch.setattr(sys, 'argv', ['x', '--graphs', 'tiny', '--batch-size', '20', '--batches', '2', *last])
+        argv = ['x', '--graphs', 'tiny', '--batch-size', '20', '--batches', '2', '--output', str(tmp_path), *last]
+        monkeypatch.setattr(sys, 'argv', argv)
         loaders.main()
         lines = (tmp_path / 'runtime' / 'loaders.csv').read_text().splitlines()
         assert [line.split(',')[:2] for line in lines[1:]] == [['tiny', 'without replacement'], ['tiny', 'with replacement']]

@@ -23,15 +23,12 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
 
     (tmp_path / 'runtime').mkdir()
     monkeypatch.setattr(models, 'fresh', fresh)
-    write = models.write_result
-    monkeypatch.setattr(models, 'write_result', lambda *args, **named: write(*args, **named, folder=tmp_path))
-    monkeypatch.setattr(models, 'RESULTS', tmp_path)
-    models.measure(['quadratic', 'sgformer'], [5, 10, 20, 40], 2, 'cpu')
-    models.measure(['sgformer'], [5], 1, 'cuda')
+    models.measure(['quadratic', 'sgformer'], [5, 10, 20, 40], 2, 'cpu', tmp_path)
+    models.measure(['sgformer'], [5], 1, 'cuda', tmp_path)
     assert calls.count(('sgformer', 40)) == 2
     assert calls.count(('quadratic', 20)) == 1
     assert ('quadratic', 40) not in calls
-    found = models.records()
+    found = models.records(tmp_path / 'runtime')
     assert list(found) == ['sgformer', 'quadratic', 'sgformer-cuda']
     assert models.curve(found['quadratic'], 'seconds') == {5: 0.5, 10: 1.0}
     fast, slow, _ = models.table(found)

@@ -27,7 +27,6 @@ SCRIPTS = {
 
 @pytest.fixture
 def ogb(monkeypatch, tmp_path):
-    monkeypatch.setattr(large, 'RESULTS', tmp_path / 'results')
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
     monkeypatch.setattr('urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked'))

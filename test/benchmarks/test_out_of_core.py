@@ -8,11 +8,8 @@ from benchmarks.runtime import ogb_shapes, out_of_core
 
 
 def test_out_of_core(monkeypatch, tmp_path, capsys):
-    write = out_of_core.write_result
-    monkeypatch.setattr(out_of_core, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
-    monkeypatch.setattr(out_of_core, 'RESULTS', tmp_path)
     monkeypatch.setattr(out_of_core, 'fresh', lambda _, work: out_of_core.work(**work))
-    monkeypatch.setattr(sys, 'argv', ['x', '--nodes', '500', '1000', '--folder', str(tmp_path / 'scratch')])
+    monkeypatch.setattr(sys, 'argv', ['x', '--nodes', '500', '1000', '--folder', str(tmp_path / 'scratch'), '--output', str(tmp_path)])
     out_of_core.main()
     rows = list(csv.DictReader((tmp_path / 'runtime' / 'out-of-core.csv').read_text().splitlines()))
     assert [row['step'] for row in rows] == ['write', 'epoch of training', 'inference'] * 3
@@ -27,9 +24,8 @@ def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
     for nodes, value in ((10, 2.0), (100, 200.0)):
         metrics = {f'{step}_{name}': {'median': value} for step in out_of_core.STEPS for name in ('seconds', 'gib', 'with_mapped_gib')}
         (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(json.dumps({'config': {'nodes': nodes}, 'metrics': metrics}))
-    monkeypatch.setattr(out_of_core, 'RESULTS', tmp_path)
     monkeypatch.setattr(out_of_core, 'WHOLE', 1000)
-    last = out_of_core.rows()[-1]
+    last = out_of_core.rows(tmp_path / 'runtime')[-1]
     assert (last['seconds'], last['GiB'], last['seconds grow as N to the']) == ('20000', '20000.00', '2.00')
 
 
@@ -37,12 +33,9 @@ def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
 @pytest.mark.parametrize('shape', ogb_shapes.SHAPES)
 def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
     small = ogb_shapes.SHAPES[shape]._replace(nodes=50, edges=200)
-    write = ogb_shapes.write_result
-    monkeypatch.setattr(ogb_shapes, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path))
-    monkeypatch.setattr(ogb_shapes, 'RESULTS', tmp_path)
     monkeypatch.setattr(ogb_shapes, 'SHAPES', {shape: small})
     monkeypatch.setattr(ogb_shapes, 'fresh', lambda _, work: ogb_shapes.work(**work))
-    monkeypatch.setattr(sys, 'argv', ['x', '--shapes', shape, '--models', model])
+    monkeypatch.setattr(sys, 'argv', ['x', '--shapes', shape, '--models', model, '--output', str(tmp_path)])
     ogb_shapes.main()
     (row,) = csv.DictReader((tmp_path / 'runtime' / 'ogb-shapes.csv').read_text().splitlines())
     assert (row['shape of'], row['model']) == (f'ogbn-{shape}', model)

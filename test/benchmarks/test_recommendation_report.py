@@ -25,7 +25,7 @@ def test_tables_and_pictures(tmp_path):
     for variant, changes in studied.items():
         write(tmp_path, 'mgformer', [0.06 if changes else 0.05], variant, DEFAULTS['mgformer'] | STUDY | changes)
     folder = tmp_path / 'recommendation'
-    text = report(folder, 'amazon-beauty')
+    text = report(folder, folder, 'amazon-beauty')
     assert '| mgformer | 256 + 256 | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
     assert '| ease |  | 0.0500 | 0.0500 | +60.0% |' in text
     assert '| gotnet |  |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
@@ -42,12 +42,12 @@ def test_tables_and_pictures(tmp_path):
 @pytest.mark.parametrize(('model', 'tables'), [('ease', ['']), ('mgformer', ['', '-mgformer'])])
 def test_one_result_is_enough(tmp_path, model, tables):
     write(tmp_path, model, [0.05])
-    report(tmp_path / 'recommendation', 'amazon-beauty')
+    report(tmp_path / 'recommendation', tmp_path / 'recommendation', 'amazon-beauty')
     names = sorted(path.stem for path in (tmp_path / 'recommendation').glob('*.md'))
     assert names == [f'amazon-beauty{table}' for table in tables]
     assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == ['amazon-beauty-groups']
 
 
 def test_no_result_at_all(tmp_path):
-    assert report(tmp_path, 'amazon-beauty') == ''
+    assert report(tmp_path, tmp_path, 'amazon-beauty') == ''
     assert list(tmp_path.iterdir()) == []

@@ -29,12 +29,9 @@ def same(score, wanted, seen, at_once):
 
 
 def test_from_a_data_set_to_the_table(root, monkeypatch, tmp_path):
-    write, sizes = ranking.write_result, []
-    (tmp_path / 'results').mkdir()
+    sizes = []
     monkeypatch.setattr(ranking, 'recbole', lambda *arguments: sizes.append(arguments[3]) or same(*arguments))
-    monkeypatch.setattr(ranking, 'RESULTS', tmp_path / 'results')
-    monkeypatch.setattr(ranking, 'write_result', lambda *names, **values: write(*names, **values, folder=tmp_path / 'results'))
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', root, '--datasets', 'own', '--rounds', '2'])
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', root, '--datasets', 'own', '--rounds', '2', '--output', str(tmp_path / 'results')])
     ranking.main()
     assert set(sizes) == {4096 // 28, 1024}  # 28 of the items occur
     (row,) = csv.DictReader((tmp_path / 'results' / 'runtime' / 'ranking.csv').read_text().splitlines())

@@ -20,11 +20,9 @@ def test_table(tmp_path, monkeypatch, capsys):
         calls.append((work['case'], work['method']))
         return {'first': [0.2], 'second': [0.1]}
 
-    (tmp_path / 'runtime').mkdir()
     monkeypatch.setattr(startup, 'fresh', fresh)
     monkeypatch.setattr(startup, 'imported', lambda method: {'ours': 3.0, 'pyg': 2.0}[method])
-    monkeypatch.setattr(startup, 'RESULTS', tmp_path)
-    monkeypatch.setattr('sys.argv', ['x', '--rounds', '2'])
+    monkeypatch.setattr('sys.argv', ['x', '--rounds', '2', '--output', str(tmp_path)])
     startup.main()
     assert calls.count(('sgformer', 'pyg')) == 2
     first, second, *_ = capsys.readouterr().out.splitlines()[2:]

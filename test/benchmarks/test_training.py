@@ -1,8 +1,9 @@
+import pytest
 import torch
 from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
-from benchmarks.common.training import Plateau, Training
+from benchmarks.common.training import Plateau, Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
 
@@ -48,6 +49,48 @@ def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
     assert [epoch for name, _, epoch in curve if name == 'score'] == [epoch for epoch in range(1, 21) if epoch % 2 == 0][: whole.epoch // 2]
     assert max(value for name, value, _ in curve if name == 'score') == whole.best_score
     assert all(torch.equal(a, b) for a, b in zip(parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True))
+
+
+def test_a_finished_run_says_so_and_from_where(tmp_path, capsys):
+    path = tmp_path / 'run'
+    training(path).fit(20, 1, 1, 'ours, seed 0', lambda *_: None)
+    first = capsys.readouterr().err
+    assert 'read back' not in first
+    ended = training(path).epoch
+    assert ended < 20
+    assert f'{ended}/{ended}' in first  # the bar of a training that stops early is full
+    again = training(path)
+    again.run_epoch = None
+    again.fit(20, 1, 1, 'ours, seed 0', lambda *_: None)
+    assert capsys.readouterr().err == f'ours, seed 0: finished before after {ended} epochs, read back from {path}\n'
+
+
+def test_a_resumed_run_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+    with pytest.raises(Killed):
+        training(tmp_path / 'run', 9).fit(20, 100, 1, 'ours', lambda *_: None)
+    capsys.readouterr()
+    training(tmp_path / 'run').fit(20, 100, 1, 'ours', lambda *_: None)
+    assert f'ours: goes on after 2 epochs, read from {tmp_path / "run"}\n' in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_named_after_settings_data_and_version(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path)
+    data = {'x': torch.randn(4, 2), 'edge_index': torch.tensor([[0, 1], [1, 2]]), 'none': torch.empty(2, 0)}
+    path = checkpoint('ours', 'mine', ['lr', 0.1], fingerprint(data))
+    assert checkpoint('ours', 'mine', ['lr', 0.1], fingerprint({name: value.clone() for name, value in data.items()})) == path
+    path.touch()
+    assert capsys.readouterr().err == ''
+    assert checkpoint('ours', 'mine', ['lr', 0.2], fingerprint(data)) != path
+    assert capsys.readouterr().err == ''
+    edges = {'edge_index': data['edge_index'].flip(0)}
+    for changed in ({'x': data['x'] + 1e-6}, edges, {'x': data['x'].double()}, {'x': data['x'].view(2, 4)}, {'y': data['x']}):
+        other = checkpoint('ours', 'mine', ['lr', 0.1], fingerprint({**data, **changed}))
+        assert other != path
+        assert capsys.readouterr().err == f'{path} is of other data: the training starts anew\n'
+    monkeypatch.setattr(module, '__version__', '9.9')
+    assert checkpoint('ours', 'mine', ['lr', 0.1], fingerprint(data)) != path
+    assert capsys.readouterr().err == f'{path} is of another version of the package: the training starts anew\n'
 
 
 def test_batches_come_to_the_device_and_products_in_the_precision(tmp_path):

@@ -37,11 +37,10 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
         return {} if work['method'] == 'igraph' else {'seconds': [2.0], 'peak_memory_mib': [1.0], 'quality': [0.25]}
 
     monkeypatch.setattr(transforms, 'fresh', fresh)
-    monkeypatch.setattr(transforms, 'RESULTS', tmp_path)
     monkeypatch.setattr(transforms, 'write_result', lambda *names, **values: written.append((names, values)))
     written = []
     with transforms.tqdm(total=8, disable=True) as bar:
-        transforms.measure('jaccard', 'small', 'data', 2, 5.0, bar)
+        transforms.measure('jaccard', 'small', 'data', 2, 5.0, bar, tmp_path)
     assert calls == ['ours', 'networkit', 'igraph', 'networkx', 'ours', 'networkit', 'networkx']
     ((names, values),) = written
     assert names == ('runtime', 'small', 'jaccard')
@@ -49,7 +48,7 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
     (tmp_path / 'runtime').mkdir()
     record = {'model': 'jaccard', 'dataset': 'small', 'metrics': metrics, 'config': values['config']}
     (tmp_path / 'runtime' / 'one.json').write_text(json.dumps(record))
-    assert as_csv(transforms.table()).splitlines() == [
+    assert as_csv(transforms.table(tmp_path / 'runtime')).splitlines() == [
         'transform,graph,by,seconds,over ours,MiB,result',
         'JaccardScores,small,ours,2.00,1.00,1,mean score 0.25',
         'JaccardScores,small,networkit,2.00,1.00,1,mean score 0.25',

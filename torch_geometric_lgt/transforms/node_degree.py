@@ -20,8 +20,9 @@ class NodeDegree(BaseTransform):
     every edge is there once and in both directions with one weight.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in floating point. If set to :obj:`None`,
-            the degrees are appended to :obj:`x` as a column in its dtype, or become :obj:`x` where there is none. (default: :obj:`"degree"`)
+        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted` in floating point. If set to
+            :obj:`None`, the degrees are appended to :obj:`x` as a column in its dtype, or become :obj:`x` where there is none. (default:
+            :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, weights are summed up. (default: :obj:`False`)
 
     Raises:

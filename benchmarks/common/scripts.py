@@ -1,0 +1,122 @@
+r"""What all scripts share: the parser, the folder of the results, and one line for an error that the user can mend."""
+
+import argparse
+import asyncio
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aiohttp import ClientError
+
+from benchmarks.common.results import OUTPUT, PUBLISHED, say
+
+EXTRAS = {  # what to install for a module that the core does not need
+    'elkai': 'tsp',
+    'joblib': 'tsp',
+    'igraph': 'peers',
+    'networkit': 'peers',
+    'networkx': 'peers',
+    'matplotlib': 'visualization',
+    'numba': 'fast',
+    'ogb': 'ogb',
+    'pandas': 'ogb',
+    'optuna': 'tune',
+    'pyarrow': 'recommend',
+    'sklearn': 'examples',
+    'tensorboard': 'dev',
+}
+ROOT_HELP = 'the folder that holds all data sets'
+INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
+FAILURES = (OSError, ValueError, RuntimeError, ClientError, asyncio.TimeoutError)
+
+
+class DataError(Exception):
+    r"""Says that data cannot be read, in one line."""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    r"""Shows the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        default = ' '.join(map(str, action.default)) if isinstance(action.default, list) else action.default
+        if not action.help or '(default' in action.help or default is None or default is False or default in ('', argparse.SUPPRESS):
+            return action.help
+        return f'{action.help} (default: {default})'
+
+
+def script_parser(description: str | None, writes: bool = True) -> argparse.ArgumentParser:
+    r"""Makes the parser of a script, with the folder of its results if it writes any."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+    if writes:
+        parser.add_argument('--output', type=Path, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
+    return parser
+
+
+def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
+    r"""Adds ``--root``, with a text that says what lies in it."""
+    parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--table',
+        action='store_true',
+        help='run nothing: write the tables and pictures of the results in --output, or of the published ones where it has none',
+    )
+
+
+def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path:
+    r"""Returns the folder whose results are put into tables: that of the user, or with ``--table`` the published ones if it has none."""
+    folders = [args.output / task, *([PUBLISHED / task] if args.table else [])]
+    for folder in folders:
+        if any(folder.glob(pattern)):
+            return folder
+    if args.table:
+        say(f'there are no results in {args.output / task}')
+    return folders[0]
+
+
+def variant_name(changes: Mapping[str, Any]) -> str:
+    r"""Names a configuration after what differs from the default: ``dim16-norm-row-no-residual``."""
+    return '-'.join(_named(name.rpartition('.')[2], value) for name, value in changes.items())
+
+
+def _named(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return name if value else f'no-{name}'
+    text = re.sub(r'[^\w.+-]+', '-', str(value)).strip('-.') if not isinstance(value, int | float) else str(value)
+    return f'{name}{text}' if isinstance(value, int | float) else f'{name}-{text}'
+
+
+@contextlib.contextmanager
+def data_from(root: str | Path, layout: str) -> Iterator[None]:
+    r"""Turns a failure to read or download data into one line that says what to do.
+
+    Raises:
+        DataError: If the data cannot be read.
+    """
+    missing = '' if Path(root).exists() else ', which did not exist,'
+    try:
+        yield
+    except FAILURES as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(f'{reason}; --root {str(root)!r}{missing} must be {ROOT_HELP}: {layout}') from error
+
+
+def run_script(main: Callable[[], object]) -> None:
+    r"""Runs a script; an error that the user can mend ends it with one line."""
+    try:
+        main()
+    except DataError as error:
+        message = str(error)
+    except ModuleNotFoundError as error:
+        module = (error.name or '').partition('.')[0]
+        if module not in EXTRAS:
+            raise
+        message = f"{module} is missing: pip install 'torch-geometric-lgt[{EXTRAS[module]}]'"
+    else:
+        return
+    sys.exit(f'{Path(sys.argv[0]).name}: error: {message}')

@@ -1,0 +1,166 @@
+"""What all scripts promise: they start by name and by path, without the modules of extras, and end a user's mistake with one line."""
+
+import argparse
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from benchmarks import node_classification, recommendation, tsp
+from benchmarks.common import figures, scripts
+from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(path for path in (ROOT / 'benchmarks').rglob('*.py') if '\n    run_script(main)' in path.read_text())
+NAMES = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in SCRIPTS]
+WITHOUT = """
+import importlib, sys
+sys.modules |= dict.fromkeys(('matplotlib', 'optuna', 'ogb', 'pandas', 'sklearn', 'networkx', 'networkit', 'igraph', 'tensorboard'))
+for name in sys.argv[1].split():
+    sys.argv = [name, '--help']
+    try:
+        importlib.import_module(name).main()
+    except SystemExit as end:
+        print(name, end.code)
+"""
+
+
+class Parsed(Exception):
+    pass
+
+
+@pytest.fixture(params=NAMES)
+def parser(request, monkeypatch):
+    def stop(self, *_):
+        raise Parsed(self)
+
+    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', stop)
+    with pytest.raises(Parsed) as parsed:
+        import_module(request.param).main()
+    return parsed.value.args[0]
+
+
+def test_every_script_has_the_handler():
+    assert len(SCRIPTS) > 20
+    for path in (ROOT / 'benchmarks').rglob('*.py'):
+        assert ("if __name__ == '__main__':" in path.read_text()) == (path in SCRIPTS), path
+
+
+def test_every_option_says_what_it_is_and_its_default(parser):
+    text = ''.join(parser.format_help().split())  # lines are broken at hyphens, too
+    for action in parser._actions:
+        assert action.help, action.option_strings
+        if action.help is not argparse.SUPPRESS and action.default not in (None, False, '', [], argparse.SUPPRESS):
+            default = ''.join(map(str, action.default)) if isinstance(action.default, list) else str(action.default)
+            assert '(default: ' in action.help or f'(default:{default})' in text, action.option_strings
+    options = {option for action in parser._actions for option in action.option_strings}
+    assert '--output' in options or parser.description.startswith('Hyper-parameters')
+
+
+@pytest.mark.parametrize('path', ['benchmarks/sbm.py', 'benchmarks/ogb/ogbn_arxiv.py', 'benchmarks/runtime/loaders.py'])
+def test_scripts_start_by_their_path_from_any_folder(path, tmp_path):
+    out = subprocess.run([sys.executable, ROOT / path, '--help'], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert (out.returncode, out.stderr) == (0, '')
+    assert '--output DIR' in out.stdout
+
+
+def test_help_without_the_modules_of_extras():
+    out = subprocess.run([sys.executable, '-c', WITHOUT, ' '.join(NAMES)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+    assert [line.split()[1] for line in out.stdout.splitlines() if line.split(' ')[0] in NAMES] == ['0'] * len(NAMES)
+
+
+def test_a_missing_module_names_its_extra(monkeypatch):
+    def main():
+        raise ModuleNotFoundError("No module named 'optuna.trial'", name='optuna.trial')
+
+    monkeypatch.setattr(sys, 'argv', ['/some/where/search.py'])
+    with pytest.raises(SystemExit, match=r"^search.py: error: optuna is missing: pip install 'torch-geometric-lgt\[tune\]'$"):
+        run_script(main)
+    extras = set((ROOT / 'pyproject.toml').read_text().split('[project.optional-dependencies]')[1].split('[tool')[0].split())
+    assert set(scripts.EXTRAS.values()) <= extras
+
+    def broken():
+        raise ModuleNotFoundError("No module named 'benchmarks.other'", name='benchmarks.other')
+
+    with pytest.raises(ModuleNotFoundError, match=r'benchmarks\.other'):
+        run_script(broken)
+
+
+def test_without_matplotlib_results_are_written_and_pictures_are_not(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(figures, 'find_spec', lambda name: None)
+    monkeypatch.setattr(sys, 'argv', ['x', '--table', '--output', str(tmp_path)])
+    node_classification.main()
+    assert capsys.readouterr().err.startswith('no pictures are drawn: matplotlib is missing')
+    assert sorted(path.name for path in (tmp_path / 'node_classification').iterdir()) == [
+        *('accuracy.csv', 'accuracy.md', 'variants.csv', 'variants.md')
+    ]
+
+
+@pytest.mark.parametrize(
+    ('error', 'reason'),
+    [
+        (aiohttp.ClientConnectionError('no server'), 'no server'),
+        (FileNotFoundError('x.txt is missing'), 'x.txt is missing'),
+        (ValueError("'dataset' must be one of a, b\nand more"), "'dataset' must be one of a, b"),
+        (TimeoutError(), 'TimeoutError'),
+    ],
+)
+def test_data_that_cannot_be_read_end_in_one_line(error, reason, monkeypatch, tmp_path):
+    def main(root):
+        with data_from(root, 'DIR/a is a file'):
+            raise error
+
+    monkeypatch.setattr(sys, 'argv', ['script.py'])
+    for root, state in ((tmp_path, ''), (tmp_path / 'none', ', which did not exist,')):
+        with pytest.raises(SystemExit) as end:
+            run_script(lambda root=root: main(root))
+        what = 'must be the folder that holds all data sets: DIR/a is a file'
+        assert end.value.code == f'script.py: error: {reason}; --root {str(root)!r}{state} {what}'
+
+
+LOADING = ('node_classification', 'node_classification_search', 'one_layer', 'attention_domains', 'pokec', 'recommendation')
+
+
+@pytest.mark.parametrize('name', LOADING)
+def test_a_wrong_root(name, monkeypatch, tmp_path):
+    script = import_module(f'benchmarks.{name}')
+    named = {'pokec': [], 'recommendation': ['--dataset', 'mine']}.get(name, ['--dataset', 'mine.npz'])
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), '--output', str(tmp_path), *named])
+    if name == 'node_classification_search':
+        monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), *named])
+    with pytest.raises(DataError, match=r"wrong', which did not exist, must be the folder"):
+        script.main()
+
+
+def test_names_of_variants():
+    changes = {'dim': 16, 'lr': 0.001, 'norm': 'row', 'residual': False, 'normalize': True, 'power': -0.3, 'gnn': '../a b', 'decay': None}
+    assert variant_name(changes) == 'dim16-lr0.001-norm-row-no-residual-normalize-power-0.3-gnn-a-b-decay-None'
+    assert variant_name({}) == ''
+    _, configs = recommendation.parse(['--encoding', '8', '--dim', '16', '--no-residual', '--gamma', '1'])
+    (name,) = configs
+    assert name == 'dim16-no-residual-encoding8'  # gamma is that of the default
+    assert list(recommendation.parse(['--dim', '16', '--variant', 'mine'])[1]) == ['mine']
+    _, (plan,) = node_classification.parse(['--set', 'options.norm=row', 'lr=0.5', '--neighbors', '5'])
+    assert plan.variant == 'lr0.5-norm-row-neighbors5'
+    _, (plan,) = node_classification.parse(['--set', 'epochs=500'])
+    assert plan.variant == ''
+
+
+def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
+    monkeypatch.setattr(sys, 'argv', ['x'])
+    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', lambda self, *_: pytest.fail(self.get_default('output').name))
+    with pytest.raises(pytest.fail.Exception, match='benchmark-results'):
+        tsp.main()
+    assert scripts.PUBLISHED == ROOT / 'benchmarks' / 'results'
+
+
+def test_examples_end_in_one_line(tmp_path):
+    command = [sys.executable, ROOT / 'examples' / 'distributed.py']
+    out = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert out.returncode == 2
+    assert out.stderr.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
+    assert 'Traceback' not in out.stderr
