@@ -3,7 +3,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GCN, GCNConv
+from torch_geometric.nn import GCN, GCNConv, MessagePassing
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
@@ -30,6 +30,8 @@ class LocalEdges(NamedTuple):
 class LocalConv(GCNConv):
     r""":class:`torch_geometric.nn.GCNConv`; over :class:`LocalEdges` its sums are products with a sparse matrix, and nothing of the size
     ``[E, D]`` is made."""
+
+    propagate = MessagePassing.propagate  # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         if not isinstance(edge_index, LocalEdges):
