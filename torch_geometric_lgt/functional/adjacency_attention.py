@@ -63,8 +63,12 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, edge_index: Tensor, feature_map: 
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-    parts = ((top, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
+        largest = None if value_k is None else scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+    value_q = None if value_q is None else _scaled(value_q, _largest(value_q)[..., None])
+    parts = ((top, col), (largest, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
     weight = chunked_map(_weights, step, parts)
+    if value_k is not None:  # of softmax features the largest weight is at least 1
+        weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
     total = scatter(weight, col, 0, q.size(0), 'sum')
     out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
     return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
@@ -78,10 +82,29 @@ def _peaks(_at: slice, log_q: Tensor | None, log_k: Tensor) -> Tensor:
     return _logits(log_q, log_k).amax(-1)
 
 
+def _largest(value: Tensor) -> Tensor:
+    return value.detach().abs().amax(-1)
+
+
+def _scaled(x: Tensor, size: Tensor) -> Tensor:
+    r"""Divides each row by its :obj:`size`, a constant that cancels in the attention. Rows so small that gradients would overflow are 0,
+    with a gradient of 0."""
+    limits = torch.finfo(x.dtype)
+    return x / size.masked_fill(size < limits.tiny / limits.eps, torch.inf)
+
+
 def _weights(
-    _at: slice, top: Tensor | None, log_q: Tensor | None, value_q: Tensor | None, log_k: Tensor | None, value_k: Tensor | None
+    _at: slice,
+    top: Tensor | None,
+    largest: Tensor | None,
+    log_q: Tensor | None,
+    value_q: Tensor | None,
+    log_k: Tensor | None,
+    value_k: Tensor | None,
 ) -> Tensor:
-    r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
+    r"""Computes the weights ``[E, H]`` of edges; the largest exponential and the largest value of the keys of a target are 1."""
+    if value_k is not None and largest is not None:
+        value_k = _scaled(value_k, largest[..., None])
     factors = [value for value in (value_q, value_k) if value is not None]
     if log_k is not None and top is not None:
         factors.insert(0, (_logits(log_q, log_k) - top[..., None]).exp())

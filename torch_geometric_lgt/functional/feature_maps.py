@@ -126,23 +126,20 @@ def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return x * inverse, inverse
 
 
-def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""The features, and what they are made of: rows over their largest entry, their lengths, directions and lengths of their powers."""
     rectified = x.relu()
-    peak = rectified.amax(-1, keepdim=True)
-    unit = rectified / peak.masked_fill(peak == 0, 1)  # powers of numbers in [0, 1]: no overflow at any scale
+    peak = rectified.detach().amax(-1, keepdim=True)
+    unit = rectified / peak.masked_fill(peak == 0, 1)  # powers and squares of numbers in [0, 1]: none overflows or vanishes
     raised = unit.pow(power)
-    length = rectified.norm(dim=-1, keepdim=True)
-    raised_length = raised.norm(dim=-1, keepdim=True)
-    raised_length = raised_length.masked_fill(raised_length == 0, 1)
-    return raised * (length / raised_length), unit, length, raised_length
+    length, raised_length = (part.norm(dim=-1, keepdim=True) for part in (unit, raised))
+    raised_length = raised_length.masked_fill(peak == 0, 1)
+    direction = raised / raised_length
+    return direction * length * peak, unit, length.masked_fill(peak == 0, 1), direction, raised_length
 
 
 def _focused_vjp(x: Tensor, power: float, grad: Tensor) -> Tensor:
-    value, unit, length, raised_length = _focused(x, power)
-    rectified = x.relu()
-    safe = length.masked_fill(length == 0, 1)
-    peak = rectified.amax(-1, keepdim=True)
-    direction = value / safe  # unit vector u/|u|
+    _, unit, length, direction, raised_length = _focused(x, power)
     along = (grad * direction).sum(-1, keepdim=True)
-    slope = power * unit.pow(power - 1) / (raised_length * peak.masked_fill(peak == 0, 1))
-    return along * rectified / safe + length * slope * (grad - along * direction) * (rectified > 0)
+    slope = power * unit.pow(power - 1) * (length / raised_length)
+    return along * unit / length + slope * (grad - along * direction) * (unit > 0)
