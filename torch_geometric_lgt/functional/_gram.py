@@ -19,8 +19,10 @@ def centres(x: Tensor, nodes: Segments) -> Tensor:
 
 
 def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
-    r"""``[B, F + 1, F + 1]``: the inner products of the columns of :obj:`x` less its :obj:`centre` and of a column of ones over the nodes
-    of each graph. All sums over the nodes of products of two affine maps of :obj:`x` follow from it."""
+    r"""Computes ``[B, F + 1, F + 1]`` in double precision: the inner products of the columns of :obj:`x` less its :obj:`centre` and of a
+    column of ones over the nodes of each graph. All sums over the nodes of products of two affine maps of :obj:`x` follow from it. Where
+    columns are nearly equal, these sums lose twice as many digits as the maps themselves, which double precision has to spare for
+    :obj:`x` of single precision."""
     return call(_gram, x, centre, *nodes)
 
 
@@ -50,23 +52,23 @@ def _centres(x, sizes, order):
 @operator('gram', f'Tensor x, Tensor centre, {AXIS}', 'Tensor')
 def _gram(x, centre, sizes, order):
     width = x.size(1)
-    out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=compute_dtype(x.dtype))
+    out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=torch.double)
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, Segments(sizes, order)):
         square, total = out.new_zeros(graphs.numel(), width, width), out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
-            part = _rows(x, nodes, centre[graphs])
+            part = _rows(x, nodes, centre[graphs].double())
             square.baddbmm_(part.transpose(1, 2), part)
             total += part.sum(1)
         out[graphs, :width, :width] = square
         out[graphs, width, :width] = out[graphs, :width, width] = total
-    out[:, width, width] = sizes.to(out.dtype)
+    out[:, width, width] = sizes.double()
     return out
 
 
 @operator('gram_backward', f'Tensor grad, Tensor x, Tensor centre, {AXIS}', 'Tensor')
 def _gram_backward(grad, x, centre, sizes, order):
     width = x.size(1)
-    slope = grad + grad.transpose(1, 2)
+    slope = (grad + grad.transpose(1, 2)).to(centre.dtype)
     out = torch.empty_like(x)
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, Segments(sizes, order)):
         own, constant = slope[graphs, :width, :width], slope[graphs, width : width + 1, :width]
@@ -86,9 +88,9 @@ def _inverse(x: Tensor, denominator: Tensor) -> Tensor:
 def _ratio(x, numerator, denominator, centre, sizes, order):
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
-    inverse = x.new_empty((x.size(0), heads), dtype=numerator.dtype)
+    inverse = x.new_empty((x.size(0), heads), dtype=centre.dtype)
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
-        above, below = numerator[graphs], denominator[graphs]
+        above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
             share = _inverse(part, below)
@@ -107,7 +109,7 @@ def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes
     heads, columns = denominator.size(2), numerator.size(2)
     grad_x, grads = torch.empty_like(x), [torch.zeros_like(part) for part in (numerator, denominator)]
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
-        above, below = (part[graphs, :-1].transpose(1, 2) for part in (numerator, denominator))
+        above, below = (part[graphs, :-1].transpose(1, 2).to(centre.dtype) for part in (numerator, denominator))
         own = [part.new_zeros((graphs.numel(), *part.shape[1:])) for part in grads]
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
@@ -117,7 +119,7 @@ def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes
             slope = slope.flatten(2)
             grad_x[nodes] = torch.baddbmm(slope @ above, along, below).flatten(0, 1).to(grad_x.dtype)
             for total, columns_of in zip(own, (slope, along), strict=True):
-                total[:, :-1].baddbmm_(part.transpose(1, 2), columns_of)
+                total[:, :-1].baddbmm_(part.transpose(1, 2).to(total.dtype), columns_of.to(total.dtype))
                 total[:, -1] += columns_of.sum(1)
         for total, found in zip(grads, own, strict=True):
             total[graphs] = found
@@ -131,7 +133,7 @@ def _(x, sizes, _order):
 
 @_gram.register_fake
 def _(x, _centre, sizes, _order):
-    return x.new_empty((sizes.shape[0], x.shape[1] + 1, x.shape[1] + 1), dtype=compute_dtype(x.dtype))
+    return x.new_empty((sizes.shape[0], x.shape[1] + 1, x.shape[1] + 1), dtype=torch.double)
 
 
 @_gram_backward.register_fake
@@ -141,7 +143,7 @@ def _(_grad, x, _centre, _sizes, _order):
 
 @_ratio.register_fake
 def _(x, numerator, denominator, _centre, _sizes, _order):
-    return x.new_empty((x.shape[0], numerator.shape[2])), x.new_empty((x.shape[0], denominator.shape[2]), dtype=numerator.dtype)
+    return x.new_empty((x.shape[0], numerator.shape[2])), x.new_empty((x.shape[0], denominator.shape[2]), dtype=compute_dtype(x.dtype))
 
 
 @_ratio_backward.register_fake
