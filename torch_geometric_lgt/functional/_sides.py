@@ -149,6 +149,13 @@ def inverse_of(x: Tensor) -> Tensor:
     return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
 
 
+def without_cancellation(denominator: Tensor, constant: Tensor | float, channels: int) -> Tensor:
+    r"""Sets sums of a positive constant and inner products of vectors of at most unit length to 0 where they cancel: where no more than the
+    rounding errors of :obj:`channels` products are left of them."""
+    bound = (channels + 8) * torch.finfo(denominator.dtype).eps
+    return denominator.masked_fill(denominator.abs() <= bound * constant, 0)
+
+
 def take(x: Tensor, nodes: Nodes) -> Tensor:
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))

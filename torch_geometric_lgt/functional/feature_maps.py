@@ -122,8 +122,8 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
     length = x.norm(dim=-1, keepdim=True)
-    inverse = length.masked_fill(length == 0, torch.inf).reciprocal()
-    return x * inverse, inverse
+    length = length.masked_fill(length == 0, torch.inf)
+    return x / length, length.reciprocal()  # of one channel the former is exactly a sign
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -42,7 +42,9 @@ def gram_read(state: AttentionState, queries: Side, own: Values | None, targets:
             maps = maps + constant * sums[:, None, :, 0]
         if own is not None:
             maps = maps + torch.cat([_map(own, queries.heads, centre.double()), constant], -1)
-    return affine_ratio(queries.x, maps[..., :-1].flatten(2), maps[..., -1].contiguous(), centre, targets)
+    numerator, denominator = maps[..., :-1].flatten(2), maps[..., -1].contiguous()
+    of_constant = torch.ones_like(state.count) if own is not None else state.count
+    return affine_ratio(queries.x, numerator, denominator, centre, targets, of_constant, queries.channels())
 
 
 def _map(part: Side | Values, heads: int, centre: Tensor) -> Tensor:
