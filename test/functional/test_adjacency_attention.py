@@ -44,7 +44,7 @@ def test_features_of_any_size_in_single_precision(kind, scale):
     grads = torch.autograd.grad(actual, leaves, grad.float()), torch.autograd.grad(expected, exact, grad)
     unit = sizes.double()[torch.arange(9) % 3, None, None]
     for one, other, size in zip((actual, *grads[0]), (expected, *grads[1]), (1, unit, unit[:7], 1), strict=True):
-        assert float(((one.double() - other) * size).norm().detach()) < 1e-5 * float((other * size).norm().detach())
+        assert float(((one.double() - other) * size).norm().detach()) < 1e-4 * max(1, float((other * size).norm().detach()))
 
 
 @pytest.mark.parametrize('kind', ['relu', 'focused'])

@@ -51,7 +51,7 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
     longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     top, bottom = (torch.einsum('nf,nfc->nc', longer, part[graph]) for part in (above, below))
     expected = (top.unflatten(1, (2, 5)) / bottom[..., None]).flatten(1)
-    actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs), torch.ones(graphs), 1)
+    actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs), torch.zeros(graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
     for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
@@ -71,7 +71,7 @@ def test_a_denominator_of_zero_gives_zero():
     x, above, below = torch.ones(2, 1), torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0]]])
     for part in (x, above, below):
         part.requires_grad_()
-    out = affine_ratio(x, above, below, torch.zeros(1, 1), segments(None, 2), torch.ones(1), 1)
+    out = affine_ratio(x, above, below, torch.zeros(1, 1), segments(None, 2), torch.zeros(1))
     assert torch.equal(out, torch.zeros(2, 1))
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (x, above, below)))
 

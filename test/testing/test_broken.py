@@ -37,7 +37,7 @@ class Broken(torch.nn.Module):
             check_features(x, self.lin)
             segments(batch, num_nodes, batch_size)
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
-        size = 4 if batch_size is None else batch_size
+        size = 16 if batch_size is None else batch_size
         one = torch.ones(num_nodes, 1, dtype=x.dtype)
         total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
         mean = total / count.clamp(min=1)
@@ -52,6 +52,9 @@ class Broken(torch.nn.Module):
             return out + x.sum(1, keepdim=True).exp()
         if self.fault == 'neighbour':
             return out + 1e-3 * x[edge_index[0]].sum()
+        if self.fault == 'tiny':  # the direction of what is left of one node less its mean, summed in the order of the batch
+            rest = x - (total * num_nodes / 3 / (count * num_nodes / 3).clamp(min=1e-9))[batch]
+            return out + rest[:, :3] / rest.norm(dim=1, keepdim=True).clamp(min=1e-30)
         if self.fault == 'gradient':
             return out.detach() * 2 + out
         if self.fault == 'noise':
@@ -74,6 +77,7 @@ FAULTS = {
     'order': 'a permutation of the nodes',
     'batch': 'a graph depends on the batch',
     'neighbour': 'a graph depends on',
+    'tiny': 'the output of a tiny graph depends on the batch',
     'format': 'edges as int32',
     'large': 'features times 1000 make outputs or gradients that are not finite',
     'unchecked': 'another width in',

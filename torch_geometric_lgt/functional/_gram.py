@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional.segment import Segments, groups
 
 GRAM_ELEMENTS = 1 << 21
 AXIS = 'Tensor sizes, Tensor? order'
-RATIO = f'Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}, Tensor constant, int channels'
+RATIO = f'Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}, Tensor least'
 
 
 def centres(x: Tensor, nodes: Segments) -> Tensor:
@@ -27,13 +27,11 @@ def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
     return call(_gram, x, centre, *nodes)
 
 
-def affine_ratio(
-    x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tensor, nodes: Segments, constant: Tensor, channels: int
-) -> Tensor:
+def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tensor, nodes: Segments, least: Tensor) -> Tensor:
     r"""``[N, H * D]``: affine maps of each row of :obj:`x` less its graph's :obj:`centre`, divided head by head by other ones, with
-    coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator, the sum of a
-    :obj:`constant` ``[B]`` and of inner products of :obj:`channels`, cancels."""
-    return call(_ratio, x, numerator, denominator, centre, *nodes, constant, channels)[0]
+    coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator is
+    no more than :obj:`least` ``[B]``."""
+    return call(_ratio, x, numerator, denominator, centre, *nodes, least)[0]
 
 
 def _graphs(elements: int, width: int, columns: int, axis: Segments):
@@ -82,14 +80,14 @@ def _gram_backward(grad, x, centre, sizes, order):
     return out
 
 
-def _inverse(x: Tensor, denominator: Tensor, constant: Tensor, channels: int) -> Tensor:
+def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
     r"""``[G, n, H, 1]``."""
     value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1])
-    return inverse_of(without_cancellation(value, constant[:, None, None], channels)).unsqueeze(-1)
+    return inverse_of(without_cancellation(value, least[:, None, None])).unsqueeze(-1)
 
 
 @operator('affine_ratio', RATIO, '(Tensor, Tensor)')
-def _ratio(x, numerator, denominator, centre, sizes, order, constant, channels):
+def _ratio(x, numerator, denominator, centre, sizes, order, least):
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
     inverse = x.new_empty((x.size(0), heads), dtype=centre.dtype)
@@ -97,7 +95,7 @@ def _ratio(x, numerator, denominator, centre, sizes, order, constant, channels):
         above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
-            share = _inverse(part, below, constant[graphs], channels)
+            share = _inverse(part, below, least[graphs])
             value = torch.baddbmm(above[:, -1:], part, above[:, :-1]).unflatten(2, (heads, -1))
             out[nodes] = value.mul_(share).flatten(2).flatten(0, 1).to(out.dtype)
             inverse[nodes] = share.flatten(2).flatten(0, 1)
@@ -105,7 +103,7 @@ def _ratio(x, numerator, denominator, centre, sizes, order, constant, channels):
 
 
 @operator('affine_ratio_backward', f'Tensor grad, Tensor out, Tensor inverse, {RATIO}', 'Tensor[]')
-def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order, _constant, _channels):
+def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order, _least):
     heads, columns = denominator.size(2), numerator.size(2)
     grad_x, grads = torch.empty_like(x), [torch.zeros_like(part) for part in (numerator, denominator)]
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):

@@ -19,6 +19,7 @@ from torch_geometric_lgt.functional._sides import (
     neutral,
     noise_of,
     own_of,
+    rounding_share,
     split,
     take,
     without_cancellation,
@@ -94,7 +95,8 @@ class Queries:
             own = own_of(self.side, nodes, sums.size(0))
             den = den if own is None else den + 1
             if own is not None or self.side.kind in BIASED_KINDS:
-                den = without_cancellation(den, sums[:, :, :1, -1:] if own is None else 1.0, self.side.channels())
+                constant = sums[:, :, :1, -1:] if own is None else 1.0
+                den = without_cancellation(den, constant * rounding_share(self.side))
             inverse = inverse_of(den)
             result = product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
             result = result if own is None else result.addcmul_(own, inverse)

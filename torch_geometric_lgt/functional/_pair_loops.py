@@ -2,7 +2,18 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, scaled
-from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, mask_of, neutral, own_of, split, take, without_cancellation
+from torch_geometric_lgt.functional._sides import (
+    Nodes,
+    inverse_of,
+    join,
+    mask_of,
+    neutral,
+    own_of,
+    rounding_share,
+    split,
+    take,
+    without_cancellation,
+)
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features, log_features_vjp
 
 
@@ -13,7 +24,7 @@ class Pairs:
     def __init__(self, queries: Queries, keys: Keys, to: Nodes, of: Nodes, graphs: int, factor: Tensor | None) -> None:
         side = keys.side
         self.to, self.of, self.factor = to, of, None if factor is None else factor[:, :, None]
-        self.kind = side.kind
+        self.side = side
         self.key_input, self.k, self.value_input, self.v = keys.evaluate(of, graphs)
         log, value = log_features(side.kind, self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True))
         largest = self.k.new_zeros(()) if log is None else log.amax(2, keepdim=True).clamp(min=neutral(log.dtype))
@@ -38,8 +49,9 @@ class Pairs:
         r"""Writes the rows of the targets, see :meth:`Queries.read`."""
         den = self.masked.sum(-1, keepdim=True)
         den = den if self.own is None else den + 1
-        if self.own is not None or self.kind in BIASED_KINDS:
-            den = without_cancellation(den, self.k.size(2) if self.own is None else 1.0, self.k.size(3))
+        if self.own is not None or self.side.kind in BIASED_KINDS:
+            constant = self.k.size(2) if self.own is None else 1
+            den = without_cancellation(den, constant * rounding_share(self.side))
         inverse = inverse_of(den)
         total = self.masked @ self.v
         out[self.to] = join((total if self.own is None else total + self.own) * inverse).to(out.dtype)

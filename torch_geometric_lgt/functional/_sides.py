@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS, UNIT_KINDS
 
 CHUNK_ELEMENTS = 1 << 18
 SAMPLED_KINDS = ('softmax', 'logits')
@@ -149,11 +149,17 @@ def inverse_of(x: Tensor) -> Tensor:
     return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
 
 
-def without_cancellation(denominator: Tensor, constant: Tensor | float, channels: int) -> Tensor:
-    r"""Sets sums of a positive constant and inner products of vectors of at most unit length to 0 where they cancel: where no more than the
-    rounding errors of :obj:`channels` products are left of them."""
-    bound = (channels + 8) * torch.finfo(denominator.dtype).eps
-    return denominator.masked_fill(denominator.abs() <= bound * constant, 0)
+def rounding_share(side: Side) -> float:
+    r"""Bounds the rounding errors in the sum of a positive constant and of inner products of vectors of at most unit length, as a share of
+    the constant. Those of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated
+    elsewhere, with other rounding errors in their linear part."""
+    units = (side.channels() + 8) * (1 if side.kind in UNIT_KINDS else 64)
+    return units * torch.finfo(compute_dtype(side.x.dtype)).eps
+
+
+def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
+    r"""Sets denominators to 0 where no more than rounding errors is left of terms that cancel."""
+    return denominator.masked_fill(denominator.abs() <= least, 0)
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:

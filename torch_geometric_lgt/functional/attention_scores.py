@@ -8,7 +8,7 @@ from torch_geometric.typing import OptTensor
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._loops import Queries, scaled
-from torch_geometric_lgt.functional._sides import Affine, Side, rows, split, without_cancellation
+from torch_geometric_lgt.functional._sides import Affine, Side, rounding_share, rows, split, without_cancellation
 from torch_geometric_lgt.functional.attention_state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
@@ -63,7 +63,7 @@ def attention_scores(
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[:, None, :] for side in (q, k))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, denominator) * a).sum(-1) + own
         if own or q.kind in BIASED_KINDS:
-            total = without_cancellation(total, own or denominator[:, :, 0, 0], q.channels())
+            total = without_cancellation(total, (own or denominator[:, :, 0, 0]) * rounding_share(q))
         weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * same_node
         return weight / total.masked_fill(total.abs() < torch.finfo(total.dtype).tiny, torch.inf) * same_graph
 

@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 PROJECTED_KINDS = ('softmax', 'fourier')
 BIASED_KINDS = ('biased', 'biased_unit')
+UNIT_KINDS = ('unit', 'biased_unit')
 LINEAR_KINDS = ('relu', 'focused', 'values', 'unit', *BIASED_KINDS)
 
 
@@ -80,7 +81,7 @@ def log_features(
     if kind == 'logits':
         return x, None
     if kind in ('values', 'unit', *BIASED_KINDS):
-        x = unit_rows(x)[0] if kind.endswith('unit') else x
+        x = unit_rows(x)[0] if kind in UNIT_KINDS else x
         return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
     if kind == 'elu':
         return x.clamp(max=0), x.relu() + 1
@@ -98,7 +99,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
     r"""The gradient with respect to :obj:`x`, given the gradient with respect to the (scaled) :obj:`feature` values."""
     if kind in BIASED_KINDS:
         feature, grad = feature[..., 1:], grad[..., 1:]
-    if kind.endswith('unit'):
+    if kind in UNIT_KINDS:
         return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
     if kind in ('values', *BIASED_KINDS):
         return grad

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._gram import affine_ratio, centres, gram
-from torch_geometric_lgt.functional._sides import Side, Values
+from torch_geometric_lgt.functional._sides import Side, Values, rounding_share
 from torch_geometric_lgt.functional.attention_state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS
 from torch_geometric_lgt.functional.segment import Segments
@@ -43,8 +43,8 @@ def gram_read(state: AttentionState, queries: Side, own: Values | None, targets:
         if own is not None:
             maps = maps + torch.cat([_map(own, queries.heads, centre.double()), constant], -1)
     numerator, denominator = maps[..., :-1].flatten(2), maps[..., -1].contiguous()
-    of_constant = torch.ones_like(state.count) if own is not None else state.count
-    return affine_ratio(queries.x, numerator, denominator, centre, targets, of_constant, queries.channels())
+    least = (state.count if own is None else torch.ones_like(state.count)) * rounding_share(queries)
+    return affine_ratio(queries.x, numerator, denominator, centre, targets, least)
 
 
 def _map(part: Side | Values, heads: int, centre: Tensor) -> Tensor:

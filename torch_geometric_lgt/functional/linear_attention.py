@@ -38,8 +38,8 @@ def linear_attention(
         \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
-    over the :math:`N` nodes of the graph. A row whose denominator is 0 gives 0: with norms of rows this happens where every key of the
-    graph is the opposite of the query.
+    over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives 0: with norms of rows this happens where
+    every key of the graph is the opposite of the query, with Frobenius norms in graphs of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
