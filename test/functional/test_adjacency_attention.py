@@ -28,6 +28,33 @@ def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize('scale', [1e-8, 1e-12, 1e-20, 1e-26, 1e15, 1e25])
+@pytest.mark.parametrize('kind', ['relu', 'focused'])
+def test_features_of_any_size_in_single_precision(kind, scale):
+    """Outputs and gradients of each target and source against the definition in double precision, features of another size beside them."""
+    sizes = scale * torch.tensor([1.0, 1e-3, 1e3])
+    q, k = (torch.randn(n, 2, 4) * sizes[torch.arange(n) % 3, None, None] for n in (9, 7))
+    leaves = [x.requires_grad_() for x in (q, k, torch.randn(7, 2, 3))]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    edges = torch.stack([torch.randint(7, (20,)), torch.randint(8, (20,))])
+    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_((edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True)
+    actual = adjacency_attention(*leaves, edges, kind)
+    expected = dense.kernel_attention(*(dense.feature_map(kind, x) for x in exact[:2]), exact[2], count)
+    grad = torch.randn_like(expected)
+    grads = torch.autograd.grad(actual, leaves, grad.float()), torch.autograd.grad(expected, exact, grad)
+    unit = sizes.double()[torch.arange(9) % 3, None, None]
+    for one, other, size in zip((actual, *grads[0]), (expected, *grads[1]), (1, unit, unit[:7], 1), strict=True):
+        assert float(((one.double() - other) * size).norm().detach()) < 1e-4 * max(1, float((other * size).norm().detach()))
+
+
+@pytest.mark.parametrize('kind', ['relu', 'focused'])
+def test_features_too_small_for_gradients_are_zero(kind):
+    q, k = (torch.full((3, 1, 2), 1e-38).requires_grad_() for _ in range(2))
+    out = adjacency_attention(q, k, torch.ones(3, 1, 2), torch.tensor([[0, 1], [1, 2]]), kind)
+    assert torch.equal(out, torch.zeros(3, 1, 2))
+    assert all(torch.equal(part, torch.zeros(3, 1, 2)) for part in torch.autograd.grad(out.sum(), (q, k)))
+
+
 def test_large_norms_and_no_edges_are_finite():
     q, k = (300 * torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=-1).requires_grad_() for _ in range(2))
     v, projection = torch.randn(5, 1, 2), gaussian_projection(16, 8).float()

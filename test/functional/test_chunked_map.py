@@ -68,6 +68,30 @@ def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
     assert torch.equal(torch.autograd.grad(scores.sum(), x)[0], torch.zeros_like(x))
 
 
+@pytest.mark.parametrize('name', ['x', 'index', 'weight'])
+def test_what_the_backward_pass_needs_must_not_be_changed(name):
+    given = {'x': torch.randn(3, 2, requires_grad=True), 'index': torch.tensor([0, 2, 1]), 'weight': torch.ones(2)}
+    out = chunked_map(lambda _at, x, weight: x.exp() * weight, 2, [(given['x'], given['index'])], [given['weight']])
+    with torch.no_grad():
+        given[name].zero_()
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        out.sum().backward()
+
+
+def test_gradients_of_scores_are_those_of_the_edges_that_were_passed():
+    x, edges, grad = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), torch.randn(4, 2)
+    for layer in (KernelAttentionConv(4, 4, 2), DegreeMaskedAttention(4, 2), SGFormerConv(4, 4, 2), DIFFormerConv(4, 4, 2)):
+        expected = torch.autograd.grad(layer.attention_scores(x, edges), layer.lin_key.weight, grad)[0]
+        other = edges.clone()
+        scores = layer.attention_scores(x, other)
+        other.zero_()
+        torch.testing.assert_close(torch.autograd.grad(scores, layer.lin_key.weight, grad)[0], expected)
+    scores = DIFFormerConv(4, 4, 2, kernel='sigmoid').attention_scores(x, edges)
+    edges.zero_()
+    with pytest.raises(RuntimeError, match='modified by an inplace operation'):
+        scores.backward(grad)
+
+
 class Allocated(TorchDispatchMode):
     """Counts the bytes of the results that are not parts of an input."""
 

@@ -70,6 +70,21 @@ def test_focused_is_finite_and_keeps_the_norm_at_any_scale(scale):
     torch.testing.assert_close(value.norm(dim=1) / scale, x.norm(dim=1) / scale)
 
 
+@pytest.mark.parametrize('scale', [1e-30, 1e-20, 1e12, 1e25])
+def test_focused_features_and_gradients_of_any_scale_are_those_of_scale_one(scale):
+    """The map is homogeneous; the first row has features of 0, the second nothing else."""
+    x = torch.randn(4, 8)
+    x[1] = -1
+    leaf, exact = (scale * x).requires_grad_(), (scale * x).double() / scale
+    exact.requires_grad_()
+    value, expected = log_features('focused', leaf, None, 3.0, None)[1], dense.feature_map('focused', exact)
+    grad = torch.randn(4, 8)
+    (slope,) = torch.autograd.grad(expected, exact, grad.double())
+    torch.testing.assert_close(value.detach() / scale, expected.float().detach(), rtol=1e-5, atol=1e-6)
+    for actual in (torch.autograd.grad(value, leaf, grad)[0], log_features_vjp('focused', leaf.detach(), None, 3.0, True, value, grad)):
+        torch.testing.assert_close(actual, slope.float(), rtol=1e-5, atol=1e-5)
+
+
 def test_elu_keeps_its_digits_far_below_zero():
     x = torch.tensor([-5.0, -20.0, -80.0])
     log, value = log_features('elu', x, None, 3.0, None)

@@ -51,7 +51,7 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
     longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     top, bottom = (torch.einsum('nf,nfc->nc', longer, part[graph]) for part in (above, below))
     expected = (top.unflatten(1, (2, 5)) / bottom[..., None]).flatten(1)
-    actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs))
+    actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs), torch.zeros(graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
     for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
@@ -71,7 +71,7 @@ def test_a_denominator_of_zero_gives_zero():
     x, above, below = torch.ones(2, 1), torch.ones(1, 2, 1), torch.tensor([[[1.0], [-1.0]]])
     for part in (x, above, below):
         part.requires_grad_()
-    out = affine_ratio(x, above, below, torch.zeros(1, 1), segments(None, 2))
+    out = affine_ratio(x, above, below, torch.zeros(1, 1), segments(None, 2), torch.zeros(1))
     assert torch.equal(out, torch.zeros(2, 1))
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), (x, above, below)))
 
@@ -113,6 +113,34 @@ def test_gradients_where_the_rows_have_a_large_part_in_common(layer):
     (expected,) = torch.autograd.grad(exact(x.double()), exact.lin_query.weight, grad.double())
     (actual,) = torch.autograd.grad(conv(x), conv.lin_query.weight, grad)
     assert float((actual.double() - expected).norm() / expected.norm()) < 1e-4  # without centres 4e-3
+
+
+@pytest.mark.parametrize('by_state', [False, True], ids=['one pass', 'state'])
+@pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
+def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
+    """Queries, keys and values of ordinary size from differences of columns that are 1 / 1000 of them. Maps of such columns lose three
+    digits; sums of products of two maps would lose six, were they taken in single precision."""
+    options = {'use_graph': False} if layer is DIFFormerConv else {}
+    conv, base, grad = layer(16, 16, norm='frobenius', **options), torch.randn(2000, 8), torch.randn(2000, 16)
+    x = torch.stack([base, base + 1e-3 * torch.randn(2000, 8)], 2).flatten(1).requires_grad_()
+    with torch.no_grad():
+        for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
+            weight = 250 * torch.randn(16, 8)
+            lin.weight += torch.stack([weight, -weight], 2).flatten(1)
+    exact, leaf, found = copy.deepcopy(conv).double(), x.detach().double().requires_grad_(), []
+    assert conv._form(x, x).affine(segments(None, 2000))
+    for module, part in ((conv, x), (exact, leaf)):
+        out = module(part, state=module.attention_state(part)) if by_state else module(part)
+        found.append([out, *torch.autograd.grad(out, [part, *module.parameters()], grad.to(out.dtype))])
+    for actual, expected in zip(*found, strict=True):
+        assert float((actual.double() - expected).detach().norm()) < 2e-4 * float(expected.detach().norm())
+
+
+def test_products_of_columns_need_a_wider_precision_than_the_input():
+    for dtype, expected in ((torch.bfloat16, True), (torch.float32, True), (torch.float64, False)):
+        x, weight = torch.ones(100, 4, dtype=dtype), torch.ones(4, 4, dtype=dtype)
+        side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, 1)
+        assert LinearForm(side, side, Values(None, weight, None), None, 'row').affine(segments(None, 100)) is expected
 
 
 def test_three_products_forward_and_backward_in_place_of_fifteen():

@@ -81,6 +81,57 @@ def test_a_key_opposite_to_the_query_gives_zero(own):
     assert torch.equal(linear_attention(q, -3 * q, v, own=v if own else None), torch.zeros_like(v))
 
 
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('channels', [1, 2, 3, 8, 64])
+@pytest.mark.parametrize(('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)])
+def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(norm, num_nodes, channels, dtype, own, chunk, monkeypatch):
+    """What is left of the denominator is a rounding error, whatever the lengths, the number of terms and the chunks."""
+    if chunk is not None and num_nodes < 100:
+        monkeypatch.setattr(_ops, 'chunk_rows', lambda *_: chunk)
+    direction, (of_query, of_key) = torch.randn(1, 4, channels), 0.1 + torch.rand(2, num_nodes, 4, 1)
+    q, v = (of_query * direction).to(dtype), torch.randn(num_nodes, 4, 3, dtype=dtype)
+    leaves = [x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))]
+    out = fast(leaves, norm, own, None)
+    assert torch.equal(out, torch.zeros_like(v))
+    used = leaves if own else leaves[:3]
+    for leaf, grad in zip(used, torch.autograd.grad(out, used, torch.randn_like(out)), strict=True):
+        assert torch.equal(grad, torch.zeros_like(leaf))
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, chunk, monkeypatch):
+    """Of one channel row norms leave signs: many denominators are 0, others small."""
+    if chunk is not None:
+        monkeypatch.setattr(_ops, 'chunk_rows', lambda *_: chunk)
+    batch = torch.tensor([0, 3, 1, 3, 2, 4, 4, 3, 5, 4, 2, 6, 4, 7, 8, 8])
+    leaves = [torch.randn(16, 16, size).to(dtype).requires_grad_() for size in (1, 1, 2, 2)]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    actual, expected = fast(leaves, norm, own, batch), slow(exact, norm, own, batch, batch)
+    bound, grad = 1e-5 if dtype == torch.float32 else 1e-12, torch.randn_like(expected)
+    assert (expected == 0).any()
+    assert relative(actual.double(), expected) < bound
+    used = slice(4 if own else 3)
+    grads = torch.autograd.grad(actual, leaves[used], grad.to(dtype)), torch.autograd.grad(expected, exact[used], grad)
+    for one, other in zip(*grads, strict=True):
+        assert float((one.double() - other).norm()) < bound * float(other.norm().clamp(min=1))
+
+
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_one_key_that_differs_is_no_rounding_error(dtype, own):
+    """All other weights are 0: the output is the value of that key, or where each query has a value the mean of the two sums."""
+    q, k = torch.ones(3000, 1, 1, dtype=dtype), -torch.ones(3000, 1, 1, dtype=dtype)
+    k[1234], v = 1, torch.arange(3000).remainder(7).to(dtype)[:, None, None]
+    out = linear_attention(q, k, v, own=v if own else None)
+    mean = (2 * v[1234] - v.sum(0)) / 3000
+    torch.testing.assert_close(out, (v + mean) / (2 / 3000) if own else v[1234:1235].expand(3000, 1, 1), rtol=2e-3, atol=2e-3)
+
+
 @pytest.mark.parametrize('scale', [1e-6, 1.0, 300.0, 1e6])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_scales_cancel_in_float32(norm, scale):

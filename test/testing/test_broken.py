@@ -44,7 +44,7 @@ class Broken(torch.nn.Module):
             check_features(x, self.lin)
             segments(batch, num_nodes, batch_size)
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
-        size = 4 if batch_size is None else batch_size
+        size = 16 if batch_size is None else batch_size
         one = torch.ones(num_nodes, 1, dtype=x.dtype)
         total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
         mean = total / count.clamp(min=1)
@@ -67,6 +67,9 @@ class Broken(torch.nn.Module):
             return out + 1e-3 * x[edge_index[0]].sum()
         if self.fault == 'poison' and self.training and not float(x.detach().max()) <= 1e9:
             return out.sin()
+        if self.fault == 'tiny':  # the direction of what is left of one node less its mean, summed in the order of the batch
+            rest = x - (total * num_nodes / 3 / (count * num_nodes / 3).clamp(min=1e-9))[batch]
+            return out + rest[:, :3] / rest.norm(dim=1, keepdim=True).clamp(min=1e-30)
         if self.fault == 'gradient':
             return out.detach() * 2 + out
         if self.fault == 'noise':
@@ -90,6 +93,7 @@ FAULTS = {
     'batch': 'a graph depends on the batch',
     'neighbour': 'a graph depends on',
     'poison': 'the output of a graph depends on its neighbour in the batch in training',
+    'tiny': 'the output of a tiny graph depends on the batch',
     'format': 'edges as int32',
     'weights': "'edge_weight' is dropped",
     'values': 'weights as COO',

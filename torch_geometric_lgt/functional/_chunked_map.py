@@ -23,7 +23,7 @@ def chunked_map(
     indices, tensors = [index for _, index in gathered], [*(tensor for tensor, _ in gathered), *whole]
     reverse_mode_only(*tensors)
     if not torch.compiler.is_compiling():
-        return _ChunkedMap.apply(function, step, indices, *tensors)
+        return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
 
     def run(at: slice, *parts: Tensor) -> Tensor:
         return function(at, *_rows(tensors, parts))
@@ -34,18 +34,20 @@ def chunked_map(
 
 class _ChunkedMap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], step: int, indices: list[Tensor], *tensors: Tensor | None) -> Tensor:
-        ctx.function, ctx.step, ctx.indices = function, step, indices
-        ctx.save_for_backward(*tensors)
+    def forward(ctx: Any, function: Callable[..., Tensor], step: int, num_indices: int, *parts: Tensor | None) -> Tensor:
+        indices, tensors = cast(list[Tensor], list(parts[:num_indices])), parts[num_indices:]
+        ctx.function, ctx.step, ctx.num_indices = function, step, num_indices
+        ctx.save_for_backward(*parts)
         with torch.autocast(indices[0].device.type, enabled=False):
             return torch.cat([function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Parts:
-        tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
+        indices, tensors = list(ctx.saved_tensors[: ctx.num_indices]), ctx.saved_tensors[ctx.num_indices :]
+        needed = ctx.needs_input_grad[3 + ctx.num_indices :]
         totals = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
-        for at, parts in _chunks(ctx.indices, ctx.step):
+        for at, parts in _chunks(indices, ctx.step):
             rows = [None if row is None else row.detach() for row in _rows(tensors, parts)]
             leaves = [row.requires_grad_() for row, need in zip(rows, needed, strict=True) if row is not None and need]
             with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
@@ -54,7 +56,7 @@ class _ChunkedMap(torch.autograd.Function):
             for place, total in enumerate(totals):
                 if total is not None:
                     _add(total, parts[place] if place < len(parts) else None, next(found))
-        return None, None, None, *totals
+        return *[None] * (3 + ctx.num_indices), *totals
 
 
 def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:

@@ -4,11 +4,12 @@ from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._ops import call, differentiable, operator
-from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, Nodes, compute_dtype, inverse_of, take
+from torch_geometric_lgt.functional._sides import CHUNK_ELEMENTS, Nodes, compute_dtype, inverse_of, take, without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, groups
 
 GRAM_ELEMENTS = 1 << 21
 AXIS = 'Tensor sizes, Tensor? order'
+RATIO = f'Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}, Tensor least'
 
 
 def centres(x: Tensor, nodes: Segments) -> Tensor:
@@ -19,15 +20,18 @@ def centres(x: Tensor, nodes: Segments) -> Tensor:
 
 
 def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
-    r"""``[B, F + 1, F + 1]``: the inner products of the columns of :obj:`x` less its :obj:`centre` and of a column of ones over the nodes
-    of each graph. All sums over the nodes of products of two affine maps of :obj:`x` follow from it."""
+    r"""Computes ``[B, F + 1, F + 1]`` in double precision: the inner products of the columns of :obj:`x` less its :obj:`centre` and of a
+    column of ones over the nodes of each graph. All sums over the nodes of products of two affine maps of :obj:`x` follow from it. Where
+    columns are nearly equal, these sums lose twice as many digits as the maps themselves, which double precision has to spare for
+    :obj:`x` of single precision."""
     return call(_gram, x, centre, *nodes)
 
 
-def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
+def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tensor, nodes: Segments, least: Tensor) -> Tensor:
     r"""``[N, H * D]``: affine maps of each row of :obj:`x` less its graph's :obj:`centre`, divided head by head by other ones, with
-    coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator is 0."""
-    return call(_ratio, x, numerator, denominator, centre, *nodes)[0]
+    coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for each graph, those of the constant last; 0 where a denominator is
+    no more than :obj:`least` ``[B]``."""
+    return call(_ratio, x, numerator, denominator, centre, *nodes, least)[0]
 
 
 def _graphs(elements: int, width: int, columns: int, axis: Segments):
@@ -50,23 +54,23 @@ def _centres(x, sizes, order):
 @operator('gram', f'Tensor x, Tensor centre, {AXIS}', 'Tensor')
 def _gram(x, centre, sizes, order):
     width = x.size(1)
-    out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=compute_dtype(x.dtype))
+    out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=torch.double)
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, Segments(sizes, order)):
         square, total = out.new_zeros(graphs.numel(), width, width), out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
-            part = _rows(x, nodes, centre[graphs])
+            part = _rows(x, nodes, centre[graphs].double())
             square.baddbmm_(part.transpose(1, 2), part)
             total += part.sum(1)
         out[graphs, :width, :width] = square
         out[graphs, width, :width] = out[graphs, :width, width] = total
-    out[:, width, width] = sizes.to(out.dtype)
+    out[:, width, width] = sizes.double()
     return out
 
 
 @operator('gram_backward', f'Tensor grad, Tensor x, Tensor centre, {AXIS}', 'Tensor')
 def _gram_backward(grad, x, centre, sizes, order):
     width = x.size(1)
-    slope = grad + grad.transpose(1, 2)
+    slope = (grad + grad.transpose(1, 2)).to(centre.dtype)
     out = torch.empty_like(x)
     for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, Segments(sizes, order)):
         own, constant = slope[graphs, :width, :width], slope[graphs, width : width + 1, :width]
@@ -76,38 +80,34 @@ def _gram_backward(grad, x, centre, sizes, order):
     return out
 
 
-def _inverse(x: Tensor, denominator: Tensor) -> Tensor:
+def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
     r"""``[G, n, H, 1]``."""
-    value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1]).unsqueeze(-1)
-    return inverse_of(value)
+    value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1])
+    return inverse_of(without_cancellation(value, least[:, None, None])).unsqueeze(-1)
 
 
-@operator('affine_ratio', f'Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}', '(Tensor, Tensor)')
-def _ratio(x, numerator, denominator, centre, sizes, order):
+@operator('affine_ratio', RATIO, '(Tensor, Tensor)')
+def _ratio(x, numerator, denominator, centre, sizes, order, least):
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
-    inverse = x.new_empty((x.size(0), heads), dtype=numerator.dtype)
+    inverse = x.new_empty((x.size(0), heads), dtype=centre.dtype)
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
-        above, below = numerator[graphs], denominator[graphs]
+        above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
-            share = _inverse(part, below)
+            share = _inverse(part, below, least[graphs])
             value = torch.baddbmm(above[:, -1:], part, above[:, :-1]).unflatten(2, (heads, -1))
             out[nodes] = value.mul_(share).flatten(2).flatten(0, 1).to(out.dtype)
             inverse[nodes] = share.flatten(2).flatten(0, 1)
     return out, inverse
 
 
-@operator(
-    'affine_ratio_backward',
-    f'Tensor grad, Tensor out, Tensor inverse, Tensor x, Tensor numerator, Tensor denominator, Tensor centre, {AXIS}',
-    'Tensor[]',
-)
-def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order):
+@operator('affine_ratio_backward', f'Tensor grad, Tensor out, Tensor inverse, {RATIO}', 'Tensor[]')
+def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order, _least):
     heads, columns = denominator.size(2), numerator.size(2)
     grad_x, grads = torch.empty_like(x), [torch.zeros_like(part) for part in (numerator, denominator)]
     for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
-        above, below = (part[graphs, :-1].transpose(1, 2) for part in (numerator, denominator))
+        above, below = (part[graphs, :-1].transpose(1, 2).to(centre.dtype) for part in (numerator, denominator))
         own = [part.new_zeros((graphs.numel(), *part.shape[1:])) for part in grads]
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
@@ -117,7 +117,7 @@ def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes
             slope = slope.flatten(2)
             grad_x[nodes] = torch.baddbmm(slope @ above, along, below).flatten(0, 1).to(grad_x.dtype)
             for total, columns_of in zip(own, (slope, along), strict=True):
-                total[:, :-1].baddbmm_(part.transpose(1, 2), columns_of)
+                total[:, :-1].baddbmm_(part.transpose(1, 2).to(total.dtype), columns_of.to(total.dtype))
                 total[:, -1] += columns_of.sum(1)
         for total, found in zip(grads, own, strict=True):
             total[graphs] = found
@@ -131,7 +131,7 @@ def _(x, sizes, _order):
 
 @_gram.register_fake
 def _(x, _centre, sizes, _order):
-    return x.new_empty((sizes.shape[0], x.shape[1] + 1, x.shape[1] + 1), dtype=compute_dtype(x.dtype))
+    return x.new_empty((sizes.shape[0], x.shape[1] + 1, x.shape[1] + 1), dtype=torch.double)
 
 
 @_gram_backward.register_fake
@@ -140,12 +140,12 @@ def _(_grad, x, _centre, _sizes, _order):
 
 
 @_ratio.register_fake
-def _(x, numerator, denominator, _centre, _sizes, _order):
-    return x.new_empty((x.shape[0], numerator.shape[2])), x.new_empty((x.shape[0], denominator.shape[2]), dtype=numerator.dtype)
+def _(x, numerator, denominator, *_args):
+    return x.new_empty((x.shape[0], numerator.shape[2])), x.new_empty((x.shape[0], denominator.shape[2]), dtype=compute_dtype(x.dtype))
 
 
 @_ratio_backward.register_fake
-def _(_grad, _out, _inverse, x, numerator, denominator, _centre, _sizes, _order):
+def _(_grad, _out, _inverse, x, numerator, denominator, *_args):
     return [torch.empty_like(part) for part in (x, numerator, denominator)]
 
 

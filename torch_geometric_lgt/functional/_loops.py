@@ -19,10 +19,12 @@ from torch_geometric_lgt.functional._sides import (
     neutral,
     noise_of,
     own_of,
+    rounding_share,
     split,
     take,
+    without_cancellation,
 )
-from torch_geometric_lgt.functional.feature_maps import LINEAR_KINDS, log_features, log_features_vjp
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, log_features, log_features_vjp
 
 
 def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
@@ -98,6 +100,9 @@ class Queries:
             den = last if mask is None else (last * mask).sum(-1, keepdim=True)
             own = own_of(self.side, nodes, sums.size(0))
             den = den if own is None else den + 1
+            if own is not None or self.side.kind in BIASED_KINDS:
+                constant = sums[:, :, :1, -1:] if own is None else 1.0
+                den = without_cancellation(den, constant * rounding_share(self.side))
             inverse = inverse_of(den)
             result = product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
             result = result if own is None else result.addcmul_(own, inverse)
@@ -200,7 +205,11 @@ class Keys:
                 maximum = new
             mask = mask_of(side, nodes, graphs)
             columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
-            sums += columns.transpose(2, 3) @ self.weighed(log, value, nodes, maximum)
+            feature = self.weighed(log, value, nodes, maximum)
+            product = columns.transpose(2, 3) @ feature
+            if side.kind in LINEAR_KINDS and mask is None:  # sums in which terms cancel: those of a product have larger rounding errors
+                product[:, :, -1] = feature.sum(2)
+            sums += product
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
 

@@ -2,8 +2,18 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads, largest, scaled
-from torch_geometric_lgt.functional._sides import Nodes, inverse_of, join, mask_of, own_of, split, take
-from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
+from torch_geometric_lgt.functional._sides import (
+    Nodes,
+    inverse_of,
+    join,
+    mask_of,
+    own_of,
+    rounding_share,
+    split,
+    take,
+    without_cancellation,
+)
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features, log_features_vjp
 
 
 class Pairs:
@@ -13,6 +23,7 @@ class Pairs:
     def __init__(self, queries: Queries, keys: Keys, to: Nodes, of: Nodes, graphs: int, factor: Tensor | None) -> None:
         side = keys.side
         self.to, self.of, self.factor = to, of, None if factor is None else factor[:, :, None]
+        self.side = side
         self.key_input, self.k, self.value_input, self.v = keys.evaluate(of, graphs)
         log, value = log_features(side.kind, self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True))
         of_feature = self.k.new_zeros(()) if log is None else largest(log, 2)
@@ -37,6 +48,9 @@ class Pairs:
         r"""Writes the rows of the targets, see :meth:`Queries.read`."""
         den = self.masked.sum(-1, keepdim=True)
         den = den if self.own is None else den + 1
+        if self.own is not None or self.side.kind in BIASED_KINDS:
+            constant = self.k.size(2) if self.own is None else 1
+            den = without_cancellation(den, constant * rounding_share(self.side))
         inverse = inverse_of(den)
         total = self.masked @ self.v
         out[self.to] = join((total if self.own is None else total + self.own) * inverse).to(out.dtype)

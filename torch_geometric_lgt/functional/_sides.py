@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS, UNIT_KINDS
 
 CHUNK_ELEMENTS = 1 << 18
 SAMPLED_KINDS = ('softmax', 'logits')
@@ -153,6 +153,19 @@ def check_projection(projection: Tensor | None) -> None:
 def inverse_of(x: Tensor) -> Tensor:
     r"""1 over each number; where it is 0 or too small for that, 0 with a gradient of 0."""
     return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
+
+
+def rounding_share(side: Side) -> float:
+    r"""Bounds the rounding errors in the sum of a positive constant and of inner products of vectors of at most unit length, as a share of
+    the constant. Those of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated
+    elsewhere, with other rounding errors in their linear part."""
+    units = (side.channels() + 8) * (1 if side.kind in UNIT_KINDS else 64)
+    return units * torch.finfo(compute_dtype(side.x.dtype)).eps
+
+
+def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
+    r"""Sets denominators to 0 where no more than rounding errors is left of terms that cancel."""
+    return denominator.masked_fill(denominator.abs() <= least, 0)
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:

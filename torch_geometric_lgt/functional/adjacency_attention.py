@@ -81,9 +81,13 @@ def _attended(
         if peaks is not None and edge_weight is not None:
             peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-    parts = ((top, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
+        largest = None if value_k is None else scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+    value_q = None if value_q is None else _scaled(value_q, _largest(value_q)[..., None])
+    parts = ((top, col), (largest, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
     weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, parts)
     weight = weight if edge_weight is None else weight * edge_weight
+    if value_k is not None:  # of softmax features the largest weight is at least 1
+        weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
     total = scatter(weight, col, 0, q.size(0), 'sum')
     out = neighbor_sum(v.flatten(1), edge_index, weight if edge_mask is None else weight * edge_mask, q.size(0))
     return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
@@ -97,20 +101,34 @@ def _peaks(_at: slice, log_q: Tensor | None, log_k: Tensor) -> Tensor:
     return _logits(log_q, log_k).amax(-1)
 
 
+def _largest(value: Tensor) -> Tensor:
+    return value.detach().abs().amax(-1)
+
+
+def _scaled(x: Tensor, size: Tensor) -> Tensor:
+    r"""Divides each row by its :obj:`size`, a constant that cancels in the attention. Rows so small that gradients would overflow are 0,
+    with a gradient of 0."""
+    limits = torch.finfo(x.dtype)
+    return x / size.masked_fill(size < limits.tiny / limits.eps, torch.inf)
+
+
 def _weights(
     _at: slice,
     top: Tensor | None,
+    largest: Tensor | None,
     log_q: Tensor | None,
     value_q: Tensor | None,
     log_k: Tensor | None,
     value_k: Tensor | None,
-    largest: float | None = None,
+    bound: float | None = None,
 ) -> Tensor:
-    r"""``[E, H]``: the weights of edges, the largest exponential of a target 1."""
+    r"""Computes the weights ``[E, H]`` of edges; the largest exponential and the largest value of the keys of a target are 1."""
+    if value_k is not None and largest is not None:
+        value_k = _scaled(value_k, largest[..., None])
     factors = [value for value in (value_q, value_k) if value is not None]
     if log_k is not None and top is not None:
         power = _logits(log_q, log_k) - top[..., None]
-        factors.insert(0, (power if largest is None else power.clamp(max=largest)).exp())
+        factors.insert(0, (power if bound is None else power.clamp(max=bound)).exp())
     product = factors[0]
     for factor in factors[1:]:
         product = product * factor
@@ -120,4 +138,4 @@ def _weights(
 def _bounded_weights(at: slice, *parts: Tensor | None) -> Tensor:
     r"""As :meth:`_weights`, with the largest weighted exponential of a target 1: those of edges of weight 0 are finite."""
     bound = next(largest_power(part.dtype) for part in parts if part is not None)
-    return _weights(at, *parts, largest=bound - 10)  # leaves room for a sum over thousands of features
+    return _weights(at, *parts, bound=bound - 10)  # leaves room for a sum over thousands of features

@@ -8,9 +8,9 @@ from torch_geometric.typing import OptTensor
 
 from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._loops import Queries, scaled
-from torch_geometric_lgt.functional._sides import Affine, Side, inverse_of, rows, split
+from torch_geometric_lgt.functional._sides import Affine, Side, rounding_share, rows, split, without_cancellation
 from torch_geometric_lgt.functional.attention_state import AttentionState
-from torch_geometric_lgt.functional.feature_maps import log_features
+from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
 
@@ -26,17 +26,18 @@ class Pairs:
         self.same_node = (pairs[0] == pairs[1])[:, None]
 
     def map(self, score: Callable[..., Tensor], *of_graphs: Tensor | None) -> Tensor:
-        r"""``[E, H]``: what :obj:`score` makes of queries, keys and what their graphs have in :obj:`of_graphs`, chunk by chunk; it gets the
-        slice of pairs first."""
+        r"""``[E, H]``: what :obj:`score` makes of queries, keys, what their graphs have in :obj:`of_graphs`, and whether a pair is of one
+        graph and of one node, ``[E, 1]``, chunk by chunk."""
         sides = [(part, nodes) for side, nodes in ((self.q, self.query), (self.k, self.key)) for part in (side.x, side.mask)]
 
         def of_rows(at: slice, q: Tensor, q_mask: OptTensor, k: Tensor, k_mask: OptTensor, *parts: OptTensor) -> Tensor:
-            *of_graphs, projection = parts
+            *of_graphs, projection, same_graph, same_node = parts
             sides = (self.q, q, q_mask), (self.k, k, k_mask)
             queries, keys = (side._replace(x=x, mask=mask, projection=projection) for side, x, mask in sides)
-            return score(at, queries, keys, *of_graphs)
+            return score(queries, keys, *of_graphs, cast(Tensor, same_graph)[at], cast(Tensor, same_node)[at])
 
-        return chunked_map(of_rows, rows(self.q), [*sides, *((part, self.graph) for part in of_graphs)], (self.q.projection,))
+        whole = (self.q.projection, self.same_graph, self.same_node)
+        return chunked_map(of_rows, rows(self.q), [*sides, *((part, self.graph) for part in of_graphs)], whole)
 
 
 def attention_scores(
@@ -53,14 +54,18 @@ def attention_scores(
     itself = own if keys.x is queries.x else 0
     of = Pairs(queries, keys, pairs, sources, targets)
 
-    def score(at: slice, q: Side, k: Side, maximum: Tensor, denominator: Tensor, factor: Tensor | None) -> Tensor:
+    def score(
+        q: Side, k: Side, maximum: Tensor, denominator: Tensor, factor: Tensor | None, same_graph: Tensor, same_node: Tensor
+    ) -> Tensor:
         phi_q = Queries(q).features(slice(None), maximum)[2][:, :, 0]
         phi_q = phi_q if factor is None else phi_q * factor
-        phi_k = scaled(*_key_features(k), maximum.masked_fill(~of.same_graph[at][..., None], torch.inf))  # it bounds its own graph's keys
+        phi_k = scaled(*_key_features(k), maximum.masked_fill(~same_graph[..., None], torch.inf))  # it bounds its own graph's keys
         a, b = (phi_q.new_ones(1, 1, 1) if side.mask is None else side.mask[:, None, :] for side in (q, k))
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, denominator) * a).sum(-1) + own
-        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * of.same_node[at]
-        return weight * inverse_of(total) * of.same_graph[at]
+        if own or q.kind in BIASED_KINDS:
+            total = without_cancellation(total, (own or denominator[:, :, 0, 0]) * rounding_share(q))
+        weight = (phi_q * phi_k).sum(-1) * (a * b).sum(-1) + itself * same_node
+        return weight / total.masked_fill(total.abs() < torch.finfo(total.dtype).tiny, torch.inf) * same_graph
 
     return of.map(score, state.maximum, state.denominator, factor)
 
@@ -73,7 +78,7 @@ def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs
     def normaliser(_at: slice, x: Tensor, maximum: Tensor, denominator: Tensor, projection: Tensor) -> Tensor:
         return (_exponents(of.q._replace(x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
 
-    def score(_at: slice, q: Side, k: Side) -> Tensor:
+    def score(q: Side, k: Side, *_: Tensor) -> Tensor:
         return _exponents(q._replace(x=q.x + k.x)).logsumexp(-1)
 
     own = torch.arange(of.q.x.size(0), device=pairs.device)

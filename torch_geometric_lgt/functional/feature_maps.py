@@ -9,6 +9,7 @@ from torch.nn.functional import pad
 
 PROJECTED_KINDS = ('softmax', 'fourier')
 BIASED_KINDS = ('biased', 'biased_unit')
+UNIT_KINDS = ('unit', 'biased_unit')
 LINEAR_KINDS = ('relu', 'focused', 'values', 'unit', *BIASED_KINDS)
 
 
@@ -80,7 +81,7 @@ def log_features(
     if kind == 'logits':
         return x, None
     if kind in ('values', 'unit', *BIASED_KINDS):
-        x = unit_rows(x)[0] if kind.endswith('unit') else x
+        x = unit_rows(x)[0] if kind in UNIT_KINDS else x
         return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
     if kind == 'elu':
         return x.clamp(max=0), x.relu() + 1
@@ -98,7 +99,7 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
     r"""The gradient with respect to :obj:`x`, given the gradient with respect to the (scaled) :obj:`feature` values."""
     if kind in BIASED_KINDS:
         feature, grad = feature[..., 1:], grad[..., 1:]
-    if kind.endswith('unit'):
+    if kind in UNIT_KINDS:
         return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
     if kind in ('values', *BIASED_KINDS):
         return grad
@@ -122,27 +123,24 @@ def log_features_vjp(kind: str, x: Tensor, projection: Tensor | None, power: flo
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""The rows over their lengths, and the inverse lengths; 0 for 0."""
     length = x.norm(dim=-1, keepdim=True)
-    inverse = length.masked_fill(length == 0, torch.inf).reciprocal()
-    return x * inverse, inverse
+    length = length.masked_fill(length == 0, torch.inf)
+    return x / length, length.reciprocal()  # of one channel the former is exactly a sign
 
 
-def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    r"""The features, and what they are made of: rows over their largest entry, their lengths, directions and lengths of their powers."""
     rectified = x.relu()
-    peak = rectified.amax(-1, keepdim=True)
-    unit = rectified / peak.masked_fill(peak == 0, 1)  # powers of numbers in [0, 1]: no overflow at any scale
+    peak = rectified.detach().amax(-1, keepdim=True)
+    unit = rectified / peak.masked_fill(peak == 0, 1)  # powers and squares of numbers in [0, 1]: none overflows or vanishes
     raised = unit.pow(power)
-    length = rectified.norm(dim=-1, keepdim=True)
-    raised_length = raised.norm(dim=-1, keepdim=True)
-    raised_length = raised_length.masked_fill(raised_length == 0, 1)
-    return raised * (length / raised_length), unit, length, raised_length
+    length, raised_length = (part.norm(dim=-1, keepdim=True) for part in (unit, raised))
+    raised_length = raised_length.masked_fill(peak == 0, 1)
+    direction = raised / raised_length
+    return direction * length * peak, unit, length.masked_fill(peak == 0, 1), direction, raised_length
 
 
 def _focused_vjp(x: Tensor, power: float, grad: Tensor) -> Tensor:
-    value, unit, length, raised_length = _focused(x, power)
-    rectified = x.relu()
-    safe = length.masked_fill(length == 0, 1)
-    peak = rectified.amax(-1, keepdim=True)
-    direction = value / safe  # unit vector u/|u|
+    _, unit, length, direction, raised_length = _focused(x, power)
     along = (grad * direction).sum(-1, keepdim=True)
-    slope = power * unit.pow(power - 1) / (raised_length * peak.masked_fill(peak == 0, 1))
-    return along * rectified / safe + length * slope * (grad - along * direction) * (rectified > 0)
+    slope = power * unit.pow(power - 1) * (length / raised_length)
+    return along * unit / length + slope * (grad - along * direction) * (unit > 0)

@@ -38,8 +38,8 @@ def linear_attention(
         \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
-    over the :math:`N` nodes of the graph. A row whose denominator is 0 gives 0: with norms of rows this happens where every key of the
-    graph is the opposite of the query.
+    over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives 0: with norms of rows this happens where
+    every key of the graph is the opposite of the query, with Frobenius norms in graphs of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
@@ -77,9 +77,12 @@ class LinearForm(NamedTuple):
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Whether keys and values are linear parts of one input whose products are cheaper and need no more room than it."""
+        r"""Tells whether keys and values are linear parts of one input whose products are cheaper and need no more room than the input.
+        These products are in double precision, which must be wider than that of the input."""
         keys, width = self.keys, self.keys.x.size(1)
         if keys.weight is None or self.values.weight is None or self.values.x is not None:
+            return False
+        if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # which has no double precision
             return False
         columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys)))
         return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels()
@@ -129,7 +132,7 @@ def linear_kind(norm: str, own: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``."""
     if form.norm == 'frobenius' and form.affine(sources):
-        return linear_read(form, linear_state(form, sources, targets), targets)
+        return _read(form, gram_state(form.queries, form.keys, form.values, sources, targets), targets)
     queries, values = form.with_values()
     squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
     return attend(queries, form.keys, values, sources, targets, form.factor(sources.sizes, *squares))
@@ -140,7 +143,7 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
     if form.norm == 'row':
         return build_state(form.keys, form.values, sources)
     if form.affine(sources):
-        return gram_state(form.queries, form.keys, form.values, sources, targets)
+        return gram_state(form.queries, form.keys, form.values, sources, targets).to(compute_dtype(form.keys.x.dtype))
     state = build_state(form.keys, form.values, sources)
     state.query_squares = sums_of_squares(form.queries, targets)
     return state
@@ -149,8 +152,12 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
 def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: a state from :meth:`linear_state`, read by some of the queries."""
     check_readable(state, form.queries, targets)
+    return _read(form, state, targets)
+
+
+def _read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
     factor = form.state_factor(state)
     state = state if factor is None else state.scaled(factor)
     if form.norm == 'frobenius' and form.affine(targets):
         return gram_read(state, form.queries, form.own, targets)
-    return read_state(state, form.with_values()[0], targets)
+    return read_state(state.to(compute_dtype(form.queries.x.dtype)), form.with_values()[0], targets)

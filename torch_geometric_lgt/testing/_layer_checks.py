@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
-from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph
+from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
 
 Call = Callable[..., Tensor]
 
@@ -25,13 +25,14 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     r"""Holds a layer against everything that the layers of this package promise.
 
     Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
-    large features or with NaN, in training with the same noise too; edges may come in every format that PyG's layers take; where edges
-    matter, their weights, as :obj:`edge_weight` or as the values of a sparse matrix, change the output alike, with gradients, or are
-    refused; gradients are those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is
-    drawn in evaluation and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile``
-    finds no graph break; half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of
-    nodes and edges. Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of
-    no node end in an error that names the argument.
+    large features or with NaN, in training with the same noise too; so are outputs and gradients of graphs of a few nodes, where the terms
+    of a denominator may cancel, in single precision too; edges may come in every format that PyG's layers take; where edges matter, their
+    weights, as :obj:`edge_weight` or as the values of a sparse matrix, change the output alike, with gradients, or are refused; gradients
+    are those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is drawn in
+    evaluation and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no
+    graph break; half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and
+    edges. Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node
+    end in an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
@@ -48,6 +49,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_permutation(layer, call, x, edge_index, batch)
     _check_batch(layer, call, x, edge_index, batch)
     _check_training_batch(make(), call, in_channels)
+    _check_tiny(layer, call, in_channels)
     _check_empty(layer, call, in_channels)
     _check_edges(layer, call, x, edge_index)
     _check_edge_weights(layer, call, x, edge_index)
@@ -104,6 +106,31 @@ def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
             bound = 1e-5 * float(expected.abs().max())
             message = f'the {name} of a graph depends on its neighbour in the batch in training'
             assert_close(beside, expected, rtol=0, atol=bound, msg=lambda text, message=message: f'{message}: {text}')
+
+
+def _check_tiny(layer: Module, call: Call, in_channels: int) -> None:
+    x, edge_index, batch = tiny_graphs(in_channels)
+    weight = torch.linspace(-1, 1, x.size(0), dtype=DOUBLE)[:, None]
+
+    def run(layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+        x = x.clone().requires_grad_()
+        out = call(layer, x, edge_index, batch)
+        return out.detach(), torch.autograd.grad((out * weight.to(x.dtype)).sum(), x)[0]
+
+    for dtype, bound in ((DOUBLE, 1e-9), (torch.float32, 1e-3)):
+        module, features = copy.deepcopy(layer).to(dtype), x.to(dtype)
+        together = run(module, features, edge_index, batch, weight)
+        for graph in batch.unique():
+            nodes = (batch == graph).nonzero().flatten()
+            alone = run(module, features[nodes], subgraph(edge_index, nodes, x.size(0)), None, weight[nodes])
+            for what, one, other in zip(('output', 'gradient'), together, alone, strict=True):
+                assert_close(
+                    one[nodes],
+                    other,
+                    rtol=bound,
+                    atol=bound,
+                    msg=lambda text, what=what, dtype=dtype: f'the {what} of a tiny graph depends on the batch in {dtype}: {text}',
+                )
 
 
 def _check_empty(layer: Module, call: Call, in_channels: int) -> None:

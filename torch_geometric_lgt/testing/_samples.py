@@ -15,6 +15,17 @@ def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Ten
     return x, torch.cat([pairs, pairs.flip(0)], 1).unique(dim=1), batch
 
 
+def tiny_graphs(in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Draws graphs of one to four nodes with all edges, in an unsorted batch; half of them have one node."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.tensor([1, 1, 2, 1, 3, 1, 4, 1, 2, 3, 1, 1, 2, 4, 1, 3])
+    batch = torch.repeat_interleave(sizes)
+    batch = batch[torch.randperm(batch.numel(), generator=generator)]
+    same = batch[:, None] == batch[None]
+    edge_index = same.fill_diagonal_(False).nonzero().t().contiguous()
+    return torch.randn(batch.numel(), in_channels, dtype=DOUBLE, generator=generator), edge_index, batch
+
+
 def subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tensor:
     r"""The edges among :obj:`nodes`, by their places there."""
     place = torch.full((num_nodes,), -1)

@@ -63,11 +63,22 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
     return torch.where(length == 0, torch.zeros_like(length), 1 / torch.where(length == 0, torch.ones_like(length), length))[..., None] * x
 
 
+def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Tensor:
+    r"""``[N, H, 1]``: :math:`1 / (c + p)`, and 0 where the constant and the sum of the inner products cancel: where no more than half of
+    :math:`C + 8` units of rounding of :math:`|c| + |p|` are left, with Frobenius norms 64 times as much."""
+    total, unit = constant + products, torch.finfo(products.dtype).eps * (64 if norm == 'frobenius' else 1)
+    dead = total.abs() <= (channels + 8) / 2 * unit * (constant.abs() + products.abs())
+    return torch.where(dead, torch.zeros_like(total), 1 / torch.where(dead, torch.ones_like(total), total))[..., None]
+
+
 def diffusion_attention(q: Tensor, k: Tensor, v: Tensor, norm: str, batch_q: Tensor | None = None, batch_k: Tensor | None = None) -> Tensor:
     r"""DIFFormer's simple kernel: weights :math:`1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j`, row-normalised."""
-    q, k = normalised(q, norm, batch_q), normalised(k, norm, batch_k)
-    one_q, one_k = torch.ones_like(q[..., :1]), torch.ones_like(k[..., :1])
-    return kernel_attention(torch.cat([one_q, q], -1), torch.cat([one_k, k], -1), v, None, batch_q, batch_k)
+    similarity = torch.einsum('ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k))
+    same = torch.ones_like(similarity)
+    if batch_q is not None and batch_k is not None:
+        same = same * (batch_q[:, None] == batch_k[None, :])[..., None]
+    share = share_of(same.sum(1), (similarity * same).sum(1), q.shape[2], norm)
+    return torch.einsum('ijh,jhd->ihd', (1 + similarity) * same, v) * share
 
 
 def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None) -> Tensor:
@@ -89,7 +100,7 @@ def sgformer_attention(
     if batch_q is not None and batch_k is not None:
         same = (batch_q[:, None] == batch_k[None, :]).to(weight.dtype)
     weight = weight * (same / same.sum(1, keepdim=True).clamp(min=1))[..., None]
-    return (own + torch.einsum('ijh,jhd->ihd', weight, v)) / (1 + weight.sum(1))[..., None]
+    return (own + torch.einsum('ijh,jhd->ihd', weight, v)) * share_of(torch.ones_like(weight[:, 0]), weight.sum(1), q.shape[2], norm)
 
 
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:

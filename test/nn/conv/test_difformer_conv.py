@@ -134,14 +134,14 @@ def test_raises():
 
 
 def test_scores_of_the_sigmoid_kernel_where_it_vanishes():
-    """A graph without sources, and sigmoids that are all 0: no weight, as in the forward pass."""
+    """Sigmoids that are all 0 in any precision have the weights of their exponentials; without sources there is no weight."""
     conv = DIFFormerConv(1, 1, kernel='sigmoid', use_graph=False)
     for lin, weight in ((conv.lin_query, 300.0), (conv.lin_key, -300.0)):
         torch.nn.init.constant_(lin.weight, weight)
         torch.nn.init.zeros_(lin.bias)
     x = torch.ones(2, 1, requires_grad=True)
     scores = conv.attention_scores(x, torch.tensor([[0, 1], [1, 0]]))
-    assert scores.tolist() == [[0], [0]]
+    assert scores.tolist() == [[0.5], [0.5]]
     assert torch.autograd.grad(scores.sum(), x)[0].isfinite().all()
     pair, batch = (torch.ones(1, 1), torch.ones(2, 1)), (torch.tensor([0]), torch.tensor([0, 1]))
     assert conv.attention_scores(pair, torch.tensor([[0], [1]]), batch).tolist() == [[0]]

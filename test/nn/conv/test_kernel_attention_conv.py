@@ -49,6 +49,20 @@ def test_gradients_of_scores(monkeypatch):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize('feature_map', ['relu', 'focused'])
+@pytest.mark.parametrize('scale', [1e-6, 1e-12, 1e-17])
+def test_gradients_of_scores_of_small_features(scale, feature_map):
+    """In single precision the square of one over the sum of the weights is no number."""
+    conv = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map, bias=False)
+    x = (scale * torch.randn(12, 6)).requires_grad_()
+    exact, leaf = copy.deepcopy(conv).double(), x.detach().double().requires_grad_()
+    actual, expected = conv.attention_scores(x, PAIRS), oracle(exact, leaf)[0][PAIRS[1], PAIRS[0]]
+    torch.testing.assert_close(actual, expected.float(), rtol=1e-4, atol=1e-5)
+    grad = torch.randn_like(actual)
+    one, other = torch.autograd.grad(actual, x, grad)[0], torch.autograd.grad(expected, leaf, grad.double())[0]
+    assert float((one.double() - other).norm()) < 1e-5 * float(other.norm())
+
+
 def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
     conv, x = KernelAttentionConv(16, 16, heads=2, num_features=32), torch.randn(12, 16)
     flops, saved = {}, {}

@@ -2,12 +2,12 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import compute_dtype, inverse_of
+from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.segment import node_to_graph
-from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_scores, sigmoid_sums
+from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_attention, sigmoid_scores
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
@@ -98,8 +98,7 @@ class DIFFormerConv(LinearLayer):
         else:
             self._check(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            sums, total = sigmoid_sums(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs)
-            out = (sums * inverse_of(total)).flatten(1).to(value.dtype)
+            out = sigmoid_attention(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs)[0]
         if not self.use_graph:
             return out
         if edge_index is None or self.neighbor_sum is None:
@@ -129,9 +128,9 @@ class DIFFormerConv(LinearLayer):
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         q, k = self.lin_query(x_dst), self.lin_key(x_src)
-        total = sigmoid_sums(q, k, x_src[:, :0], self.heads, sources, targets)[1]
-        same = node_to_graph(sources, x_src.size(0))[pairs[0]] == node_to_graph(targets, x_dst.size(0))[pairs[1]]
-        return sigmoid_scores(q, k, total, self.heads, pairs) * same[:, None]
+        _, maximum, total = sigmoid_attention(q, k, x_src[:, :0], self.heads, sources, targets)
+        same_graph = node_to_graph(sources, x_src.size(0))[pairs[0]] == node_to_graph(targets, x_dst.size(0))[pairs[1]]
+        return sigmoid_scores(q, k, maximum, total, self.heads, pairs, same_graph)
 
     def __repr__(self) -> str:
         sizes = f'{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}'

@@ -26,8 +26,8 @@ class SGFormerConv(LinearLayer):
         in_channels (int): Size of each input sample.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`; with the latter a row whose denominator is 0 gives 0. (default:
-            :obj:`"frobenius"`)
+        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. A row whose denominator is 0 up to rounding errors gives 0: where all
+            keys are the opposite of the query, with Frobenius norms in graphs of one node only. (default: :obj:`"frobenius"`)
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as the authors' code has them on small graphs.
             (default: :obj:`True`)
