@@ -121,6 +121,18 @@ def test_repeated_edges_and_self_loops_of_a_relational_bias():
     torch.testing.assert_close(layer(x, edges) - found, share * value.flip(0) * torch.tensor([[1.0], [0.25]], dtype=DOUBLE))
 
 
+@pytest.mark.parametrize('name', [*LAYERS, *MODELS])
+def test_a_mask_of_ones_in_single_precision_changes_nothing(name):
+    """Nor do three edges of one pair, whose shares are thirds."""
+    edges, x = torch.cat([EDGES, EDGES[:, :2], EDGES[:, :2]], 1), features()
+    module = {**LAYERS, **MODELS}[name]().double().eval()
+    expected = module(x, edges)
+    set_masks(module, torch.ones(edges.size(1)), edges, apply_sigmoid=False)
+    actual = module(x, edges)
+    clear_masks(module)
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+
+
 def test_mgformer_is_masked_for_some_nodes_too():
     model, mask = MGFormer(4, 4, 6, num_layers=2, mask='adjacency').double(), torch.rand(EDGES.size(1), dtype=DOUBLE)
     whole = masked(model, mask, lambda: model.get_embedding(EDGES))

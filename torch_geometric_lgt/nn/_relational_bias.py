@@ -104,7 +104,8 @@ class RelationalBias(torch.nn.Module):
             )
         edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
         mask = cast(Tensor, self.neighbor_sum.edge_mask(edges.size(1)))
-        pairs, weight = self.weighted_hop(edges, num_src, torch.ones_like(mask) if weight is None else weight)
+        weight = torch.ones_like(mask, dtype=torch.double) if weight is None else weight
+        pairs, weight = self.weighted_hop(edges, num_src, weight)
         mask = torch.cat([mask, mask.new_ones(pairs.size(1) - edges.size(1))])
         return [sorted_edges(pairs, num_src, num_dst, True, weight)], mask
 
