@@ -5,7 +5,10 @@ import hashlib
 import io
 import itertools
 import os
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 
@@ -18,12 +21,12 @@ OK = b'HTTP/1.1 200 OK\r\n'
 
 
 @contextlib.contextmanager
-def serving(*pieces, pause=0.0):
-    """The address of a server that answers each request with these pieces and closes the connection."""
+def serving(*pieces, pause=0.0, context=None):
+    """The address of a server that answers each request with these pieces, perhaps encrypted, and closes the connection."""
     done = threading.Event()
 
     def answer(connection):
-        with connection, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) if context else connection as connection:
             connection.recv(4096)
             for piece in pieces:
                 connection.sendall(piece)
@@ -39,7 +42,7 @@ def serving(*pieces, pause=0.0):
     with socket.create_server(('127.0.0.1', 0)) as listening:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f'http://127.0.0.1:{listening.getsockname()[1]}/train.txt'
+        yield f'{"https" if context else "http"}://127.0.0.1:{listening.getsockname()[1]}/train.txt'
         done.set()
         listening.shutdown(socket.SHUT_RDWR)
         thread.join()
@@ -141,6 +144,26 @@ DRIPS = {
 def test_dripping_servers(name, tmp_path, monkeypatch):
     monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.5)
     with serving(*itertools.islice(DRIPS[name](), 400), pause=0.05) as address:  # 20 seconds
+        assert 'less than 1024 a second' in refused(address, tmp_path, monkeypatch)
+
+
+@pytest.mark.skipif(shutil.which('openssl') is None, reason='openssl makes the certificate')
+def test_encrypted_connections(tmp_path, monkeypatch):
+    """Are held against the same rate, and against a certificate."""
+    key, certificate = tmp_path / 'key.pem', tmp_path / 'certificate.pem'
+    options = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=127.0.0.1']
+    options += ['-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', str(key), '-out', str(certificate)]
+    subprocess.run(['openssl', 'req', '-x509', *options], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(OK, b'\r\n', BODY, context=context) as address:
+        assert 'CERTIFICATE_VERIFY_FAILED' in refused(address, tmp_path, monkeypatch)
+        monkeypatch.setenv('SSL_CERT_FILE', str(certificate))
+        received = io.BytesIO()
+        _download.download(address, received, 'train.txt')
+        assert received.getvalue() == BODY
+    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.5)
+    with serving(*itertools.islice(DRIPS['body'](), 400), pause=0.05, context=context) as address:
         assert 'less than 1024 a second' in refused(address, tmp_path, monkeypatch)
 
 
