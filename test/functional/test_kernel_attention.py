@@ -203,6 +203,27 @@ def test_bfloat16_is_close_and_keeps_its_dtype():
     assert relative(actual.double(), expected) < 2e-2
 
 
+@pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
+@pytest.mark.parametrize('kind', ['softmax', 'elu', 'relu'])
+def test_gradients_in_half_precision_do_not_hang_on_the_mean_of_the_values(kind, way, monkeypatch):
+    if way != 'pairs':
+        monkeypatch.setattr(_ops, 'is_paired', lambda *_: False)
+    projection, leaves = draw(kind, 60, 60, 0)
+    for leaf, factor, offset in zip(leaves, (0.1, 0.1, 1.0), (0.1, 0.1, 10.0), strict=True):
+        leaf.data = leaf.data.mul(factor).add(offset).bfloat16().double()
+    half = [leaf.detach().bfloat16().requires_grad_() for leaf in leaves]
+    drawn = projection.float() if kind == 'softmax' else None
+    if way == 'state':
+        actual = AttentionState.from_keys(*half[1:], kind, drawn).read(half[0], kind, drawn)
+    else:
+        actual = kernel_attention(*half, kind, drawn)
+    expected = slow(kind, projection, None, *leaves)
+    grad = torch.randn_like(expected).bfloat16()
+    pairs = (torch.autograd.grad(out, parts, grad.to(out.dtype)) for out, parts in ((actual, half), (expected, leaves)))
+    for one, other in zip(*pairs, strict=True):
+        assert relative(one.double(), other) < 0.01
+
+
 @pytest.mark.parametrize('norm', [30.0, 300.0])
 def test_large_norms_stay_finite(norm):
     projection, leaves = draw('softmax', 50, 50, 0)

@@ -14,12 +14,14 @@ def build_flops(side: Side, values: Values, backward: bool = False, nodes: int |
 
 
 def read_flops(side: Side, width: int, backward: bool = False, nodes: int | None = None) -> int:
-    r"""Of the matrix products that read states of :obj:`width` columns; the gradient of a mask needs the read once more.
-    With samples the gradient of the weights needs no product."""
+    r"""Of the matrix products that read states of :obj:`width` columns. Backward the values alone meet the gradient, and the weights with
+    one sample; with a mask both do, and the state is read once more."""
     nodes = side.x.shape[0] if nodes is None else nodes
-    linear, state = _linear(side.weight), _state(side, width - 1 if backward and side.samples > 1 else width)
-    again = 0 if side.mask is None else state
-    return nodes * (3 * linear + 2 * (_features(side) + state) + again if backward else linear + _features(side) + state)
+    linear, state, values = _linear(side.weight), _state(side, width), _state(side, width - 1)
+    if not backward:
+        return nodes * (linear + _features(side) + state)
+    products = 3 * state if side.mask is not None else values + (values if side.samples > 1 else state)
+    return nodes * (3 * linear + 2 * _features(side) + products)
 
 
 def pair_flops(queries: Side, keys: Side, values: Values, backward: bool, targets: int, sources: int, pairs: int) -> int:

@@ -122,7 +122,7 @@ class FusedQueries(Queries):
 class FusedQueryGrads(QueryGrads, FusedQueries):
     r"""Its gradients."""
 
-    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
+    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor) -> Tensor:
         side, graphs = self.side, sums.size(0)
         sums, maximum, grad_sums = sums.contiguous(), maximum.contiguous(), torch.zeros_like(sums)
         for nodes in chunks:

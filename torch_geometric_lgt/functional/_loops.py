@@ -119,7 +119,7 @@ class QueryGrads(Queries):
         self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
         self.grad_own = None if side.own is None else torch.empty_like(side.own)
 
-    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
+    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor) -> Tensor:
         r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
         side, graphs = self.side, sums.size(0)
         transposed = sums.transpose(2, 3).contiguous()
@@ -130,18 +130,24 @@ class QueryGrads(Queries):
             den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
             inverse = inverse_of(den)
             g = g * inverse
-            if self.grad_own is not None:
-                self.grad_own[nodes] = join(g).to(self.grad_own.dtype)
+            own = own_of(side, nodes, graphs)
             if mask is None or self.grad_mask is None:
-                slope = (g * split(take(out, nodes), graphs, side.heads)).sum(-1, keepdim=True).neg_()
+                read = g @ transposed[:, :, :-1]
+                total = (feature * read).sum(-1, keepdim=True)
+                if own is not None and self.grad_own is not None:
+                    total += (g * own).sum(-1, keepdim=True)
+                    self.grad_own[nodes] = join(g).to(self.grad_own.dtype)
+                slope = total.mul_(inverse).neg_()
+                columns, grad_feature = torch.cat([g, slope], -1), read.addcmul_(slope, transposed[:, :, -1:])
             else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
                 product = feature @ sums
                 parts = inner(product, g, side.rank())
                 slope = -(parts * mask).sum(-1, keepdim=True) * inverse
                 self.grad_mask[nodes] = parts.addcmul_(product[..., -side.rank() :], slope).sum(1).flatten(0, 1)
-            columns = spread(g, slope, mask)
+                columns = spread(g, slope, mask)
+                grad_feature = columns @ transposed
             grad_sums += columns.transpose(2, 3) @ feature
-            grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, columns @ transposed)
+            grad_q = log_features_vjp(side.kind, q, side.projection, side.power, False, feature, grad_feature)
             self.grad.add(nodes, x, join(grad_q))
         return grad_sums.transpose(2, 3)
 

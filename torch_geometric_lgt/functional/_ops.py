@@ -144,12 +144,12 @@ def read_state(*args):
     return out, normaliser
 
 
-@operator('read_state_backward', f'Tensor grad, Tensor out, Tensor normaliser, {QUERIES}, {STATE}', 'Tensor[]')
-def read_state_backward(grad, out, normaliser, *args):
+@operator('read_state_backward', f'Tensor grad, Tensor normaliser, {QUERIES}, {STATE}', 'Tensor[]')
+def read_state_backward(grad, normaliser, *args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
     queries, grad_sums = query_grads_of(side, sums.size(3) // side.rank() - 1), torch.zeros_like(sums)
     for graphs, (chunks,) in walk(side, sums.size(3), nodes):
-        grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, out, normaliser, grad)
+        grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, normaliser, grad)
     return given([*queries.result(), grad_sums], grad)
 
 
@@ -174,8 +174,8 @@ def attend(*args):
     return out, normaliser, sums, maximum
 
 
-@operator('attend_backward', f'Tensor grad, Tensor out, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
-def attend_backward(grad, out, normaliser, sums, maximum, *args):
+@operator('attend_backward', f'Tensor grad, Tensor normaliser, {STATE}, {QUERIES}, {KEYS}, {ATTEND}', 'Tensor[]')
+def attend_backward(grad, normaliser, sums, maximum, *args):
     side, targets, key_side, values, sources, factor, keep = both_arguments(args)
     queries = query_grads_of(side, values.channels(key_side))
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
@@ -188,7 +188,7 @@ def attend_backward(grad, out, normaliser, sums, maximum, *args):
                 grad_factor[graphs] = own_grad
             continue
         own_sums, own_maximum = (sums[graphs], maximum[graphs]) if keep else keys.build(graphs.numel(), of)[:2]
-        grad_sums = queries.add(scaled_sums(own_sums, factor, graphs), own_maximum, to, out, normaliser, grad)
+        grad_sums = queries.add(scaled_sums(own_sums, factor, graphs), own_maximum, to, normaliser, grad)
         if grad_factor is not None:
             grad_factor[graphs] = (grad_sums * own_sums).sum(-1)
         keys.add(own_maximum, of, scaled_sums(grad_sums, factor, graphs), None)
@@ -220,7 +220,7 @@ def _(grad_sums, _grad_squares, _maximum, *args):
 
 
 @read_state_backward.register_fake
-def _(grad, _out, _normaliser, *args):
+def _(grad, _normaliser, *args):
     return given([args[i] if args[i] is None else torch.empty_like(args[i]) for i in (*QUERY_GRADS, NUM_QUERIES)], grad)
 
 
@@ -228,7 +228,7 @@ ATTEND_GRADS = (*QUERY_GRADS, *(NUM_QUERIES + i for i in KEY_GRADS), NUM_QUERIES
 
 
 @attend_backward.register_fake
-def _(grad, _out, _normaliser, _sums, _maximum, *args):
+def _(grad, _normaliser, _sums, _maximum, *args):
     return given([args[i] if args[i] is None else torch.empty_like(args[i]) for i in ATTEND_GRADS], grad)
 
 
@@ -254,8 +254,8 @@ def differentiable(
 
 
 differentiable(build_state, build_state_backward, KEY_GRADS, (0, 2), (1,))
-differentiable(read_state, read_state_backward, (*QUERY_GRADS, NUM_QUERIES), (0,), (0, 1))
-differentiable(attend, attend_backward, ATTEND_GRADS, (0,), (0, 1, 2, 3))
+differentiable(read_state, read_state_backward, (*QUERY_GRADS, NUM_QUERIES), (0,), (1,))
+differentiable(attend, attend_backward, ATTEND_GRADS, (0,), (1, 2, 3))
 
 
 def attend_flops(args: tuple, backward: bool = False) -> int:
@@ -278,6 +278,6 @@ def count(name: str, formula: Callable[[tuple], int]) -> None:
 count('build_state', lambda args: build_flops(*key_arguments(args)[:2]))
 count('build_state_backward', lambda args: build_flops(*key_arguments(args[3:])[:2], backward=True))
 count('read_state', lambda args: read_flops(query_arguments(args)[0], args[NUM_QUERIES].shape[3]))
-count('read_state_backward', lambda args: read_flops(query_arguments(args[3:])[0], args[3 + NUM_QUERIES].shape[3], backward=True))
+count('read_state_backward', lambda args: read_flops(query_arguments(args[2:])[0], args[2 + NUM_QUERIES].shape[3], backward=True))
 count('attend', attend_flops)
-count('attend_backward', lambda args: attend_flops(args[5:], backward=True))
+count('attend_backward', lambda args: attend_flops(args[4:], backward=True))

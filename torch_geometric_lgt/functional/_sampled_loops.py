@@ -119,7 +119,7 @@ class SampledQueries(Queries):
 class SampledQueryGrads(QueryGrads, SampledQueries):
     r"""The gradients of the query side of a call with samples."""
 
-    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor, grad: Tensor) -> Tensor:
+    def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor) -> Tensor:
         side, graphs = self.side, sums.size(0)
         values, weights = self._parts(sums)
         transposed = values.transpose(2, 3).contiguous()
