@@ -46,7 +46,7 @@ def save_sweeps(records: Iterable[Record], folder: Path) -> None:
     for (model, dataset), group in groups.items():
         found = lines(model, group)
         if found and can_draw():
-            save_figure(sweeps_figure(found), folder / f'{model}-{dataset}-sweeps.png')
+            save_figure(sweeps_figure(found, f'{model} on {dataset}'), folder / f'{model}-{dataset}-sweeps.png')
 
 
 def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Record]]]:
@@ -74,7 +74,7 @@ def default_value(model: str, setting: str, record: Record) -> float | None:
     return None if parameter is None else float(parameter.default)
 
 
-def sweeps_figure(found: dict[str, list[tuple[float, Record]]]) -> 'Figure':
+def sweeps_figure(found: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
     figure, panels = subplots(1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False)
     for axes, (setting, line) in zip(panels[0], found.items(), strict=True):
         for metric, name in METRICS.items():
@@ -82,5 +82,6 @@ def sweeps_figure(found: dict[str, list[tuple[float, Record]]]) -> 'Figure':
             axes.errorbar([f'{value:g}' for value, _ in line], means, spreads, marker='o', capsize=3, label=name)
         axes.set_xlabel(setting.replace('_', ' '))
     panels[0, 0].set_ylabel('accuracy (%)')
+    figure.suptitle(title, fontsize='medium')
     panels[0, 0].legend(fontsize='small')
     return figure

@@ -73,6 +73,8 @@ def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path
     folders = [args.output / task, *([PUBLISHED / task] if args.table else [])]
     for folder in folders:
         if any(folder.glob(pattern)):
+            if folder != folders[0]:
+                say(f'{folders[0]} has no results: these are the published ones')
             return folder
     if args.table:
         say(f'there are no results in {args.output / task}')
