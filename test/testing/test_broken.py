@@ -35,6 +35,9 @@ class Broken(torch.nn.Module):
         num_nodes = x.size(0)
         if self.fault != 'unchecked':
             check_features(x, self.lin)
+        if self.fault == 'unread':
+            return self.lin(x)
+        if self.fault != 'unchecked':
             segments(batch, num_nodes, batch_size)
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
         size = 4 if batch_size is None else batch_size
@@ -77,6 +80,7 @@ FAULTS = {
     'format': 'edges as int32',
     'large': 'features times 1000 make outputs or gradients that are not finite',
     'unchecked': 'another width in',
+    'unread': "negative ids in 'batch' end in no error",
     'gradient': 'Jacobian mismatch',
     'noise': 'evaluation draws',
     'writes': 'an input was written to',

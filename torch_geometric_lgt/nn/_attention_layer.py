@@ -9,7 +9,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Values
 from torch_geometric_lgt.functional.edges import SortedEdges
-from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.typing import Batch
 
 
@@ -101,10 +101,12 @@ class AttentionLayer(torch.nn.Module):
         return values._replace(x=None) if shared and is_plain(self.lin_value) else values
 
     @staticmethod
-    def _targets(state: AttentionState, x_dst: Tensor, batch: Batch, batch_size: int | None) -> Segments:
-        own = batch[1] if isinstance(batch, tuple) else batch
-        size = state.count.size(0) if batch_size is None and own is not None else batch_size
-        return segments(own, x_dst.size(0), size, x_dst.device)
+    def _targets(state: AttentionState, x_src: Tensor, x_dst: Tensor, batch: Batch, batch_size: int | None) -> Segments:
+        sources, targets = (None, batch) if not isinstance(batch, tuple) else check_pair(batch)
+        size = state.count.size(0) if batch_size is None and targets is not None else batch_size
+        if sources is not None:
+            segments(sources, x_src.size(0), size, x_src.device)
+        return segments(targets, x_dst.size(0), size, x_dst.device)
 
     def _heads_merged(self, out: Tensor) -> Tensor:
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)

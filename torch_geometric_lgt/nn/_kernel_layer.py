@@ -114,7 +114,7 @@ class KernelLayer(AttentionLayer):
         self._check(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)
         if state is not None:
-            return read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
+            return read_state(state, queries, self._targets(state, x_src, x_dst, batch, batch_size))
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(x_src, masks[0], self.key_noise(x_src))

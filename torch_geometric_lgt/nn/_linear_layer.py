@@ -48,7 +48,7 @@ class LinearLayer(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check(x_dst)
         if state is not None:
-            return linear_read(self._form(x_dst, x_dst), state, self._targets(state, x_dst, batch, batch_size))
+            return linear_read(self._form(x_dst, x_dst), state, self._targets(state, x_src, x_dst, batch, batch_size))
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         return linear_attend(self._form(x_src, x_dst, value if self.norm == 'row' else None), sources, targets)

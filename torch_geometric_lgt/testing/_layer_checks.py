@@ -1,5 +1,6 @@
 # N nodes, E edges, F input width.
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any, cast
@@ -28,8 +29,8 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation and no input written to; copies,
     pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
     double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of another width or
-    dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node end in an error that names the
-    argument.
+    dtype, graph ids that are negative, not whole or too few, also where graph ids make no difference, and, where edges matter, ids of no
+    node end in an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
@@ -112,12 +113,13 @@ def _check_errors(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
     past = edge_index.clone()
     past[0, 0] = x.size(0)
     features = {'another width': x[:, :-1], 'another dtype': x.float(), 'three dimensions': x[..., None]}
-    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1]}
+    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1], 'a list': batch.tolist()}
+    graphs['weights of edges'] = torch.ones(edge_index.size(1), dtype=x.dtype)
     edges = {'an id past the nodes': past, 'negative ids': edge_index - 1, 'broken numbers': edge_index.double(), 'pairs': edge_index.t()}
-    reads_batch = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index, batch))
+    takes_batch = 'batch' in inspect.signature(layer.forward).parameters
     reads_edges = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2]))
     cases = [("'x'", what, (part, edge_index, batch)) for what, part in features.items()]
-    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if reads_batch]
+    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if takes_batch]
     cases += [("'edge_index'", what, (x, part)) for what, part in edges.items() if reads_edges]
     for name, what, arguments in cases:
         try:

@@ -119,8 +119,10 @@ class LiteGT(Module):
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph."""
+        r"""Runs the model. The batch vector matters to graph-level scores only, since no attention leaves a graph; it is checked at all
+        levels."""
         check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0))
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
@@ -128,9 +130,8 @@ class LiteGT(Module):
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         if self.level == 'graph':
-            size = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
             graph = edges.edge_index.new_zeros(x.size(0)) if batch is None else batch.long()
-            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, size).to(x.dtype)
+            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, num_graphs).to(x.dtype)
         return self.lin_out(x)
 
     def attention_scores(
