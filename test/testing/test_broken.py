@@ -34,7 +34,7 @@ class Broken(torch.nn.Module):
     def forward(self, x, edge_index, batch=None, batch_size=None):
         num_nodes = x.size(0)
         if self.fault != 'unchecked':
-            check_features(x, self.lin)
+            check_features(x, self.lin, 6)
         if self.fault == 'unread':
             return self.lin(x)
         if self.fault != 'unchecked':
@@ -45,6 +45,12 @@ class Broken(torch.nn.Module):
         total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
         mean = total / count.clamp(min=1)
         out = self.lin(x + mean[batch])
+        if self.fault == 'hook':
+            return torch.nn.functional.linear(x + mean[batch], self.lin.weight, self.lin.bias)
+        if self.fault == 'parametrisation' and 'parametrizations' in self.lin._modules:
+            return torch.nn.functional.linear(x + mean[batch], self.lin.parametrizations.weight.original, self.lin.bias)
+        if self.fault == 'frozen' and not isinstance(self.lin, torch.nn.Linear):
+            return self.lin.module(x + mean[batch]) * self.lin.factor.detach()
         if self.fault == 'order':
             return out * torch.arange(num_nodes, dtype=x.dtype)[:, None]
         if self.fault == 'batch':
@@ -82,6 +88,9 @@ FAULTS = {
     'unchecked': 'another width in',
     'unread': "negative ids in 'batch' end in no error",
     'gradient': 'Jacobian mismatch',
+    'hook': "a hook at 'lin'",
+    'parametrisation': "no gradient reaches a parametrisation at 'lin'",
+    'frozen': "no gradient reaches another module in its place at 'lin'",
     'noise': 'evaluation draws',
     'writes': 'an input was written to',
     'reset': "'reset_parameters' resets nothing",

@@ -133,11 +133,16 @@ def _(edge_index, num_targets):
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without itself."""
-    row, col = edge_index
-    row, col = torch.cat([row, col]), torch.cat([col, row])
-    pairs = torch.unique(row * num_nodes + col)
-    row, col = pairs // max(num_nodes, 1), pairs % max(num_nodes, 1)
-    return torch.bincount(row[row != col], minlength=num_nodes)
+    (row, col), first = distinct_pairs(torch.cat([edge_index, edge_index.flip(0)], 1), num_nodes)
+    return row.new_zeros(num_nodes).scatter_add_(0, row, (first & (row != col)).long())
+
+
+def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of them ``[E]`` are the first of their
+    equals: shapes that are known without the numbers."""
+    key = (pairs[0] * num_nodes + pairs[1]).sort().values
+    first = torch.cat([key.new_ones(key[:1].shape, dtype=torch.bool), key[1:] != key[:-1]])
+    return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
 
 
 @torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")

@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._sides import Values
 from torch_geometric_lgt.functional.edges import SortedEdges
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
+from torch_geometric_lgt.nn._parts import is_plain, linear_part, reference
 from torch_geometric_lgt.typing import Batch
 
 
@@ -20,11 +21,13 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"'{name}' must be positive (got {size})")
 
 
-def check_features(x: Tensor, lin: Linear) -> None:
-    r"""Raises a ValueError unless :obj:`x` is an input ``[N, F]`` of a linear part."""
-    weight = lin.weight
-    if x.dim() != 2 or x.size(1) != lin.in_features:
-        raise ValueError(f"'x' must have shape [N, {lin.in_features}] (got {tuple(x.shape)})")
+def check_features(x: Tensor, part: torch.nn.Module, in_channels: int) -> None:
+    r"""Raises a ValueError unless :obj:`x` is an input ``[N, F]`` of a linear part of :obj:`in_channels`."""
+    if x.dim() != 2 or x.size(1) != in_channels:
+        raise ValueError(f"'x' must have shape [N, {in_channels}] (got {tuple(x.shape)})")
+    weight = reference(part)
+    if weight.numel() == 0:
+        return
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ValueError(f"'x' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); convert it with x.to({weight.dtype})")
     check_devices(weight.device, x=x)
@@ -38,16 +41,6 @@ def check_devices(device: torch.device, **given: Any) -> None:
             raise ValueError(
                 f"'{name}' must be on the device of the parameters, {device} (got {tensor.device}); move it with {name}.to({str(device)!r})"
             )
-
-
-def is_plain(lin: Linear | None) -> bool:
-    r"""Whether a linear part is its weight and its bias alone, no module of another kind in its place and without hooks."""
-    return lin is None or (type(lin).forward is Linear.forward and not (lin._forward_hooks or lin._forward_pre_hooks))
-
-
-def linear_part(lin: Linear, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""The input, weight and bias of a linear part, to be evaluated chunk by chunk, or its output where it has to run as a module."""
-    return (x, lin.weight, lin.bias) if is_plain(lin) else (lin(x), None, None)
 
 
 class AttentionLayer(torch.nn.Module):
@@ -90,7 +83,7 @@ class AttentionLayer(torch.nn.Module):
             reset(module)
 
     def _check(self, x: Tensor) -> None:
-        check_features(x, self.lin_key if self.lin_value is None else self.lin_value)
+        check_features(x, self.lin_key if self.lin_value is None else self.lin_value, self.in_channels)
 
     def _value(self, x: Tensor) -> Tensor:
         return x if self.lin_value is None else self.lin_value(x)

@@ -14,7 +14,8 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, is_plain, linear_part
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._parts import is_plain, linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -70,15 +71,14 @@ class KernelLayer(AttentionLayer):
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
         num_features = side.num_features() // side.samples
-        folded = num_features * self.in_channels <= self.head_key_channels * (self.in_channels + num_features)
+        folded = num_features * x.size(1) <= self.head_key_channels * (x.size(1) + num_features)
         if side.kind != 'softmax' or side.weight is None or not folded or is_fused(side, 0):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):
             matrix = side.scale * cast(Tensor, side.projection)
-            weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
-            bias = self.lin_query.bias
-            bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
+            weight = torch.einsum('mc,hcf->hmf', matrix, side.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
+            bias = None if side.bias is None else (side.bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
         return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads, side.samples)
 
     def key_noise(self, x: Tensor) -> Tensor | None:

@@ -8,7 +8,8 @@ from torch_geometric_lgt.functional.edges import edge_list
 from torch_geometric_lgt.functional.kernel_attention import node_pair
 from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, linear_part
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._parts import is_plain, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -51,7 +52,9 @@ class LinearLayer(AttentionLayer):
             return linear_read(self._form(x_dst, x_dst), state, self._targets(state, x_src, x_dst, batch, batch_size))
         self._check(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        return linear_attend(self._form(x_src, x_dst, value if self.norm == 'row' else None), sources, targets)
+        return linear_attend(
+            self._form(x_src, x_dst, value if self.norm == 'row' or not is_plain(self.lin_value) else None), sources, targets
+        )
 
     def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`, with :obj:`self_term` that of a node

@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric import EdgeIndex
 
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph
+from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
 Call = Callable[..., Tensor]
 
@@ -27,7 +28,8 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
     large features or with NaN; edges may come in every format that PyG's layers take; gradients are those of finite differences; rows of
     zeros and features of any size give finite outputs and gradients; nothing is drawn in evaluation and no input written to; copies,
-    pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
+    pickles and state dicts are faithful; hooks and parametrisations of linear parts and embeddings, and modules in
+    their place, act and have gradients; one seed makes one layer; ``torch.compile`` finds no graph break; half precision is close to
     double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of another width or
     dtype, graph ids that are negative, not whole or too few, also where graph ids make no difference, and, where edges matter, ids of no
     node end in an error that names the argument.
@@ -52,6 +54,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_side_effects(layer, call, x, edge_index, batch)
     _check_errors(layer, call, x, edge_index, batch)
     _check_gradients(layer, call, *sample(9, in_channels))
+    check_wrapped(layer, call, *sample(9, in_channels))
     _check_reset(make)
     _check_compile(make(), call, x.float(), edge_index, batch)
     _check_precision(layer, call, x, edge_index, batch)

@@ -11,9 +11,13 @@ from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_d
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices
+from torch_geometric_lgt.nn._parts import linear_part
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
+
+
+Part = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class JaccardSubtractorConv(AttentionLayer):
@@ -96,20 +100,20 @@ class JaccardSubtractorConv(AttentionLayer):
         r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse matrix row by row; without
         :obj:`sampled_mask` all nodes attend. Several layers over one graph can share its ``sorted_edges``."""
         x_src, x_dst, edges, edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        query, key = self._queries_and_keys(x_src, x_dst)
         value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
         for kernel, heads, scored in self._branches():
             v = value[:, heads].flatten(1)
             if kernel == 'softmax':
-                query, key = self._part(self.lin_query, scored), self._part(self.lin_key, scored)
-                out.append(edge_attention(x_src, x_dst, query, key, v, edges, sampled_mask, heads.stop - heads.start))
+                parts = _rows(query, scored), _rows(key, scored)
+                out.append(edge_attention(*parts, v, edges, sampled_mask, heads.stop - heads.start))
                 if sampled_mask is None:
                     continue
                 weight = mean_weight(edges.edge_index, x_dst.size(0), compute_dtype(v.dtype), sampled_mask)
                 out[-1] = out[-1] + neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                out.append(
-                    neighbor_sum(v, edges, self._weight(kernel, scored, x_src, x_dst, edges.edge_index, edge_jaccard), x_dst.size(0))
-                )
+                parts = _evaluated(query, scored), _evaluated(key, scored)
+                out.append(neighbor_sum(v, edges, self._weight(kernel, *parts, edges.edge_index, edge_jaccard, x_dst), x_dst.size(0)))
         return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
 
     def attention_scores(
@@ -121,15 +125,16 @@ class JaccardSubtractorConv(AttentionLayer):
     ) -> Tensor:
         r"""The weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
         x_src, x_dst, (edges, *_), edge_jaccard = self._inputs(x, edge_index, edge_jaccard, sampled_mask)
+        query, key = self._queries_and_keys(x_src, x_dst)
         out = []
         for kernel, heads, scored in self._branches():
-            count = heads.stop - heads.start
+            count, q, k = heads.stop - heads.start, _evaluated(query, scored), _evaluated(key, scored)
             if kernel == 'softmax':
-                weight = edge_softmax(*self._keys_and_queries(scored, x_src, x_dst), edges, count)
+                weight = edge_softmax(k, q, edges, count)
                 if sampled_mask is not None:
                     weight = torch.where(sampled_mask[edges[1], None], weight, mean_weight(edges, x_dst.size(0), weight.dtype))
             else:
-                weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
+                weight = self._weight(kernel, q, k, edges, edge_jaccard, x_dst)
             out.append(weight.expand(-1, count))
         return torch.cat(out, 1)
 
@@ -144,23 +149,19 @@ class JaccardSubtractorConv(AttentionLayer):
             yield kernel, slice(start, start + count), slice(scored, scored + rows)
             start, scored = start + count, scored + rows
 
-    @staticmethod
-    def _part(lin: Linear, rows: slice) -> tuple[Tensor, Tensor | None]:
-        return lin.weight[rows], None if lin.bias is None else lin.bias[rows]
+    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[Part, Part]:
+        r"""Input, weight and bias of queries and keys; the input alone if no kernel needs them."""
+        if self.lin_query is None or self.lin_key is None:
+            return (x_dst[:, :0], None, None), (x_src[:, :0], None, None)
+        return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
 
-    def _keys_and_queries(self, rows: slice, x_src: Tensor, x_dst: Tensor) -> PairTensor:
-        return linear(x_src, *self._part(self.lin_key, rows)), linear(x_dst, *self._part(self.lin_query, rows))
-
-    def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: Tensor, edge_jaccard: Tensor) -> Tensor:
+    def _weight(self, kernel: str, q: Tensor, k: Tensor, edges: Tensor, edge_jaccard: Tensor, x_dst: Tensor) -> Tensor:
         r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
-        num_targets, dtype = x_dst.size(0), compute_dtype(x_src.dtype)
+        num_targets, dtype = x_dst.size(0), compute_dtype(x_dst.dtype)
         if kernel == 'mean':
             return mean_weight(edges, num_targets, dtype)
-        if kernel == 'jaccard':
-            score = edge_jaccard.to(dtype).view(-1, 1)
-        else:
-            k, q = self._keys_and_queries(scored, x_src, x_dst)
-            score = edge_distances(k, q, edges, q.size(1) // self.head_channels)
+        heads = q.size(1) // self.head_channels
+        score = edge_jaccard.to(dtype).view(-1, 1) if kernel == 'jaccard' else edge_distances(k, q, edges, heads)
         return row_normalized(score, edges, num_targets) if self.normalize else score
 
     def _inputs(
@@ -187,3 +188,14 @@ class JaccardSubtractorConv(AttentionLayer):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, kernels={self.kernels})'
+
+
+def _rows(part: Part, rows: slice) -> Part:
+    r"""The part of a linear part that makes some of its outputs."""
+    x, weight, bias = part
+    return (x[:, rows], None, None) if weight is None else (x, weight[rows], None if bias is None else bias[rows])
+
+
+def _evaluated(part: Part, rows: slice) -> Tensor:
+    x, weight, bias = _rows(part, rows)
+    return x if weight is None else linear(x, weight, bias)

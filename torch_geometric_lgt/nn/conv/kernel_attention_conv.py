@@ -168,7 +168,7 @@ class KernelAttentionConv(KernelLayer):
         nodes = segments(batch, x.size(0), None, x.device)
         scale = self.head_key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
-        state = build_state(keys, Values(None, x.new_empty((0, x.size(1))), None), nodes)
+        state = build_state(keys, Values(None, x.new_empty((0, keys.x.size(1))), None), nodes)
         return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.models._around import Around, Edges
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
@@ -68,7 +69,7 @@ class Backbone(Module):
 
     def input_layer(self, x: Tensor) -> Tensor:
         r""":math:`\mathbf{Z}^{(0)}`."""
-        check_features(x, self.lin_in)
+        check_features(x, self.lin_in, self.in_channels)
         return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
 
     def layer(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
@@ -136,11 +137,11 @@ class Backbone(Module):
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            return stream.result(self.out_channels, self.lin_out.weight.dtype, lambda: self._stream_scores(stream))
+            return stream.result(self.out_channels, reference(self.lin_out).dtype, lambda: self._stream_scores(stream))
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         layers = stream_layers(self, stream, self.num_layers)
-        local, device = self.local_branch(stream, layers[0]), self.lin_out.weight.device
+        local, device = self.local_branch(stream, layers[0]), reference(self.lin_out).device
 
         def scores(part: Part) -> Tensor:
             own = [z[part.nodes].to(device) for z in layers]

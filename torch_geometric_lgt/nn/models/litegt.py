@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -90,7 +91,7 @@ class LiteGT(Module):
                 f'(got {hidden_channels} and {heads})'
             )
         self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers
-        self.level, self.dropout, self.kernel = level, dropout, kernel
+        self.level, self.dropout, self.kernel, self.pe_channels = level, dropout, kernel, pe_channels
         self.lin_in = Linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
@@ -121,7 +122,7 @@ class LiteGT(Module):
     ) -> Tensor:
         r"""Runs the model. The batch vector matters to graph-level scores only, since no attention leaves a graph; it is checked at all
         levels."""
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0))
         x = self.inputs(x, laplacian_pe)
@@ -163,16 +164,16 @@ class LiteGT(Module):
             raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            return stream.result(self.out_channels, self.lin_in.weight.dtype, lambda: stream_litegt(self, stream))
+            return stream.result(self.out_channels, reference(self.lin_in).dtype, lambda: stream_litegt(self, stream))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""The input ``[N, D]`` of the first layer."""
-        check_features(x, self.lin_in)
+        check_features(x, self.lin_in, self.in_channels)
         if self.lin_pe is None:
             if laplacian_pe is not None:
                 raise ValueError(f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {tuple(laplacian_pe.shape)})")
             return self.lin_in(x)
-        shape = (x.size(0), self.lin_pe.in_features)
+        shape = (x.size(0), self.pe_channels)
         if laplacian_pe is None or laplacian_pe.shape != shape:
             given = None if laplacian_pe is None else tuple(laplacian_pe.shape)
             raise ValueError(f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with LaplacianPE({shape[1]})")

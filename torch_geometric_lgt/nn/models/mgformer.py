@@ -15,6 +15,7 @@ from torch_geometric.nn.models.lightgcn import BPRLoss
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into
 from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_mgformer
@@ -175,8 +176,8 @@ class MGFormer(torch.nn.Module):
         with users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            width = self.tokens(torch.arange(1, device=self.embedding.weight.device)).size(1)
-            return stream.result(width, self.embedding.weight.dtype, lambda: stream_mgformer(self, stream))
+            width = self.tokens(torch.arange(1, device=reference(self.embedding).device)).size(1)
+            return stream.result(width, reference(self.embedding).dtype, lambda: stream_mgformer(self, stream))
 
     def forward(self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None) -> Tensor:
         r"""The scores ``[P]`` of the pairs :obj:`edge_label_index` ``[2, P]`` (default: those of :obj:`edge_index`)."""
@@ -226,13 +227,14 @@ class MGFormer(torch.nn.Module):
         self, pos_edge_rank: Tensor, neg_edge_rank: Tensor, node_id: Tensor | None = None, lambda_reg: float = 1e-4
     ) -> Tensor:
         r"""The Bayesian personalised ranking loss, with the squared norms of the embeddings of :obj:`node_id` (default: all)."""
-        embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
-        return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
+        return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding_rows(self.embedding, self.num_nodes, node_id))
 
     def tokens(self, nodes: Tensor | None = None) -> Tensor:
         r"""The rows of :math:`\mathbf{X}` of :obj:`nodes` (default: all)."""
-        parts = [self.embedding.weight] + ([] if self.structural_encoding is None else [self.structural_encoding])
-        return torch.cat([part if nodes is None else part[nodes] for part in parts], 1)
+        rows = embedding_rows(self.embedding, self.num_nodes, nodes)
+        if self.structural_encoding is None:
+            return rows
+        return torch.cat([rows, self.structural_encoding if nodes is None else self.structural_encoding[nodes]], 1)
 
     def layer_state(self, layer: torch.nn.Module, x: Tensor, edge_index: Adj | None = None, nodes: Tensor | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`nodes` (default: all), whose rows :obj:`x` are, in a layer."""
@@ -299,7 +301,7 @@ class MGFormer(torch.nn.Module):
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
         r"""A list of pairs of nodes; errors name the :obj:`argument`."""
-        check_devices(self.embedding.weight.device, **{argument: pairs})
+        check_devices(reference(self.embedding).device, **{argument: pairs})
         return edge_list(pairs, self.num_nodes, self.num_nodes, argument)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -118,7 +119,7 @@ class NodeFormer(Backbone):
         ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the
         first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the
         nodes at hand. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0))
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
@@ -148,7 +149,9 @@ class NodeFormer(Backbone):
 
     def _edges(self, edge_index: Edges, num_nodes: int) -> Edges:
         if edge_index is None:
-            none = sorted_edges(torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device), num_nodes, num_nodes, backward=True)
+            none = sorted_edges(
+                torch.empty(2, 0, dtype=torch.long, device=reference(self.lin_in).device), num_nodes, num_nodes, backward=True
+            )
             return [none] * self.relational_order if self.relational_order > 0 else none
         return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
 

@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -128,7 +129,7 @@ class SGFormer(Backbone):
     ) -> Tensor:
         r"""Runs the model. The arguments after the star serve a part of a graph, see :meth:`DIFFormer.forward`; the default network over
         the edges uses :obj:`degree`."""
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
         source = x if self.gnn_input == 'input' else layers[0]
         return self.readout(layers, self.gnn(source, *self._local_edges(edge_index, x.size(0), degree, source.dtype)))
@@ -148,7 +149,7 @@ class SGFormer(Backbone):
         return cast(Tensor, x)
 
     def _local_layer(self, stream: Stream, layer: int, x: Tensor | None, degree: Tensor | None) -> Tensor:
-        weight = self.lin_in.weight
+        weight = reference(self.lin_in)
 
         def rows(part: Part) -> Tensor:
             edges = part.edge_index
