@@ -24,11 +24,13 @@ class Rows(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`."""
+    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`. In compiled
+    code, where the number of distinct edges is not known, :obj:`first` ``[E]`` marks those that count."""
 
     edge_index: Tensor
     forth: Rows
     back: Rows | None
+    first: Tensor | None = None
 
     def rows(self) -> tuple[Tensor | None, ...]:
         r"""What operators take."""
@@ -141,14 +143,35 @@ def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of them ``[E]`` are the first of their
     equals: shapes that are known without the numbers."""
     key = (pairs[0] * num_nodes + pairs[1]).sort().values
-    first = torch.cat([key.new_ones(key[:1].shape, dtype=torch.bool), key[1:] != key[:-1]])
+    first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
     return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
 
 
-@torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
     r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
-    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""
+    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`.
+
+    Raises:
+        ValueError: If a higher order than 1 is to be exported.
+    """
+    if order > 1:
+        return _walks(edge_index, num_nodes, order, self_loops)
+    pairs, first = first_hop(edge_index, num_nodes, self_loops)
+    return [pairs[:, first]] * order
+
+
+def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
+    r"""The edges ``[2, E]`` by their target, with :obj:`self_loops` one for each node beside them, and which of them ``[E]`` are the first
+    of their equals."""
+    loops = torch.arange(num_nodes if self_loops else 0, device=edge_index.device).expand(2, -1)
+    pairs, first = distinct_pairs(torch.cat([edge_index.flip(0), loops], 1), num_nodes)
+    return pairs.flip(0), first
+
+
+@torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")
+def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
+    if torch.compiler.is_compiling():
+        raise ValueError("'relational_order' must be at most 1 to be exported with edges: pass what the method 'hops' returns")
     row, col = edge_index.cpu().numpy()
     one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one

@@ -97,6 +97,8 @@ def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets
 
 
 def kept(keys: Side, values: Values, nodes: Segments) -> bool:
-    r"""Whether the states of all graphs need no more room than the keys' inputs."""
+    r"""Whether the states of all graphs need no more room than the keys' inputs; no exported program depends on the number of nodes."""
+    if torch.compiler.is_exporting():
+        return False
     width = keys.rank() * (values.channels(keys) + 1)
     return nodes.sizes.size(0) * keys.heads * keys.num_features() * width <= keys.x.numel()

@@ -77,9 +77,10 @@ class LinearForm(NamedTuple):
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Whether keys and values are linear parts of one input whose products are cheaper and need no more room than it."""
+        r"""Whether keys and values are linear parts of one input whose products are cheaper and need no more room than it. An
+        exported program, for any number of nodes, evaluates them."""
         keys, width = self.keys, self.keys.x.size(1)
-        if keys.weight is None or self.values.weight is None or self.values.x is not None:
+        if keys.weight is None or self.values.weight is None or self.values.x is not None or torch.compiler.is_exporting():
             return False
         columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys)))
         return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels()

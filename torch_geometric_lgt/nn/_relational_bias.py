@@ -4,9 +4,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, hops, sorted_edges
+from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, first_hop, hops, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, symmetric_weight
 from torch_geometric_lgt.typing import Adj, PairTensor
 
@@ -52,7 +53,11 @@ class RelationalBias(torch.nn.Module):
         if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
             if num_src != num_dst:
                 raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
-            edge_index = hops(edge_list(edge_index, num_src, num_src), num_src, self.order, self.source == 'value')
+            edges, self_loops = edge_list(edge_index, num_src, num_src), self.source == 'value'
+            if self.order == 1 and torch.compiler.is_compiling():
+                pairs, first = first_hop(edges, num_src, self_loops)
+                return [sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)]
+            edge_index = hops(edges, num_src, self.order, self_loops)
         if len(edge_index) != self.order:
             raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
         return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
@@ -63,7 +68,12 @@ class RelationalBias(torch.nn.Module):
         return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1  # each node is a neighbour of itself
 
     def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None) -> Tensor:
-        dtype = compute_dtype(x.dtype)
+        dtype, sizes = compute_dtype(x.dtype), (x.size(0), num_targets)
+        one = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype) if edges.first is None else edges.first.to(dtype)[:, None]
         if self.source == 'output':
-            return neighbor_sum(x, edges, x.new_ones((edges.edge_index.size(1), 1), dtype=dtype), num_targets)
-        return neighbor_sum(x, edges, symmetric_weight(edges.edge_index, x.size(0), num_targets, dtype, degree), num_targets)
+            return neighbor_sum(x, edges, one, num_targets)
+        if edges.first is not None and degree is None:
+            source, target = (scatter(one.squeeze(1), ids, 0, size, 'sum') for ids, size in zip(edges.edge_index, sizes, strict=True))
+            degree = source, target
+        weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree)
+        return neighbor_sum(x, edges, weight if edges.first is None else weight * one, num_targets)

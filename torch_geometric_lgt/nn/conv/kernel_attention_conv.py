@@ -155,7 +155,9 @@ class KernelAttentionConv(KernelLayer):
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
         return self._scores(x, (None, None), edge_index, batch)
 
-    def log_edge_probability(self, x: Tensor, edge_index: Adj, batch: Tensor | None = None) -> Tensor:
+    def log_edge_probability(
+        self, x: Tensor, edge_index: Adj | SortedEdges, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> Tensor:
         r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that target :obj:`edge_index[1]` puts on source
         :obj:`edge_index[0]` of the same graph, in :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
 
@@ -165,7 +167,7 @@ class KernelAttentionConv(KernelLayer):
         if getattr(self.feature_map, 'kind', None) != 'softmax':
             raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
         self._check(x)
-        nodes = segments(batch, x.size(0), None, x.device)
+        nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
         state = build_state(keys, Values(None, x.new_empty((0, keys.x.size(1))), None), nodes)

@@ -116,14 +116,14 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`;
-        ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the
-        first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the
-        nodes at hand. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
+        ``torch.compile`` and ``torch.export`` take orders above 1 as these only), or is :obj:`None`: no graph, no bias. The edge loss is
+        that of the edges of the first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias
+        of the graph's, over the nodes at hand. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`."""
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0))
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
-        return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
+        return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
@@ -155,8 +155,10 @@ class NodeFormer(Backbone):
             return [none] * self.relational_order if self.relational_order > 0 else none
         return self.hops(edge_index, num_nodes) if self.relational_order > 0 else edge_index
 
-    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
+    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
         num_nodes = layers[0].size(0)
-        edges = edge_list(edges[0] if isinstance(edges, list) else edges, num_nodes, num_nodes)
-        parts = [conv.log_edge_probability(z, edges, batch) for conv, z in zip(self.convs, layers, strict=False)]
-        return torch.stack([edge_regularization(part, edges, num_nodes) for part in parts]).mean()
+        edges = edges[0] if isinstance(edges, list) else edges
+        first = edges.first if isinstance(edges, SortedEdges) else None
+        edges = edge_list(edges, num_nodes, num_nodes)
+        parts = [conv.log_edge_probability(z, edges, batch, batch_size) for conv, z in zip(self.convs, layers, strict=False)]
+        return torch.stack([edge_regularization(part, edges, num_nodes, first) for part in parts]).mean()
