@@ -34,3 +34,11 @@ def test_public_submodules_are_all_listed():
     assert {'__version__', *torch_geometric_lgt.SUBMODULES} <= set(dir(torch_geometric_lgt))
     with pytest.raises(AttributeError, match="module 'torch_geometric_lgt' has no attribute 'nm'"):
         _ = torch_geometric_lgt.nm
+
+
+def test_definitions_import_torch_only():
+    code = 'import sys, torch_geometric_lgt as t; t.testing.dense.jaccard; print("torch_geometric" in sys.modules, "nm" in dir(t.testing))'
+    assert run(code) == ['False', 'False']
+    assert run('import torch_geometric_lgt as t; print(t.testing.checks.check_layer.__name__)') == ['check_layer']
+    with pytest.raises(AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"):
+        _ = torch_geometric_lgt.testing.nm

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from torch_geometric_lgt.functional._ops import reverse_mode_only
+from torch_geometric_lgt.functional._ops import first_order, reverse_mode_only
 
 Parts = tuple[Tensor | None, ...]
 
@@ -41,7 +40,7 @@ class _ChunkedMap(torch.autograd.Function):
             return torch.cat([function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)])
 
     @staticmethod
-    @once_differentiable
+    @first_order('edge_scores')
     def backward(ctx: Any, grad: Tensor) -> Parts:
         tensors, needed = ctx.saved_tensors, ctx.needs_input_grad[3:]
         totals = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
