@@ -28,7 +28,7 @@ class KernelLayer(AttentionLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int,
         concat: bool,
@@ -97,7 +97,7 @@ class KernelLayer(AttentionLayer):
         return self._values(x, isinstance(self.feature_map, FeatureMap) and is_plain(self.lin_key))
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
-        self._check(x)
+        self._check_sources(x)
         return build_state(self._keys(x, mask, noise), self._value_side(x), nodes)
 
     def _attend(
@@ -111,11 +111,11 @@ class KernelLayer(AttentionLayer):
     ) -> Tensor:
         r"""The output ``[N_t, H * D]`` of all heads."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_dst)
+        self._check_targets(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)
         if state is not None:
             return read_state(state, queries, self._targets(state, x_src, x_dst, batch, batch_size))
-        self._check(x_src)
+        self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(x_src, masks[0], self.key_noise(x_src))
         values = self._value_side(x_src) if value is None else Values(value, None, None)
@@ -123,7 +123,7 @@ class KernelLayer(AttentionLayer):
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_dst)
+        self._check_targets(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = edge_list(edge_index, x_src.size(0), x_dst.size(0))
         keys = self._keys(x_src, masks[0], None)

@@ -1,10 +1,11 @@
 # N nodes.
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Embedding, Linear, Module
+from torch.nn import Embedding, LazyLinear, Linear, Module
 from torch.nn.modules import module as torch_module
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils.module_tracker import ModuleTracker
 
 HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
@@ -39,8 +40,20 @@ def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None
     return embedding(torch.arange(num_rows, device=reference(embedding).device) if nodes is None else nodes)
 
 
+def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> Linear:
+    r"""Makes a linear part; with -1 input channels they are those of the first input, as in PyG's layers."""
+    return LazyLinear(out_channels, bias) if in_channels == -1 else Linear(in_channels, out_channels, bias)
+
+
+def initialize(x: Tensor, *parts: Module | None) -> None:
+    r"""Initialises the parts whose number of input channels is not known yet for the input :obj:`x`."""
+    for part in parts:
+        if isinstance(part, LazyModuleMixin):
+            cast(Module, part)(x[:0])
+
+
 def reference(part: Module) -> Tensor:
-    r"""A parameter that has the dtype and the device of a part: of whatever it consists; an empty tensor if it has none."""
+    r"""A parameter that has the dtype and the device of a part, of whatever it consists; an empty tensor if it has none."""
     weight: Any = part._parameters.get('weight')
     if weight is not None and weight.is_floating_point():
         return weight

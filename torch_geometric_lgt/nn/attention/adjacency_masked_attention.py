@@ -52,8 +52,8 @@ class AdjacencyMaskedAttention(KernelLayer):
     def forward(self, x: Tensor | PairTensor, edge_index: Adj) -> Tensor:
         r"""Runs the layer."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
-        self._check(x_dst)
+        self._check_sources(x_src)
+        self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
         edges = edge_list(edge_index, x_src.size(0), x_dst.size(0))
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))

@@ -10,8 +10,8 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices
-from torch_geometric_lgt.nn._parts import linear_part
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices, check_features
+from torch_geometric_lgt.nn._parts import linear_part, make_linear
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
@@ -45,7 +45,7 @@ class JaccardSubtractorConv(AttentionLayer):
     code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0 for a node without a triangle.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads, an even one. (default: :obj:`8`)
         kernel (str or tuple, optional): Kernel of the second half, :obj:`"jaccard"` or :obj:`"subtractor"`, or those of both halves, of
@@ -58,7 +58,7 @@ class JaccardSubtractorConv(AttentionLayer):
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges; Jaccard indices
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`; edges; Jaccard indices
           :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
@@ -70,7 +70,7 @@ class JaccardSubtractorConv(AttentionLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 8,
         kernel: str | tuple[str, str] = 'jaccard',
@@ -87,8 +87,8 @@ class JaccardSubtractorConv(AttentionLayer):
         self.kernels, self.normalize = kernels, normalize
         scored = sum(name in SCORED for name in kernels) * heads // 2
         if scored < heads:
-            for name in ('lin_query', 'lin_key'):
-                self.register_module(name, Linear(in_channels, scored * self.head_channels, bias=bias) if scored > 0 else None)
+            for name, channels in (('lin_query', self.target_channels), ('lin_key', self.source_channels)):
+                self.register_module(name, make_linear(channels, scored * self.head_channels, bias) if scored > 0 else None)
 
     def forward(
         self,
@@ -149,6 +149,12 @@ class JaccardSubtractorConv(AttentionLayer):
             yield kernel, slice(start, start + count), slice(scored, scored + rows)
             start, scored = start + count, scored + rows
 
+    def _check_targets(self, x: Tensor) -> None:
+        if self.lin_query is not None:
+            super()._check_targets(x)
+        elif self.target_channels != -1:
+            check_features(x, self.lin_value, self.target_channels)
+
     def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[Part, Part]:
         r"""Input, weight and bias of queries and keys; the input alone if no kernel needs them."""
         if self.lin_query is None or self.lin_key is None:
@@ -169,8 +175,8 @@ class JaccardSubtractorConv(AttentionLayer):
     ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
         r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard kernel."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
-        self._check(x_dst)
+        self._check_sources(x_src)
+        self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index, edge_jaccard=edge_jaccard, sampled_mask=sampled_mask)
         edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0))
         num_edges = edges.edge_index.size(1)

@@ -41,7 +41,7 @@ class KernelAttentionConv(KernelLayer):
     Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default:
@@ -64,7 +64,7 @@ class KernelAttentionConv(KernelLayer):
             those of the values)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
+        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_s), (N_t, F_t))`;
           edges for the bias, with a pair those of each order; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
@@ -76,7 +76,7 @@ class KernelAttentionConv(KernelLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
         concat: bool = True,
@@ -126,7 +126,7 @@ class KernelAttentionConv(KernelLayer):
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError("'x' must be one tensor with relational_input='output', which sums the outputs of the sources (got a pair)")
-        self._check(x_src)
+        self._check_sources(x_src)
         value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
         return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree))
@@ -166,7 +166,8 @@ class KernelAttentionConv(KernelLayer):
         """
         if getattr(self.feature_map, 'kind', None) != 'softmax':
             raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
-        self._check(x)
+        self._check_sources(x)
+        self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))

@@ -25,7 +25,7 @@ class DIFFormer(Backbone):
     of being averaged, and graphs of a batch do not attend to each other.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of steps. (default: :obj:`2`)

@@ -12,8 +12,8 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes
-from torch_geometric_lgt.nn._parts import reference
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes, check_width
+from torch_geometric_lgt.nn._parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -37,7 +37,7 @@ class LiteGT(Module):
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
@@ -76,7 +76,8 @@ class LiteGT(Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes(in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels)
+        check_width(in_channels)
+        check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         if pe_channels < 0:
             raise ValueError(f"'pe_channels' must not be negative (got {pe_channels})")
         if level not in LEVELS:
@@ -92,7 +93,7 @@ class LiteGT(Module):
             )
         self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers
         self.level, self.dropout, self.kernel, self.pe_channels = level, dropout, kernel, pe_channels
-        self.lin_in = Linear(in_channels, hidden_channels)
+        self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
         for layer in range(num_layers):

@@ -28,7 +28,7 @@ class NodeFormer(Backbone):
     drawn once instead of from a seed that the data give, graphs of a batch do not attend to each other, weights live in the log domain.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample, and of each head.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`2`)

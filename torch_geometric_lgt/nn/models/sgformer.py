@@ -34,7 +34,7 @@ class SGFormer(Backbone):
     As in the authors' code, :math:`\mathbf{Z}` is normalised.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of attention layers. (default: :obj:`1`)
