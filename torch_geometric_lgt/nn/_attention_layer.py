@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
@@ -61,8 +62,9 @@ def check_devices(device: torch.device, **given: Any) -> None:
             )
 
 
-class AttentionLayer(torch.nn.Module):
-    r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads."""
+class AttentionLayer(MessagePassing):
+    r"""The linear parts of an all-pair attention layer, the checks of its input, and what all such layers do with batches and heads. PyG's
+    ``to_hetero`` copies message passing layers for each edge type; of what these do nothing else is used."""
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class AttentionLayer(torch.nn.Module):
         bias: bool,
         key_channels: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(aggr=None)
+        self.explain = False  # explainers skip it: masks of edges have no part in it
         self.source_channels, self.target_channels = check_channels(in_channels)
         if heads < 1 or out_channels < 1 or (concat and out_channels % heads != 0):
             raise ValueError(f"'heads' must divide 'out_channels' (got {heads} and {out_channels})")
@@ -94,6 +97,9 @@ class AttentionLayer(torch.nn.Module):
         self.lin_query = make_linear(self.target_channels, key_width, bias)
         self.lin_key = make_linear(self.source_channels, key_width, bias)
         self.lin_value = make_linear(self.source_channels, width, bias) if value_projection else None
+
+    def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
+        r"""Leaves out PyG's code for messages, which takes a second to make and is not used."""
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters."""

@@ -16,7 +16,9 @@ Call = Callable[..., Tensor]
 class Scaled(Module):
     r"""A module, or a parameter, whose result is multiplied by a factor that is learned."""
 
-    def __init__(self, factor: Tensor, module: Module | None = None) -> None:
+    factor: Tensor
+
+    def __init__(self, factor: Tensor, module: Callable[[Tensor], Tensor] | None = None) -> None:
         super().__init__()
         self.module, self.factor = module, torch.nn.Parameter(factor.clone())
 
@@ -52,19 +54,24 @@ def _multiplied(layer: Module, name: str) -> Module:
     factor = _factor(part)
     with torch.no_grad():
         part.weight.mul_(factor if isinstance(part, Embedding) else factor[:, None])
-        if getattr(part, 'bias', None) is not None:
-            part.bias.mul_(factor)
+        bias: Tensor | None = getattr(part, 'bias', None)
+        if bias is not None:
+            bias.mul_(factor)
     return layer
 
 
 def _hooked(layer: Module, name: str) -> None:
     part = layer.get_submodule(name)
     factor = _factor(part)
-    part.register_forward_hook(lambda _module, _inputs, output: output * factor)
+
+    def multiply(_module: Module, _inputs: Any, output: Tensor) -> Tensor:
+        return output * factor
+
+    part.register_forward_hook(multiply)
 
 
 def _parametrised(layer: Module, name: str) -> Tensor:
-    part = layer.get_submodule(name)
+    part: Any = layer.get_submodule(name)
     factor = _factor(part)
     scaled = Scaled(factor if isinstance(part, Embedding) else factor[:, None])
     if getattr(part, 'bias', None) is not None:
