@@ -1,1 +1,63 @@
+r"""Linear-complexity graph transformers for PyTorch Geometric: layers and models in which every node attends to all nodes of its graph,
+with time and memory in :math:`O(N)`, and what such models need.
+
+===================  ===================================================================================================
+submodule            contents
+===================  ===================================================================================================
+``nn``               layers and the models MGFormer, NodeFormer, DIFFormer, SGFormer and LiteGT
+``functional``       attention, its mergeable state, Jaccard indices and losses as functions of tensors
+``transforms``       encodings, degrees, Jaccard indices and sampled nodes, added to ``Data`` and ``HeteroData``
+``loader``           batches of neighbours and of random parts of a graph
+``data``             graphs in memory-mapped files
+``datasets``         user-item interactions, stochastic block models, travelling salesman problems
+``distributed``      differentiable reductions over processes
+``diagnostics``      measures of what attention layers do, and searches for NaN and stale features
+``visualization``    plots (the extra ``visualization``)
+``graphgym``         registration with GraphGym (the extra ``graphgym``)
+``testing``          dense definitions, and checks of layers, models, transforms and loaders
+===================  ===================================================================================================
+
+Submodules are imported when they are first used, by ``import torch_geometric_lgt.nn`` or as ``torch_geometric_lgt.nn``.
+"""
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch_geometric_lgt import data as data
+    from torch_geometric_lgt import datasets as datasets
+    from torch_geometric_lgt import diagnostics as diagnostics
+    from torch_geometric_lgt import distributed as distributed
+    from torch_geometric_lgt import functional as functional
+    from torch_geometric_lgt import graphgym as graphgym
+    from torch_geometric_lgt import loader as loader
+    from torch_geometric_lgt import nn as nn
+    from torch_geometric_lgt import testing as testing
+    from torch_geometric_lgt import transforms as transforms
+    from torch_geometric_lgt import visualization as visualization
+
 __version__ = '0.1.0'
+SUBMODULES = (
+    'data',
+    'datasets',
+    'diagnostics',
+    'distributed',
+    'functional',
+    'graphgym',
+    'loader',
+    'nn',
+    'testing',
+    'transforms',
+    'visualization',
+)
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in SUBMODULES:
+        return importlib.import_module(f'{__name__}.{name}')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *SUBMODULES})

@@ -13,7 +13,7 @@ def test_work_is_that_of_the_nodes_and_edges_that_take_part(mask, targets, sourc
     weight, v = torch.randn(8, 5, requires_grad=True), torch.randn(9, 4, requires_grad=True)
     edge_index = torch.tensor([[0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 1, 2], [0, 0, 2, 2, 1, 3, 3, 4, 4, 5, 5, 1]])
     chosen = None if mask is None else torch.zeros(6, dtype=torch.bool).index_fill_(0, torch.tensor(mask), True)
-    inputs = x_src, x_dst, (weight, None), (weight, None), v, sorted_edges(edge_index, 9, 6), chosen, 2
+    inputs = (x_dst, weight, None), (x_src, weight, None), v, sorted_edges(edge_index, 9, 6), chosen, 2
     projections, score, read = 2 * (targets + sources) * 8 * 5, 2 * edges * 8, 2 * edges * 4
     with FlopCounterMode(display=False) as counter:
         out = edge_attention(*inputs)

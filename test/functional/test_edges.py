@@ -369,3 +369,12 @@ def test_negative_weights_are_named(weight):
     check_not_negative(weight.abs().nan_to_num())
     with pytest.raises(ValueError, match="'edge_weight' must not be negative where neighbours are averaged"):
         check_not_negative(weight)
+
+
+@pytest.mark.parametrize('self_loops', [False, True])
+@pytest.mark.parametrize(('num_nodes', 'num_edges'), [(0, 0), (1, 0), (1, 3), (9, 1), (9, 60)])
+def test_the_first_order_is_the_set_of_edges(num_nodes, num_edges, self_loops):
+    edges = torch.randint(max(1, num_nodes), (2, num_edges))
+    wanted = {(target, source) for source, target in edges.t().tolist()} | {(i, i) for i in range(num_nodes) if self_loops}
+    found = hops(edges, num_nodes, 1, self_loops)[0]
+    assert [tuple(pair) for pair in found.flip(0).t().tolist()] == sorted(wanted)

@@ -1,8 +1,19 @@
 import pytest
 import torch
-from torch_geometric.nn import HeteroConv
+from torch_geometric.nn import HeteroConv, to_hetero
 
-from torch_geometric_lgt.nn import DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
+    DegreeMaskedAttention,
+    DIFFormer,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    LiteGT,
+    NodeFormer,
+    SGFormer,
+    SGFormerConv,
+)
 
 KINDS = [('user', 'rates', 'item'), ('item', 'rated_by', 'user'), ('user', 'knows', 'user')]
 
@@ -17,3 +28,84 @@ def test_layers_in_heterogeneous_models(layer):
     for name in x:
         parts = [convs[kind]((x[kind[0]], x[name]), edges[kind]) for kind in KINDS if kind[2] == name]
         torch.testing.assert_close(out[name], torch.stack(parts).sum(0))
+
+
+class Net(torch.nn.Module):
+    def __init__(self, att):
+        super().__init__()
+        self.lin_in, self.att, self.lin_out = torch.nn.Linear(6, 8), att, torch.nn.Linear(8, 3)
+
+    def forward(self, x, edge_index):
+        h = self.lin_in(x).relu()
+        h = self.att(h, edge_index) + h
+        return self.lin_out(h)
+
+
+def graph(widths=(6, 6)):
+    x = {'user': torch.randn(7, widths[0]), 'item': torch.randn(5, widths[1])}
+    return x, {kind: torch.stack([torch.randint(x[kind[0]].size(0), (9,)), torch.randint(x[kind[2]].size(0), (9,))]) for kind in KINDS}
+
+
+@pytest.mark.parametrize(
+    'make',
+    [
+        lambda: KernelAttentionConv(8, 8, heads=2),
+        lambda: KernelAttentionConv(-1, 8),
+        lambda: KernelAttentionConv((-1, -1), 8),
+        lambda: SGFormerConv(8, 8),
+        lambda: DIFFormerConv(8, 8),
+        lambda: AdjacencyMaskedAttention(8),
+        lambda: JaccardSubtractorConv(8, 8, heads=2, kernel='subtractor'),
+    ],
+)
+def test_to_hetero_copies_layers_for_each_edge_type(make):
+    """Each edge type has a layer of its own, and the results of a target type add up, within a network that PyG turns."""
+    net, (x, edges) = to_hetero(Net(make()), (['user', 'item'], KINDS)), graph()
+    out = net(x, edges)
+    assert {name: value.shape for name, value in out.items()} == {'user': (7, 3), 'item': (5, 3)}
+    hidden = {name: net.lin_in[name](value).relu() for name, value in x.items()}
+    for name, value in hidden.items():
+        parts = []
+        for kind in KINDS:
+            if kind[2] == name:
+                pair = value if kind[0] == name else (hidden[kind[0]], value)
+                parts.append(net.att['__'.join(kind)](pair, edges[kind]))
+        torch.testing.assert_close(out[name], net.lin_out[name](torch.stack(parts).sum(0) + value))
+    sum(value.sum() for value in out.values()).backward()
+    assert all(parameter.grad is not None for parameter in net.lin_in.parameters())
+
+
+@pytest.mark.parametrize('make', [KernelAttentionConv, DIFFormerConv])
+def test_to_hetero_of_unequal_widths(make):
+    """Each copy takes the sizes of its node types from the first input."""
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.att = make((-1, -1), 8)
+
+        def forward(self, x, edge_index):
+            return self.att(x, edge_index)
+
+    net, (x, edges) = to_hetero(Layer(), (['user', 'item'], KINDS)), graph((6, 9))
+    assert {name: value.shape for name, value in net(x, edges).items()} == {'user': (7, 8), 'item': (5, 8)}
+    layer = net.att['user__rates__item']
+    assert (layer.lin_query.in_features, layer.lin_key.in_features, layer.lin_value.in_features) == (9, 6, 6)
+
+
+def test_degrees_of_hetero_graphs_are_asked_for():
+    class Layer(Net):
+        def forward(self, x, edge_index):
+            return self.att(self.lin_in(x), edge_index=edge_index)
+
+    net, (x, edges) = to_hetero(Layer(DegreeMaskedAttention(8)), (['user', 'item'], KINDS)), graph()
+    with pytest.raises(ValueError, match="'degree' must be given for a pair 'x'"):
+        net(x, edges)
+
+
+@pytest.mark.parametrize(
+    'model', [NodeFormer(6, 8, 3), DIFFormer(6, 8, 3), SGFormer(6, 8, 3), LiteGT(6, 8, 3)], ids=lambda m: type(m).__name__
+)
+def test_models_name_what_to_use_in_place_of_to_hetero(model):
+    with pytest.raises(ValueError, match=f'{type(model).__name__} cannot be traced .* to_hetero and HeteroConv take'):
+        to_hetero(model, (['user', 'item'], KINDS))

@@ -247,3 +247,18 @@ def test_degrees_of_any_whole_dtype():
         torch.testing.assert_close(layer(x, degree.to(dtype)), layer(x, degree))
     with pytest.raises(ValueError, match=r"'degree' must hold one whole number per node \(got torch.bool"):
         layer(x, degree > 2)
+
+
+@pytest.mark.parametrize('make_layer', [KernelAttentionConv, SGFormerConv, DIFFormerConv])
+def test_graph_ids_of_sources_are_checked_beside_a_state(make_layer):
+    """A state stands for the sources, whose graph ids then make no difference."""
+    layer, x, none = make_layer(6, 8), torch.randn(12, 6), torch.empty(2, 0, dtype=torch.long)
+    state, batch = layer.attention_state(x, torch.arange(12) % 2), torch.zeros(5, dtype=torch.long)
+    for ids in (torch.arange(12) % 2, None):
+        assert layer((x, x[:5]), none, (ids, batch), state=state).shape == (5, 8)
+    for ids in (torch.rand(12), torch.zeros(11, dtype=torch.long), torch.arange(12), -torch.ones(12, dtype=torch.long)):
+        with pytest.raises(ValueError, match="'batch'"):
+            layer((x, x[:5]), none, (ids, batch), state=state)
+    for pair in ((batch,), (batch, batch, batch)):
+        with pytest.raises(ValueError, match="'batch' must be one vector, or a pair"):
+            layer(x[:5], none, pair)

@@ -41,7 +41,10 @@ class Broken(torch.nn.Module):
     def forward(self, x, edge_index, batch=None, batch_size=None, edge_weight=None):
         num_nodes, given = x.size(0), edge_weight is not None
         if self.fault != 'unchecked':
-            check_features(x, self.lin)
+            check_features(x, self.lin, 6)
+        if self.fault == 'unread':
+            return self.lin(x)
+        if self.fault != 'unchecked':
             segments(batch, num_nodes, batch_size)
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
         size = 16 if batch_size is None else batch_size
@@ -54,7 +57,14 @@ class Broken(torch.nn.Module):
         message = x[edges[0]]
         if edge_weight is not None and not (self.fault in ('weights', 'dropped') or (self.fault == 'values' and not given)):
             message = message * edge_weight.to(x.dtype)[:, None]
-        out = self.lin(x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message))
+        hidden = x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message)
+        out = self.lin(hidden)
+        if self.fault == 'hook':
+            return torch.nn.functional.linear(hidden, self.lin.weight, self.lin.bias)
+        if self.fault == 'parametrisation' and 'parametrizations' in self.lin._modules:
+            return torch.nn.functional.linear(hidden, self.lin.parametrizations.weight.original, self.lin.bias)
+        if self.fault == 'frozen' and not isinstance(self.lin, torch.nn.Linear):
+            return self.lin.module(hidden) * self.lin.factor.detach()
         if self.fault == 'order':
             return out * torch.arange(num_nodes, dtype=x.dtype)[:, None]
         if self.fault == 'batch':
@@ -100,7 +110,11 @@ FAULTS = {
     'dropped': 'the values of a COO matrix are dropped',
     'large': 'features times 1000 make outputs or gradients that are not finite',
     'unchecked': 'another width in',
+    'unread': "negative ids in 'batch' end in no error",
     'gradient': 'Jacobian mismatch',
+    'hook': "a hook at 'lin'",
+    'parametrisation': "no gradient reaches a parametrisation at 'lin'",
+    'frozen': "no gradient reaches another module in its place at 'lin'",
     'noise': 'evaluation draws',
     'writes': 'an input was written to',
     'reset': "'reset_parameters' resets nothing",

@@ -81,7 +81,7 @@ MODELS = {
     'LiteGT': (lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True), {'call': model_with_jaccard, 'batches': parts_with_jaccard}),
     'NodeFormer': (
         lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=1, num_gumbel_samples=3),
-        {'call': with_hops, 'batches': parts},
+        {'batches': parts},
     ),
     'NodeFormer-2': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),

@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from torch_geometric_lgt.functional._ops import reverse_mode_only
+from torch_geometric_lgt.functional._ops import first_order, reverse_mode_only
 
 Parts = tuple[Tensor | None, ...]
 
@@ -42,7 +41,7 @@ class _ChunkedMap(torch.autograd.Function):
             return torch.cat([function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)])
 
     @staticmethod
-    @once_differentiable
+    @first_order('edge_scores')
     def backward(ctx: Any, grad: Tensor) -> Parts:
         indices, tensors = list(ctx.saved_tensors[: ctx.num_indices]), ctx.saved_tensors[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]

@@ -67,7 +67,7 @@ def _gram(x, centre, sizes, order):
     return out
 
 
-@operator('gram_backward', f'Tensor grad, Tensor x, Tensor centre, {AXIS}', 'Tensor')
+@operator('gram_backward', f'Tensor grad, Tensor x, Tensor centre, {AXIS}', 'Tensor[]')
 def _gram_backward(grad, x, centre, sizes, order):
     width = x.size(1)
     slope = (grad + grad.transpose(1, 2)).to(centre.dtype)
@@ -77,7 +77,7 @@ def _gram_backward(grad, x, centre, sizes, order):
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
             out[nodes] = torch.baddbmm(constant, part, own).flatten(0, 1).to(out.dtype)
-    return out
+    return [out]
 
 
 def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ def _(x, _centre, sizes, _order):
 
 @_gram_backward.register_fake
 def _(_grad, x, _centre, _sizes, _order):
-    return torch.empty_like(x)
+    return [torch.empty_like(x)]
 
 
 @_ratio.register_fake
@@ -149,7 +149,7 @@ def _(_grad, _out, _inverse, x, numerator, denominator, *_args):
     return [torch.empty_like(part) for part in (x, numerator, denominator)]
 
 
-differentiable(_gram, lambda *args: [_gram_backward(*args)], (0,), (0,), ())
+differentiable(_gram, _gram_backward, (0,), (0,), ())
 differentiable(_ratio, _ratio_backward, (0, 1, 2), (0,), (0, 1))
 
 

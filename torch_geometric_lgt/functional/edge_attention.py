@@ -13,16 +13,14 @@ from torch_geometric_lgt.functional._sides import compute_dtype, convert, invers
 from torch_geometric_lgt.functional.edges import NO_ROWS, ROWS, Rows, SortedEdges, given_rows
 from torch_geometric_lgt.functional.neighbor_sum import weighted_degree
 
-ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor q_weight, Tensor? q_bias, Tensor k_weight, Tensor? k_bias, Tensor v'
+ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor? q_weight, Tensor? q_bias, Tensor? k_weight, Tensor? k_bias, Tensor v'
 ATTENTION += f', Tensor? edge_weight, Tensor edge_index, Tensor? mask, int heads, {ROWS}'
 DISTANCE = 'Tensor k, Tensor q, Tensor edge_index, int heads'
 
 
 def edge_attention(
-    x_src: Tensor,
-    x_dst: Tensor,
-    query: tuple[Tensor, Tensor | None],
-    key: tuple[Tensor, Tensor | None],
+    query: tuple[Tensor, Tensor | None, Tensor | None],
+    key: tuple[Tensor, Tensor | None, Tensor | None],
     v: Tensor,
     edges: SortedEdges,
     mask: Tensor | None,
@@ -40,10 +38,8 @@ def edge_attention(
     multiplies its exponential.
 
     Args:
-        x_src (torch.Tensor): ``[N_s, F]``.
-        x_dst (torch.Tensor): ``[N_t, F]``.
-        query (tuple): Weight ``[H * C, F]`` and bias of the queries.
-        key (tuple): Weight and bias of the keys.
+        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias of the queries; without a weight the input is the queries.
+        key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
         v (torch.Tensor): ``[N_s, H * C]``.
         edges (SortedEdges): ``[2, E]``, sources and targets.
         mask (torch.Tensor, optional): ``[N_t]``; :obj:`None` are all targets.
@@ -52,7 +48,8 @@ def edge_attention(
     Returns:
         ``[N_t, H * C]``
     """
-    return call(_attend, x_src, x_dst, *query, *key, v, edges.weight, edges.edge_index, mask, heads, *edges.rows())
+    (x_dst, *q_part), (x_src, *k_part) = query, key
+    return call(_attend, x_src, x_dst, *q_part, *k_part, v, edges.weight, edges.edge_index, mask, heads, *edges.rows())
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
@@ -144,9 +141,9 @@ def _spread(grad: Tensor, edge_weight: Tensor, edge_index: Tensor, mask: Tensor 
     return grad if mask is None else torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
 
 
-def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     dtype = compute_dtype(x.dtype)
-    return linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
+    return x.to(dtype) if weight is None else linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
 
 
 @operator('edge_attention', ATTENTION, 'Tensor')
@@ -181,6 +178,9 @@ def _attend_backward(grad, x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, 
         (sums(q, back, grad_score), source, k_weight, k_bias, part.sources, x_src),
         (sums(k, forth, grad_score), target, q_weight, q_bias, part.targets, x_dst),
     ):
+        if weight_ is None:
+            found.append((_given_back(grad_y, nodes, whole), None, None))
+            continue
         grad_x = _given_back(grad_y @ weight_.to(grad_y.dtype), nodes, whole)
         grad_weight = (grad_y.t() @ x.to(grad_y.dtype)).to(weight_.dtype)
         found.append((grad_x, grad_weight, None if bias is None else grad_y.sum(0).to(bias.dtype)))
@@ -223,12 +223,12 @@ differentiable(_distances, _distances_backward, (0, 1), (0,), ())
 
 
 def _attend_flops(args: tuple, backward: bool = False) -> int:
-    x_src, x_dst, q_weight, _, _, _, v, _, edge_index, mask = args[:10]
+    x_src, x_dst, q_weight, _, k_weight, _, v, _, edge_index, mask = args[:10]
     part = _Part.of(edge_index, mask, x_src.size(0))
-    nodes = sum(x.size(0) if own is None else own.numel() for x, own in ((x_src, part.sources), (x_dst, part.targets)))
-    projections, score, read = (
-        2 * size for size in (nodes * q_weight.numel(), part.edges.size(1) * q_weight.size(0), part.edges.size(1) * v.size(1))
-    )
+    sides = (x_src, part.sources, k_weight), (x_dst, part.targets, q_weight)
+    projections = sum(2 * (x if nodes is None else nodes).size(0) * weight.numel() for x, nodes, weight in sides if weight is not None)
+    width = x_dst.size(1) if q_weight is None else q_weight.size(0)
+    score, read = (2 * part.edges.size(1) * size for size in (width, v.size(1)))
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read
 
 

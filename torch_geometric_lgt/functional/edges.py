@@ -25,12 +25,14 @@ class Rows(NamedTuple):
 
 class SortedEdges(NamedTuple):
     r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`. The
-    :obj:`weight` ``[E]`` of edges with weights is in the order of :obj:`edge_index`."""
+    :obj:`weight` ``[E]`` of edges with weights is in the order of :obj:`edge_index`. In compiled code, where the number of distinct edges
+    is not known, :obj:`first` ``[E]`` marks those that count."""
 
     edge_index: Tensor
     forth: Rows
     back: Rows | None
     weight: Tensor | None = None
+    first: Tensor | None = None
 
     def rows(self) -> tuple[Tensor | None, ...]:
         r"""What operators take."""
@@ -194,17 +196,43 @@ def _(edge_index, num_targets):
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without itself."""
-    row, col = edge_index
-    row, col = torch.cat([row, col]), torch.cat([col, row])
-    pairs = torch.unique(row * num_nodes + col)
-    row, col = pairs // max(num_nodes, 1), pairs % max(num_nodes, 1)
-    return torch.bincount(row[row != col], minlength=num_nodes)
+    (row, col), first = distinct_pairs(torch.cat([edge_index, edge_index.flip(0)], 1), num_nodes)
+    return row.new_zeros(num_nodes).scatter_add_(0, row, (first & (row != col)).long())
+
+
+def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of them ``[E]`` are the first of their
+    equals: shapes that are known without the numbers."""
+    key = (pairs[0] * num_nodes + pairs[1]).sort().values
+    first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
+    return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
+
+
+def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
+    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
+    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`.
+
+    Raises:
+        ValueError: If a higher order than 1 is to be exported.
+    """
+    if order > 1:
+        return _walks(edge_index, num_nodes, order, self_loops)
+    pairs, first = first_hop(edge_index, num_nodes, self_loops)
+    return [pairs[:, first]] * order
+
+
+def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
+    r"""The edges ``[2, E]`` by their target, with :obj:`self_loops` one for each node beside them, and which of them ``[E]`` are the first
+    of their equals."""
+    loops = torch.arange(num_nodes if self_loops else 0, device=edge_index.device).expand(2, -1)
+    pairs, first = distinct_pairs(torch.cat([edge_index.flip(0), loops], 1), num_nodes)
+    return pairs.flip(0), first
 
 
 @torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")
-def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
-    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
-    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`."""
+def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
+    if torch.compiler.is_compiling():
+        raise ValueError("'relational_order' must be at most 1 to be exported with edges: pass what the method 'hops' returns")
     row, col = edge_index.cpu().numpy()
     one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional import _ops
 from torch_geometric_lgt.functional._sides import Side, Values, plain_side, plain_values
 from torch_geometric_lgt.functional.attention_state import check_fit
-from torch_geometric_lgt.functional.segment import Segments, segments
+from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 
 
 def kernel_attention(
@@ -81,6 +81,7 @@ def node_pair(
     if not isinstance(batch, tuple):
         nodes = segments(batch, num_src, batch_size, device)
         return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
+    batch = check_pair(batch)
     if batch_size is None and batch[0] is not None and batch[1] is not None and not torch.compiler.is_compiling():
         batch_size = max((int(b.max()) + 1 for b in batch if b is not None and b.numel() > 0), default=0)
     return segments(batch[0], num_src, batch_size, device), segments(batch[1], num_dst, batch_size, device)
@@ -96,6 +97,8 @@ def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets
 
 
 def kept(keys: Side, values: Values, nodes: Segments) -> bool:
-    r"""Whether the states of all graphs need no more room than the keys' inputs."""
+    r"""Whether the states of all graphs need no more room than the keys' inputs; no exported program depends on the number of nodes."""
+    if torch.compiler.is_exporting():
+        return False
     width = keys.rank() * (values.channels(keys) + 1)
     return nodes.sizes.size(0) * keys.heads * keys.num_features() * width <= keys.x.numel()

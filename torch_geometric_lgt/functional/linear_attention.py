@@ -78,9 +78,10 @@ class LinearForm(NamedTuple):
 
     def affine(self, nodes: Segments) -> bool:
         r"""Tells whether keys and values are linear parts of one input whose products are cheaper and need no more room than the input.
-        These products are in double precision, which must be wider than that of the input."""
+        These products are in double precision, which must be wider than that of the input. An exported program, for any number of nodes,
+        evaluates keys and values."""
         keys, width = self.keys, self.keys.x.size(1)
-        if keys.weight is None or self.values.weight is None or self.values.x is not None:
+        if keys.weight is None or self.values.weight is None or self.values.x is not None or torch.compiler.is_exporting():
             return False
         if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # which has no double precision
             return False

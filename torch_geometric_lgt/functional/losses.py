@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.utils import degree
+from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.feature_maps import unit_rows
@@ -93,7 +93,7 @@ def alignment_uniformity(x: Tensor, y: Tensor, weight: float = 1.0, variant: str
     return alignment(x, y) + weight * share * (uniformity(x, temperature) + uniformity(y, temperature))
 
 
-def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: int) -> Tensor:
+def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None = None) -> Tensor:
     r"""The mean over the nodes of the mean negative log-probability of their edges, one layer's part of NodeFormer's edge loss:
 
     .. math::
@@ -107,15 +107,20 @@ def edge_regularization(log_probability: Tensor, edge_index: Tensor, num_nodes: 
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]`` or ``[E, H]``, averaged over the heads.
         edge_index (torch.Tensor): ``[2, E]``, sources :math:`v` and targets :math:`u`.
         num_nodes (int): :math:`N`.
+        mask (torch.Tensor, optional): Which edges ``[E]`` count, as a bool each. (default: :obj:`None`, all)
 
     Raises:
-        ValueError: If there is not one log-probability for each edge.
+        ValueError: If there is not one log-probability, or one bool of :obj:`mask`, for each edge.
     """
     if log_probability.size(0) != edge_index.size(1):
         raise ValueError(f"'log_probability' must hold one row for each of {edge_index.size(1)} edges (got {log_probability.size(0)})")
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != edge_index.shape[1:]):
+        raise ValueError(f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, {tuple(mask.shape)})")
     target = edge_index[1]
-    share = degree(target, num_nodes, log_probability.dtype).reciprocal()[target]
+    counted = torch.ones_like(target, dtype=log_probability.dtype) if mask is None else mask.to(log_probability.dtype)
+    share = counted / scatter(counted, target, 0, num_nodes, 'sum')[target]
     mean = log_probability if log_probability.dim() == 1 else log_probability.mean(1)
+    mean = mean if mask is None else mean.masked_fill(~mask, 0)
     return -(share * mean).sum() / max(1, num_nodes)
 
 

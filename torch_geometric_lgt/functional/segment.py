@@ -27,12 +27,15 @@ def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None
     r"""Reads a :obj:`batch` vector (unsorted, with gaps and empty graphs if need be).
 
     Raises:
+        TypeError: If :obj:`batch` is no tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of at least :obj:`batch_size`.
     """
     if batch is None:
         if batch_size is not None and batch_size != 1:
             raise ValueError(f"'batch_size' must be 1 without 'batch' (got {batch_size}); pass the 'batch' vector")
         return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
+    if not isinstance(batch, Tensor):
+        raise TypeError(f"'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got {type(batch).__name__})")
     if batch.dtype not in (torch.long, torch.int32):
         raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()")
     if batch.dim() != 1 or batch.numel() != num_nodes:
@@ -53,6 +56,13 @@ def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None
     sizes = torch.bincount(batch, minlength=top if batch_size is None else batch_size)
     is_sorted = num_nodes < 2 or bool((batch[1:] >= batch[:-1]).all())
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
+
+
+def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
+    r"""Raises a ValueError unless there is one batch vector for the sources and one for the targets."""
+    if len(batch) != 2:
+        raise ValueError(f"'batch' must be one vector, or a pair of sources and targets (got {len(batch)} vectors)")
+    return batch
 
 
 def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:

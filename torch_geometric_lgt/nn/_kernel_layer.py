@@ -14,7 +14,8 @@ from torch_geometric_lgt.functional.edges import weighted_edges
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
 from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
 from torch_geometric_lgt.functional.segment import Segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, is_plain, linear_part
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._parts import is_plain, linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -27,7 +28,7 @@ class KernelLayer(AttentionLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int,
         concat: bool,
@@ -70,15 +71,14 @@ class KernelLayer(AttentionLayer):
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
         side = self._side(x, self.lin_query, mask, sampling)
         num_features = side.num_features() // side.samples
-        folded = num_features * self.in_channels <= self.head_key_channels * (self.in_channels + num_features)
+        folded = num_features * x.size(1) <= self.head_key_channels * (x.size(1) + num_features)
         if side.kind != 'softmax' or side.weight is None or not folded or is_fused(side, 0):
             return side
         # the norm of a query cancels, so its features need one product instead of two
         with torch.autocast(x.device.type, enabled=False):
             matrix = side.scale * cast(Tensor, side.projection)
-            weight = torch.einsum('mc,hcf->hmf', matrix, self.lin_query.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
-            bias = self.lin_query.bias
-            bias = None if bias is None else (bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
+            weight = torch.einsum('mc,hcf->hmf', matrix, side.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
+            bias = None if side.bias is None else (side.bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
         return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads, side.samples)
 
     def key_noise(self, x: Tensor) -> Tensor | None:
@@ -97,7 +97,7 @@ class KernelLayer(AttentionLayer):
         return self._values(x, isinstance(self.feature_map, FeatureMap) and is_plain(self.lin_key))
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
-        self._check(x)
+        self._check_sources(x)
         return build_state(self._keys(x, mask, noise), self._value_side(x), nodes)
 
     def _attend(
@@ -111,11 +111,11 @@ class KernelLayer(AttentionLayer):
     ) -> Tensor:
         r"""The output ``[N_t, H * D]`` of all heads."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_dst)
+        self._check_targets(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)
         if state is not None:
-            return read_state(state, queries, self._targets(state, x_dst, batch, batch_size))
-        self._check(x_src)
+            return read_state(state, queries, self._targets(state, x_src, x_dst, batch, batch_size))
+        self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(x_src, masks[0], self.key_noise(x_src))
         values = self._value_side(x_src) if value is None else Values(value, None, None)
@@ -123,7 +123,7 @@ class KernelLayer(AttentionLayer):
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_dst)
+        self._check_targets(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         keys = self._keys(x_src, masks[0], None)

@@ -5,9 +5,10 @@ from typing import cast
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, hops, sorted_edges, weighted_edges, weighted_hop
+from torch_geometric_lgt.functional.edges import SortedEdges, first_hop, hops, sorted_edges, weighted_edges, weighted_hop
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -69,7 +70,11 @@ class RelationalBias(torch.nn.Module):
             if weight is not None:
                 edges, weight = self.weighted_hop(edges, num_src, weight)
                 return [sorted_edges(edges, num_src, num_dst, True, weight)]
-            edge_index = hops(edges, num_src, self.order, self.source == 'value')
+            self_loops = self.source == 'value'
+            if self.order == 1 and torch.compiler.is_compiling():
+                pairs, first = first_hop(edges, num_src, self_loops)
+                return [sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)]
+            edge_index = hops(edges, num_src, self.order, self_loops)
         elif edge_weight is not None:
             raise ValueError("'edge_weight' must be None where 'edge_index' is a list; give the weights to 'hops', which makes such lists")
         if len(edge_index) != self.order:
@@ -115,11 +120,13 @@ class RelationalBias(torch.nn.Module):
         return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1  # each node is a neighbour of itself
 
     def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None, edge_mask: Tensor | None) -> Tensor:
-        dtype = compute_dtype(x.dtype)
-        if self.source == 'value':
-            weight = symmetric_weight(edges.edge_index, x.size(0), num_targets, dtype, degree, edges.weight)
-        elif edges.weight is None:
-            weight = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
-        else:
-            weight = edges.weight.to(dtype)[:, None]
-        return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
+        dtype, sizes = compute_dtype(x.dtype), (x.size(0), num_targets)
+        one = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype) if edges.first is None else edges.first.to(dtype)[:, None]
+        if self.source == 'output':
+            weight = one if edges.weight is None else edges.weight.to(dtype)[:, None]
+            return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
+        if edges.first is not None and degree is None:
+            source, target = (scatter(one.squeeze(1), ids, 0, size, 'sum') for ids, size in zip(edges.edge_index, sizes, strict=True))
+            degree = source, target
+        weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree, edges.weight)
+        return self.neighbor_sum(x, edges, weight if edges.first is None else weight * one, num_targets, edge_mask)

@@ -1,5 +1,6 @@
 # N nodes, E edges, F input width.
 import copy
+import inspect
 import pickle
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,6 +14,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
+from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
 
 Call = Callable[..., Tensor]
 
@@ -29,10 +31,11 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     of a denominator may cancel, in single precision too; edges may come in every format that PyG's layers take; where edges matter, their
     weights, as :obj:`edge_weight` or as the values of a sparse matrix, change the output alike, with gradients, or are refused; gradients
     are those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is drawn in
-    evaluation and no input written to; copies, pickles and state dicts are faithful; one seed makes one layer; ``torch.compile`` finds no
-    graph break; half precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and
-    edges. Features of another width or dtype, graph ids that are negative, not whole or too few, and, where edges matter, ids of no node
-    end in an error that names the argument.
+    evaluation and no input written to; copies, pickles and state dicts are faithful; hooks and parametrisations of linear parts and
+    embeddings, and modules in their place, act and have gradients; one seed makes one layer; ``torch.compile`` finds no graph break; half
+    precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of
+    another width or dtype, graph ids that are negative, not whole or too few, also where graph ids make no difference, and, where edges
+    matter, ids of no node end in an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
@@ -57,6 +60,7 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_side_effects(layer, call, x, edge_index, batch)
     _check_errors(layer, call, x, edge_index, batch)
     _check_gradients(layer, call, *sample(9, in_channels))
+    check_wrapped(layer, call, *sample(9, in_channels))
     _check_reset(make)
     _check_compile(make(), call, x.float(), edge_index, batch)
     _check_precision(layer, call, x, edge_index, batch)
@@ -217,12 +221,13 @@ def _check_errors(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
     past = edge_index.clone()
     past[0, 0] = x.size(0)
     features = {'another width': x[:, :-1], 'another dtype': x.float(), 'three dimensions': x[..., None]}
-    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1]}
+    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1], 'a list': batch.tolist()}
+    graphs['weights of edges'] = torch.ones(edge_index.size(1), dtype=x.dtype)
     edges = {'an id past the nodes': past, 'negative ids': edge_index - 1, 'broken numbers': edge_index.double(), 'pairs': edge_index.t()}
-    reads_batch = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index, batch))
+    takes_batch = 'batch' in inspect.signature(layer.forward).parameters
     reads_edges = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2]))
     cases = [("'x'", what, (part, edge_index, batch)) for what, part in features.items()]
-    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if reads_batch]
+    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if takes_batch]
     cases += [("'edge_index'", what, (x, part)) for what, part in edges.items() if reads_edges]
     for name, what, arguments in cases:
         try:

@@ -90,3 +90,15 @@ def test_a_pair_has_a_pair_of_degrees():
     layer = DegreeMaskedAttention(8, 2)
     with pytest.raises(ValueError, match="'degree' must be a pair for a pair 'x'"):
         layer((torch.randn(10, 8), torch.randn(1, 8)), torch.tensor([3]))
+
+
+@pytest.mark.compiled
+def test_compiles_whole_with_degrees_from_edges():
+    layer = DegreeMaskedAttention(8, max_degree=40)
+    compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
+    for num_nodes in (12, 20, 31):
+        x, edges = torch.randn(num_nodes, 8, requires_grad=True), torch.randint(num_nodes, (2, 3 * num_nodes))
+        edges = torch.cat([edges, edges[:, :5], edges[:, :3].flip(0)], 1)
+        out, expected = compiled(x, edge_index=edges), layer(x, edge_index=edges)
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x), torch.autograd.grad(expected.square().sum(), x))

@@ -120,6 +120,25 @@ def test_raises_when_run():
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"
 
 
+@pytest.mark.parametrize('level', ['node', 'edge', 'graph'])
+@pytest.mark.parametrize(
+    ('batch', 'error'),
+    [
+        (torch.rand(EDGES.size(1)), ValueError),
+        (torch.rand(30), ValueError),
+        (torch.zeros(29, dtype=torch.long), ValueError),
+        (torch.arange(30) - 1, ValueError),
+        ([0] * 30, TypeError),
+    ],
+    ids=['weights', 'fractions', 'short', 'negative', 'list'],
+)
+def test_a_batch_vector_that_is_none_is_refused_at_every_level(level, batch, error):
+    """Also where it makes no difference: weights of edges as the third argument are a slip."""
+    model = LiteGT(5, 8, 3, 1, 2, level=level)
+    with pytest.raises(error, match="'batch'"):
+        model(torch.randn(30, 5), EDGES, batch, edge_jaccard=JACCARD)
+
+
 def test_a_graph_without_nodes_is_the_same_in_a_batch():
     model, x, none = LiteGT(5, 8, 3, 1, 2, level='graph').eval(), torch.empty(0, 5), torch.empty(2, 0, dtype=torch.long)
     alone = model(x, none, edge_jaccard=torch.empty(0))

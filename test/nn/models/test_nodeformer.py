@@ -110,12 +110,36 @@ def test_repr_and_errors():
 
 @pytest.mark.parametrize('order', [1, 2])
 @pytest.mark.compiled
-def test_compiles_with_given_hops_and_breaks_the_graph_without(order):
+def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     model = NodeFormer(8, 8, 3, num_layers=2, relational_order=order)
     x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     model.eval()
     torch.testing.assert_close(compiled(x, model.hops(edge_index, 12)), model(x, edge_index))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="give a compiled model what its method 'hops' returns"):
-        compiled(x, edge_index)
+    if order == 1:
+        torch.testing.assert_close(compiled(x, edge_index), model(x, edge_index))
+    else:
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="give a compiled model what its method 'hops' returns"):
+            compiled(x, edge_index)
     torch.testing.assert_close(torch.compile(model, backend='aot_eager')(x, edge_index), model(x, edge_index))
+
+
+@pytest.mark.parametrize('source', ['value', 'output'])
+@pytest.mark.compiled
+def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_loss(source):
+    """Gradients too, over edges with self loops and pairs that occur again, in graphs of which one is empty."""
+    model = make(relational_input=source).eval()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
+    for num_nodes in (9, 14, 31):
+        batch = torch.tensor([0, 1, 3])[torch.randint(3, (num_nodes,))]
+        edges = torch.randint(num_nodes, (2, 5 * num_nodes))
+        edges = edges[:, batch[edges[0]] == batch[edges[1]]]
+        edges = torch.cat([edges, edges[:, :4], torch.zeros(2, 3, dtype=torch.long)], 1)
+        x = torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
+        found = []
+        for run in (model, compiled):
+            out, loss = run(x, edges, batch, 4, return_edge_loss=True)
+            grads = torch.autograd.grad(out.square().sum() + loss, (x, *model.parameters()))
+            found.append((out, loss, *grads))
+        for actual, expected in zip(*found, strict=True):
+            torch.testing.assert_close(actual, expected)

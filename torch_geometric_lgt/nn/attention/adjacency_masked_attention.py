@@ -57,8 +57,8 @@ class AdjacencyMaskedAttention(KernelLayer):
     def forward(self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None) -> Tensor:
         r"""Runs the layer. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
-        self._check(x_dst)
+        self._check_sources(x_src)
+        self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
         edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
         check_not_negative(weight)

@@ -9,11 +9,12 @@ from torch.nn import Embedding, Linear
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional._sides import compute_dtype, convert
 from torch_geometric_lgt.functional.edges import degrees, edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._parts import embedding_rows, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -123,10 +124,12 @@ class DegreeMaskedAttention(KernelLayer):
             above = int((degree > self.max_degree).sum())
             if above > 0:
                 warnings.warn(f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count as that", stacklevel=4)
-        dtype = compute_dtype(self.lin_degree.weight.dtype)
-        embedding, weight, bias = (p.to(dtype) for p in (self.degree_embedding.weight, *self.lin_degree.parameters()))
         with torch.autocast(x.device.type, enabled=False):
-            table = linear(embedding, weight, bias).sigmoid().squeeze(1)  # one value per degree, not per node
+            embedding, weight, bias = linear_part(self.lin_degree, embedding_rows(self.degree_embedding, self.max_degree + 1))
+            dtype = compute_dtype(embedding.dtype)
+            if weight is not None:
+                embedding = linear(embedding.to(dtype), weight.to(dtype), convert(bias, dtype))
+            table = embedding.to(dtype).sigmoid().squeeze(1)  # one value per degree, not per node
         return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
 
     def _weights(self, angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:

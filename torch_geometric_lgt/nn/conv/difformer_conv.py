@@ -30,7 +30,7 @@ class DIFFormerConv(LinearLayer):
     ``value_projection=False``.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
@@ -43,7 +43,7 @@ class DIFFormerConv(LinearLayer):
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the paper. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges with :obj:`use_graph`;
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`; edges with :obj:`use_graph`;
           batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
@@ -54,7 +54,7 @@ class DIFFormerConv(LinearLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
         kernel: str = 'simple',
@@ -89,14 +89,14 @@ class DIFFormerConv(LinearLayer):
         if self.kernel == 'sigmoid' and state is not None:
             raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
+        self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
             return self._attend((x_src, x_dst), batch, batch_size, state)
         value = self._value(x_src)
         if self.kernel == 'simple':
             out = self._attend((x_src, x_dst), batch, batch_size, state, value)
         else:
-            self._check(x_dst)
+            self._check_targets(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
             out = sigmoid_attention(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs)[0]
         if not self.use_graph:
@@ -123,8 +123,8 @@ class DIFFormerConv(LinearLayer):
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
-        self._check(x_dst)
+        self._check_sources(x_src)
+        self._check_targets(x_dst)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         q, k = self.lin_query(x_dst), self.lin_key(x_src)

@@ -9,11 +9,15 @@ from torch.nn.functional import linear
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
 from torch_geometric_lgt.functional.edges import SortedEdges, check_not_negative, sorted_edges
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices
+from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices, check_features
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._parts import linear_part, make_linear
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
+
+
+Part = tuple[Tensor, Tensor | None, Tensor | None]
 
 
 class JaccardSubtractorConv(AttentionLayer):
@@ -42,7 +46,7 @@ class JaccardSubtractorConv(AttentionLayer):
     code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0 for a node without a triangle.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads, an even one. (default: :obj:`8`)
         kernel (str or tuple, optional): Kernel of the second half, :obj:`"jaccard"` or :obj:`"subtractor"`, or those of both halves, of
@@ -55,7 +59,7 @@ class JaccardSubtractorConv(AttentionLayer):
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`; edges; Jaccard indices
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`; edges; Jaccard indices
           :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
@@ -67,7 +71,7 @@ class JaccardSubtractorConv(AttentionLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 8,
         kernel: str | tuple[str, str] = 'jaccard',
@@ -84,8 +88,8 @@ class JaccardSubtractorConv(AttentionLayer):
         self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
         scored = sum(name in SCORED for name in kernels) * heads // 2
         if scored < heads:
-            for name in ('lin_query', 'lin_key'):
-                self.register_module(name, Linear(in_channels, scored * self.head_channels, bias=bias) if scored > 0 else None)
+            for name, channels in (('lin_query', self.target_channels), ('lin_key', self.source_channels)):
+                self.register_module(name, make_linear(channels, scored * self.head_channels, bias) if scored > 0 else None)
 
     def forward(
         self,
@@ -103,19 +107,20 @@ class JaccardSubtractorConv(AttentionLayer):
         if self.neighbor_sum.explain:
             weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
             return self._heads_merged(self.neighbor_sum(self.lin_value(x_src), edges, weight, x_dst.size(0)))
+        query, key = self._queries_and_keys(x_src, x_dst)
         value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
         for kernel, heads, scored in self._branches():
             v = value[:, heads].flatten(1)
             if kernel == 'softmax':
-                query, key = self._part(self.lin_query, scored), self._part(self.lin_key, scored)
-                out.append(edge_attention(x_src, x_dst, query, key, v, edges, sampled_mask, heads.stop - heads.start))
+                parts = _rows(query, scored), _rows(key, scored)
+                out.append(edge_attention(*parts, v, edges, sampled_mask, heads.stop - heads.start))
                 if sampled_mask is None:
                     continue
                 weight = mean_weight(edges.edge_index, x_dst.size(0), compute_dtype(v.dtype), sampled_mask, edges.weight)
                 out[-1] = out[-1] + self.neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
-                out.append(self.neighbor_sum(v, edges, weight, x_dst.size(0)))
+                parts = _evaluated(query, scored), _evaluated(key, scored)
+                out.append(self.neighbor_sum(v, edges, self._weight(kernel, *parts, edges, edge_jaccard, x_dst), x_dst.size(0)))
         return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
 
     def attention_scores(
@@ -134,15 +139,16 @@ class JaccardSubtractorConv(AttentionLayer):
     def _weights(self, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, edge_jaccard: Tensor, sampled_mask: Tensor | None) -> Tensor:
         r"""``[E, H]``: the weights of all heads."""
         edge_index, out = edges.edge_index, []
+        query, key = self._queries_and_keys(x_src, x_dst)
         for kernel, heads, scored in self._branches():
-            count = heads.stop - heads.start
+            count, q, k = heads.stop - heads.start, _evaluated(query, scored), _evaluated(key, scored)
             if kernel == 'softmax':
-                weight = edge_softmax(*self._keys_and_queries(scored, x_src, x_dst), edge_index, count, edges.weight)
+                weight = edge_softmax(k, q, edge_index, count, edges.weight)
                 if sampled_mask is not None:
                     mean = mean_weight(edge_index, x_dst.size(0), weight.dtype, edge_weight=edges.weight)
                     weight = torch.where(sampled_mask[edge_index[1], None], weight, mean)
             else:
-                weight = self._weight(kernel, scored, x_src, x_dst, edges, edge_jaccard)
+                weight = self._weight(kernel, q, k, edges, edge_jaccard, x_dst)
             out.append(weight.expand(-1, count))
         return torch.cat(out, 1)
 
@@ -157,23 +163,25 @@ class JaccardSubtractorConv(AttentionLayer):
             yield kernel, slice(start, start + count), slice(scored, scored + rows)
             start, scored = start + count, scored + rows
 
-    @staticmethod
-    def _part(lin: Linear, rows: slice) -> tuple[Tensor, Tensor | None]:
-        return lin.weight[rows], None if lin.bias is None else lin.bias[rows]
+    def _check_targets(self, x: Tensor) -> None:
+        if self.lin_query is not None:
+            super()._check_targets(x)
+        elif self.target_channels != -1:
+            check_features(x, self.lin_value, self.target_channels)
 
-    def _keys_and_queries(self, rows: slice, x_src: Tensor, x_dst: Tensor) -> PairTensor:
-        return linear(x_src, *self._part(self.lin_key, rows)), linear(x_dst, *self._part(self.lin_query, rows))
+    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[Part, Part]:
+        r"""Input, weight and bias of queries and keys; the input alone if no kernel needs them."""
+        if self.lin_query is None or self.lin_key is None:
+            return (x_dst[:, :0], None, None), (x_src[:, :0], None, None)
+        return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
 
-    def _weight(self, kernel: str, scored: slice, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, edge_jaccard: Tensor) -> Tensor:
+    def _weight(self, kernel: str, q: Tensor, k: Tensor, edges: SortedEdges, edge_jaccard: Tensor, x_dst: Tensor) -> Tensor:
         r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
-        edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_src.dtype)
+        edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_dst.dtype)
         if kernel == 'mean':
             return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
-        if kernel == 'jaccard':
-            score = edge_jaccard.to(dtype).view(-1, 1)
-        else:
-            k, q = self._keys_and_queries(scored, x_src, x_dst)
-            score = edge_distances(k, q, edge_index, q.size(1) // self.head_channels)
+        heads = q.size(1) // self.head_channels
+        score = edge_jaccard.to(dtype).view(-1, 1) if kernel == 'jaccard' else edge_distances(k, q, edge_index, heads)
         if self.normalize:
             return row_normalized(score, edge_index, num_targets, edges.weight)
         return score if edges.weight is None else score * edges.weight.to(dtype)[:, None]
@@ -188,8 +196,8 @@ class JaccardSubtractorConv(AttentionLayer):
     ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
         r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard kernel."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        self._check(x_src)
-        self._check(x_dst)
+        self._check_sources(x_src)
+        self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index, edge_jaccard=edge_jaccard, sampled_mask=sampled_mask)
         edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight)
         check_not_negative(edges.weight)
@@ -208,3 +216,14 @@ class JaccardSubtractorConv(AttentionLayer):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, kernels={self.kernels})'
+
+
+def _rows(part: Part, rows: slice) -> Part:
+    r"""The part of a linear part that makes some of its outputs."""
+    x, weight, bias = part
+    return (x[:, rows], None, None) if weight is None else (x, weight[rows], None if bias is None else bias[rows])
+
+
+def _evaluated(part: Part, rows: slice) -> Tensor:
+    x, weight, bias = _rows(part, rows)
+    return x if weight is None else linear(x, weight, bias)

@@ -43,7 +43,7 @@ class KernelAttentionConv(KernelLayer):
     Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default:
@@ -66,7 +66,7 @@ class KernelAttentionConv(KernelLayer):
             those of the values)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`;
+        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_s), (N_t, F_t))`;
           edges for the bias, with a pair those of each order; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
@@ -78,7 +78,7 @@ class KernelAttentionConv(KernelLayer):
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
         concat: bool = True,
@@ -131,7 +131,7 @@ class KernelAttentionConv(KernelLayer):
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError("'x' must be one tensor with relational_input='output', which sums the outputs of the sources (got a pair)")
-        self._check(x_src)
+        self._check_sources(x_src)
         value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
         return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree, edge_weight))
@@ -160,7 +160,9 @@ class KernelAttentionConv(KernelLayer):
         r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
         return self._scores(x, (None, None), edge_index, batch)
 
-    def log_edge_probability(self, x: Tensor, edge_index: Adj, batch: Tensor | None = None) -> Tensor:
+    def log_edge_probability(
+        self, x: Tensor, edge_index: Adj | SortedEdges, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> Tensor:
         r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that target :obj:`edge_index[1]` puts on source
         :obj:`edge_index[0]` of the same graph, in :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
 
@@ -169,11 +171,12 @@ class KernelAttentionConv(KernelLayer):
         """
         if getattr(self.feature_map, 'kind', None) != 'softmax':
             raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
-        self._check(x)
-        nodes = segments(batch, x.size(0), None, x.device)
+        self._check_sources(x)
+        self._check_targets(x)
+        nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
         queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
-        state = build_state(keys, Values(None, x.new_empty((0, x.size(1))), None), nodes)
+        state = build_state(keys, Values(None, x.new_empty((0, keys.x.size(1))), None), nodes)
         return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
 
     def __repr__(self) -> str:

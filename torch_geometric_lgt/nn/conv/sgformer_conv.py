@@ -23,7 +23,7 @@ class SGFormerConv(LinearLayer):
     :math:`N` the nodes of the largest graph of the batch, so that an output changes with what else is in the batch.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample, of sources and targets alike; :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. A row whose denominator is 0 up to rounding errors gives 0: where all
@@ -38,14 +38,15 @@ class SGFormerConv(LinearLayer):
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown, or sources and targets
+            have unequal sizes.
     """
 
     self_term = True
 
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         heads: int = 1,
         norm: str = 'frobenius',
@@ -53,6 +54,11 @@ class SGFormerConv(LinearLayer):
         value_projection: bool = True,
     ) -> None:
         super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
+        if self.source_channels != self.target_channels:
+            raise ValueError(
+                f"'in_channels' must be one size, because targets have values of their own from 'lin_value' (got {in_channels}); "
+                'project sources or targets before, or use DIFFormerConv'
+            )
 
     def forward(
         self,

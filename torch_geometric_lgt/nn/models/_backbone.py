@@ -12,7 +12,8 @@ from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes
+from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes, check_width
+from torch_geometric_lgt.nn._parts import make_linear, reference
 from torch_geometric_lgt.nn.models._around import Around, Edges
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_layers
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
@@ -47,12 +48,13 @@ class Backbone(Module):
         read_channels: int,
     ) -> None:
         super().__init__()
-        check_sizes(in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels, num_layers=num_layers)
+        check_width(in_channels)
+        check_sizes(hidden_channels=hidden_channels, out_channels=out_channels, num_layers=num_layers)
         if not 0 <= dropout < 1:
             raise ValueError(f"'dropout' must be at least 0 and below 1 (got {dropout})")
         self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers
         self.dropout, self.activate_layers, self.act = dropout, activate_layers, activation_resolver(act)
-        self.lin_in = Linear(in_channels, hidden_channels)
+        self.lin_in = make_linear(in_channels, hidden_channels)
         self.convs = ModuleList(make_conv() for _ in range(num_layers))
         self.norms = ModuleList(LayerNorm(hidden_channels) if layer_norm else torch.nn.Identity() for _ in range(num_layers + 1))
         self.lin_out = Linear(read_channels, out_channels)
@@ -69,7 +71,7 @@ class Backbone(Module):
 
     def input_layer(self, x: Tensor) -> Tensor:
         r""":math:`\mathbf{Z}^{(0)}`."""
-        check_features(x, self.lin_in)
+        check_features(x, self.lin_in, self.in_channels)
         return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
 
     def layer(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
@@ -137,11 +139,11 @@ class Backbone(Module):
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            return stream.result(self.out_channels, self.lin_out.weight.dtype, lambda: self._stream_scores(stream))
+            return stream.result(self.out_channels, reference(self.lin_out).dtype, lambda: self._stream_scores(stream))
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         layers = stream_layers(self, stream, self.num_layers)
-        local, device = self.local_branch(stream, layers[0]), self.lin_out.weight.device
+        local, device = self.local_branch(stream, layers[0]), reference(self.lin_out).device
 
         def scores(part: Part) -> Tensor:
             own = [z[part.nodes].to(device) for z in layers]

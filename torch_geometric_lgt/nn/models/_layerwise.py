@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import sorted_edges
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.models._around import Around
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
@@ -32,7 +33,7 @@ def evaluation(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
     r""":math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(l)}` of all nodes, ``[N, D]`` each."""
-    weight = model.lin_in.weight
+    weight = reference(model.lin_in)
 
     def first(part: Part) -> Tensor:
         return model.input_layer(stream.node_values('x', part.nodes).to(weight.device, weight.dtype))
@@ -46,7 +47,7 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
 
 
 def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, first: Tensor, degree: Tensor | None) -> Tensor:
-    device, conv = model.lin_in.weight.device, model.convs[layer]
+    device, conv = reference(model.lin_in).device, model.convs[layer]
     state = stream.state(f'state-{layer}', lambda nodes: conv.attention_state(x[nodes].to(device)))
 
     def rows(part: Part) -> Tensor:
@@ -63,7 +64,7 @@ def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, firs
 
 def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
     r"""The scores of each part."""
-    weight = model.lin_in.weight
+    weight = reference(model.lin_in)
 
     def first(part: Part) -> Tensor:
         values = (stream.node_values(name, part.nodes) for name in ('x', *(['laplacian_pe'] if model.lin_pe is not None else [])))
@@ -76,7 +77,7 @@ def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
 
 
 def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -> Tensor:
-    layer, device = model.layers[index], model.lin_in.weight.device
+    layer, device = model.layers[index], reference(model.lin_in).device
     sampled = stream.has('attention_mask')
 
     def rows(part: Part) -> Tensor:
@@ -92,7 +93,7 @@ def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -
 
 def stream_mgformer(model: 'MGFormer', stream: Stream) -> Callable[[Part], Tensor]:
     r"""The rows of the last layer of each part."""
-    device, x = model.embedding.weight.device, model.tokens
+    device, x = reference(model.embedding).device, model.tokens
     for index in range(model.num_layers):
         array = _stream_masked_layer(model, stream, index, x)
         x = partial(_rows, array, device)
@@ -100,7 +101,7 @@ def stream_mgformer(model: 'MGFormer', stream: Stream) -> Callable[[Part], Tenso
 
 
 def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
-    layer, weight = cast(Any, model.layers[index]), model.embedding.weight
+    layer, weight = cast(Any, model.layers[index]), reference(model.embedding)
 
     def near(part: Part) -> Tensor:
         here = x(_ids(part.nodes, weight.device))

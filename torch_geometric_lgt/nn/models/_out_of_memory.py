@@ -1,8 +1,10 @@
 import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch.fx
 
 CPU_MESSAGE = "can't allocate memory"
 BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
@@ -14,6 +16,11 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
     def wrapped(forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(args, torch.fx.Proxy):
+                raise ValueError(
+                    f'{type(self).__name__} cannot be traced by torch.fx, nor be changed by to_hetero: build the model of its layers, '
+                    'which to_hetero and HeteroConv take, or pass the graph of HeteroData.to_homogeneous()'
+                )
             if torch.compiler.is_compiling():
                 return forward(self, *args, **kwargs)
             try:
@@ -27,6 +34,8 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
                     f"with the method 'inference'"
                 ) from error
 
+        del run.__wrapped__  # torch.fx reads the code of what is wrapped
+        cast(Any, run).__signature__ = inspect.signature(forward)
         return run
 
     return wrapped

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.models._streaming import Part, Stream
 
 
@@ -59,7 +60,7 @@ class AttentionMemory:
     @torch.no_grad()
     def _state(self, layer: int, nodes: slice | Tensor) -> AttentionState:
         conv, noise = self.convs[layer], self._noise[layer]
-        x = self.inputs[layer][nodes].to(conv.lin_key.weight.device, torch.double)
+        x = self.inputs[layer][nodes].to(reference(conv.lin_key).device, torch.double)
         return conv.attention_state(x) if noise is None else conv.attention_state(x, noise=noise[nodes].to(x.device, torch.double))
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from torch.distributed import ProcessGroup
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.edges import sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -24,7 +25,7 @@ class DIFFormer(Backbone):
     of being averaged, and graphs of a batch do not attend to each other.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of steps. (default: :obj:`2`)
@@ -100,7 +101,7 @@ class DIFFormer(Backbone):
         attend to all nodes it has the states of the others in :obj:`states`, see
         :meth:`attention_memory`, or sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes
         (default: all) are keys too."""
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
         return self.readout(self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)))
 

@@ -12,7 +12,8 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes
+from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes, check_width
+from torch_geometric_lgt.nn._parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
@@ -36,7 +37,7 @@ class LiteGT(Module):
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
@@ -75,7 +76,8 @@ class LiteGT(Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        check_sizes(in_channels=in_channels, hidden_channels=hidden_channels, out_channels=out_channels)
+        check_width(in_channels)
+        check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         if pe_channels < 0:
             raise ValueError(f"'pe_channels' must not be negative (got {pe_channels})")
         if level not in LEVELS:
@@ -90,8 +92,8 @@ class LiteGT(Module):
                 f'(got {hidden_channels} and {heads})'
             )
         self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = in_channels, hidden_channels, out_channels, num_layers
-        self.level, self.dropout, self.kernel = level, dropout, kernel
-        self.lin_in = Linear(in_channels, hidden_channels)
+        self.level, self.dropout, self.kernel, self.pe_channels = level, dropout, kernel, pe_channels
+        self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
         for layer in range(num_layers):
@@ -120,9 +122,10 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The batch vector matters to graph-level scores only: no attention leaves a graph. The weights of the edges are
-        :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        r"""Runs the model. The batch vector matters to graph-level scores only, since no attention leaves a graph; it is checked at all
+        levels. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
@@ -130,9 +133,8 @@ class LiteGT(Module):
         if self.level == 'edge':
             x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
         if self.level == 'graph':
-            size = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
             graph = edges.edge_index.new_zeros(x.size(0)) if batch is None else batch.long()
-            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, size).to(x.dtype)
+            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, num_graphs).to(x.dtype)
         return self.lin_out(x)
 
     def attention_scores(
@@ -166,16 +168,16 @@ class LiteGT(Module):
             raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            return stream.result(self.out_channels, self.lin_in.weight.dtype, lambda: stream_litegt(self, stream))
+            return stream.result(self.out_channels, reference(self.lin_in).dtype, lambda: stream_litegt(self, stream))
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""The input ``[N, D]`` of the first layer."""
-        check_features(x, self.lin_in)
+        check_features(x, self.lin_in, self.in_channels)
         if self.lin_pe is None:
             if laplacian_pe is not None:
                 raise ValueError(f"'laplacian_pe' must be None for a model with 'pe_channels' = 0 (got {tuple(laplacian_pe.shape)})")
             return self.lin_in(x)
-        shape = (x.size(0), self.lin_pe.in_features)
+        shape = (x.size(0), self.pe_channels)
         if laplacian_pe is None or laplacian_pe.shape != shape:
             given = None if laplacian_pe is None else tuple(laplacian_pe.shape)
             raise ValueError(f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with LaplacianPE({shape[1]})")

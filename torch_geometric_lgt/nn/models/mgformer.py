@@ -16,6 +16,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, weighted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
+from torch_geometric_lgt.nn._parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_mgformer
@@ -208,8 +209,8 @@ class MGFormer(torch.nn.Module):
         with users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            width = self.tokens(torch.arange(1, device=self.embedding.weight.device)).size(1)
-            return stream.result(width, self.embedding.weight.dtype, lambda: stream_mgformer(self, stream))
+            width = self.tokens(torch.arange(1, device=reference(self.embedding).device)).size(1)
+            return stream.result(width, reference(self.embedding).dtype, lambda: stream_mgformer(self, stream))
 
     def forward(
         self, edge_index: Adj | None = None, edge_label_index: Tensor | None = None, *, edge_weight: Tensor | None = None
@@ -274,7 +275,7 @@ class MGFormer(torch.nn.Module):
             ValueError: If there are fewer than :obj:`k` nodes to choose from, or :obj:`exclude` leaves fewer to a user, an index holds
                 neither ids of nodes nor a mask of all, :obj:`exclude` joins two users, or the rule is unknown.
         """
-        device = self.embedding.weight.device
+        device = reference(self.embedding).device
         users = torch.arange(self.num_users, device=device) if src_index is None else self._ids(src_index, 'src_index')
         items = torch.arange(self.num_users, self.num_nodes, device=device) if dst_index is None else self._ids(dst_index, 'dst_index')
         items = items.long().unique()
@@ -298,13 +299,14 @@ class MGFormer(torch.nn.Module):
         self, pos_edge_rank: Tensor, neg_edge_rank: Tensor, node_id: Tensor | None = None, lambda_reg: float = 1e-4
     ) -> Tensor:
         r"""The Bayesian personalised ranking loss, with the squared norms of the embeddings of :obj:`node_id` (default: all)."""
-        embedding = self.embedding.weight if node_id is None else self.embedding.weight[node_id]
-        return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding)
+        return BPRLoss(lambda_reg)(pos_edge_rank, neg_edge_rank, embedding_rows(self.embedding, self.num_nodes, node_id))
 
     def tokens(self, nodes: Tensor | None = None) -> Tensor:
         r"""The rows of :math:`\mathbf{X}` of :obj:`nodes` (default: all)."""
-        parts = [self.embedding.weight] + ([] if self.structural_encoding is None else [self.structural_encoding])
-        return torch.cat([part if nodes is None else part[nodes] for part in parts], 1)
+        rows = embedding_rows(self.embedding, self.num_nodes, nodes)
+        if self.structural_encoding is None:
+            return rows
+        return torch.cat([rows, self.structural_encoding if nodes is None else self.structural_encoding[nodes]], 1)
 
     def layer_state(self, layer: torch.nn.Module, x: Tensor, edge_index: Adj | None = None, nodes: Tensor | None = None) -> AttentionState:
         r"""The state of the keys of :obj:`nodes` (default: all), whose rows :obj:`x` are, in a layer."""
@@ -347,7 +349,7 @@ class MGFormer(torch.nn.Module):
     def _edges(self, edge_index: Adj | None, edge_weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if edge_index is None:
             raise ValueError("'edge_index' must be given to a model with 'mask' = 'adjacency' (got None)")
-        check_devices(self.embedding.weight.device, edge_index=edge_index, edge_weight=edge_weight)
+        check_devices(reference(self.embedding).device, edge_index=edge_index, edge_weight=edge_weight)
         return weighted_edges(edge_index, self.num_nodes, self.num_nodes, edge_weight)
 
     def _degree(self, edge_index: Adj | None) -> Tensor:
@@ -357,7 +359,7 @@ class MGFormer(torch.nn.Module):
             raise ValueError(
                 "'degree' must be in the model, from MGFormer.from_data or as an argument, or 'edge_index' be given (got neither)"
             )
-        check_devices(self.embedding.weight.device, edge_index=edge_index)
+        check_devices(reference(self.embedding).device, edge_index=edge_index)
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
@@ -388,7 +390,7 @@ class MGFormer(torch.nn.Module):
                 nodes = torch.as_tensor(nodes) if len(nodes) > 0 else torch.empty(0, dtype=torch.long)
             except (TypeError, ValueError, RuntimeError) as error:
                 raise TypeError(f"'{argument}' must be a tensor or a list of ids of nodes (got {type(nodes).__name__})") from error
-        nodes = nodes.to(self.embedding.weight.device)
+        nodes = nodes.to(reference(self.embedding).device)
         if nodes.dtype == torch.bool and nodes.shape == (self.num_nodes,):
             return nodes.nonzero().view(-1)
         if nodes.dim() != 1 or nodes.dtype not in (torch.int32, torch.int64):
@@ -399,7 +401,7 @@ class MGFormer(torch.nn.Module):
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
         r"""A list of pairs of nodes; errors name the :obj:`argument`."""
-        check_devices(self.embedding.weight.device, **{argument: pairs})
+        check_devices(reference(self.embedding).device, **{argument: pairs})
         return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -28,7 +29,7 @@ class NodeFormer(Backbone):
     drawn once instead of from a seed that the data give, graphs of a batch do not attend to each other, weights live in the log domain.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample, and of each head.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
@@ -118,19 +119,19 @@ class NodeFormer(Backbone):
         edge_weight: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`;
-        ``torch.compile`` keeps one graph with these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges of the
-        first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias of the graph's, over the
-        nodes at hand. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix; the edge loss has
-        none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
+        ``torch.compile`` and ``torch.export`` take orders above 1 as these only), or is :obj:`None`: no graph, no bias. The edge loss is
+        that of the edges of the first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias
+        of the graph's, over the nodes at hand. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse
+        matrix; the edge loss has none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
 
         Raises:
             ValueError: If there are weights, and the bias is of more orders than one or the edge loss is asked for.
         """
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
         layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
         out = self.readout(layers)
-        return (out, self._edge_loss(layers, edges, batch)) if return_edge_loss else out
+        return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
@@ -162,7 +163,9 @@ class NodeFormer(Backbone):
         if edge_index is None or self.relational_order == 0:
             check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:
-            none = sorted_edges(torch.empty(2, 0, dtype=torch.long, device=self.lin_in.weight.device), num_nodes, num_nodes, backward=True)
+            none = sorted_edges(
+                torch.empty(2, 0, dtype=torch.long, device=reference(self.lin_in).device), num_nodes, num_nodes, backward=True
+            )
             return [none] * self.relational_order if self.relational_order > 0 else none
         if self.relational_order == 0:
             return edge_index
@@ -170,9 +173,11 @@ class NodeFormer(Backbone):
             return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)  # the mask is one of the graph's edges
         return self.hops(edge_index, num_nodes, edge_weight)
 
-    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None) -> Tensor:
+    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
         num_nodes = layers[0].size(0)
         edges = self.hops(edges, num_nodes) if isinstance(edges, SortedEdges) and self.relational_order > 0 else edges
-        edges = edge_list(edges[0] if isinstance(edges, list) else edges, num_nodes, num_nodes)
-        parts = [conv.log_edge_probability(z, edges, batch) for conv, z in zip(self.convs, layers, strict=False)]
-        return torch.stack([edge_regularization(part, edges, num_nodes) for part in parts]).mean()
+        edges = edges[0] if isinstance(edges, list) else edges
+        first = edges.first if isinstance(edges, SortedEdges) else None
+        edges = edge_list(edges, num_nodes, num_nodes)
+        parts = [conv.log_edge_probability(z, edges, batch, batch_size) for conv, z in zip(self.convs, layers, strict=False)]
+        return torch.stack([edge_regularization(part, edges, num_nodes, first) for part in parts]).mean()

@@ -11,6 +11,7 @@ from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, weighted_edges
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.nn._attention_layer import check_devices
+from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -33,7 +34,7 @@ class SGFormer(Backbone):
     As in the authors' code, :math:`\mathbf{Z}` is normalised.
 
     Args:
-        in_channels (int): Size of each input sample.
+        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of attention layers. (default: :obj:`1`)
@@ -136,7 +137,7 @@ class SGFormer(Backbone):
             ValueError: If an argument does not fit, there are weights and the network over the edges takes none, or with
                 :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one process.
         """
-        check_devices(self.lin_in.weight.device, edge_index=edge_index)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
         layers = self.layers(x, Around(None, batch, batch_size, degree, states, num_keys, process_group))
@@ -163,7 +164,7 @@ class SGFormer(Backbone):
         return cast(Tensor, x)
 
     def _local_layer(self, stream: Stream, layer: int, x: Tensor | None, degree: Tensor | None) -> Tensor:
-        weight = self.lin_in.weight
+        weight = reference(self.lin_in)
 
         def rows(part: Part) -> Tensor:
             edges = part.edge_index

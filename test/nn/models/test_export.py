@@ -1,0 +1,75 @@
+"""Models as exported programs, for graphs of any size."""
+
+import pytest
+import torch
+from torch.export import Dim, export
+
+from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+
+MODELS = {
+    'NodeFormer': lambda: NodeFormer(6, 4, 3, heads=2, num_features=8),
+    'NodeFormer-output': lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_input='output'),
+    'NodeFormer-0': lambda: NodeFormer(6, 4, 3, heads=2, relational_order=0),
+    'DIFFormer': lambda: DIFFormer(6, 4, 3),
+    'DIFFormer-frobenius': lambda: DIFFormer(6, 4, 3, norm='frobenius'),
+    'DIFFormer-sigmoid': lambda: DIFFormer(6, 4, 3, kernel='sigmoid'),
+    'SGFormer': lambda: SGFormer(6, 4, 3),
+    'SGFormer-row': lambda: SGFormer(6, 4, 3, norm='row'),
+    'LiteGT': lambda: LiteGT(6, 8, 3, 2, 4),
+    'LiteGT-subtractor': lambda: LiteGT(6, 8, 3, 2, 4, kernel='subtractor'),
+}
+
+
+def graph(name, num_nodes, num_edges):
+    x, edge_index = torch.randn(num_nodes, 6), torch.randint(num_nodes, (2, num_edges))
+    return (x, edge_index), {'edge_jaccard': torch.rand(num_edges)} if name == 'LiteGT' else {}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named'])
+@pytest.mark.parametrize('name', MODELS)
+def test_exported_models_serve_graphs_of_every_size(name, sizes):
+    model = MODELS[name]().eval()
+    args, kwargs = graph(name, 12, 30)
+    shapes = {'x': {0: sizes[0]}, 'edge_index': {1: sizes[1]}, **{key: {0: sizes[1]} for key in kwargs}}
+    program = export(model, args, kwargs, dynamic_shapes=shapes).module()
+    for num_nodes, num_edges in ((12, 30), (2, 2), (3, 71), (200, 5), (500, 2000)):
+        args, kwargs = graph(name, num_nodes, num_edges)
+        torch.testing.assert_close(program(*args, **kwargs), model(*args, **kwargs))
+
+
+@pytest.mark.compiled
+def test_exported_models_of_batches():
+    """With the number of graphs, which is part of the program."""
+    model = NodeFormer(6, 4, 3, heads=2, num_features=8).eval()
+    args = [*graph('NodeFormer', 12, 30)[0], torch.arange(12) % 3, 3]
+    shapes = ({0: Dim.AUTO}, {1: Dim.AUTO}, {0: Dim.AUTO}, None)
+    program = export(model, tuple(args), dynamic_shapes=shapes).module()
+    args = [*graph('NodeFormer', 40, 90)[0], torch.arange(40) % 3, 3]
+    torch.testing.assert_close(program(*args), model(*args))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
+def test_exported_recommender_scores_every_number_of_pairs(mask):
+    """Degrees are counted from the edges."""
+    model = MGFormer(7, 5, 6, mask=mask).eval()
+    edges, others = torch.randint(12, (2, 30)), torch.randint(12, (2, 51))
+    program = export(_Rows(model), (edges,), dynamic_shapes=({1: Dim.AUTO},)).module()
+    torch.testing.assert_close(program(others), model.get_embedding(others))
+
+
+class _Rows(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, edge_index):
+        return self.model.get_embedding(edge_index)
+
+
+@pytest.mark.compiled
+def test_higher_orders_are_exported_with_given_hops_only():
+    model = NodeFormer(6, 4, 3, relational_order=2).eval()
+    with pytest.raises(ValueError, match="pass what the method 'hops' returns"):
+        export(model, *graph('NodeFormer', 12, 30))

@@ -1,0 +1,120 @@
+"""Linear parts and embeddings with hooks, pruned, normalised, patched or replaced; the checks of all layers wrap each of them too."""
+
+import pytest
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils import prune, spectral_norm, weight_norm
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, MGFormer, SGFormerConv
+
+EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
+LAYERS = {
+    'kernel': lambda: KernelAttentionConv(6, 8, heads=2),
+    'degree': lambda: DegreeMaskedAttention(6, max_degree=16),
+    'sgformer': lambda: SGFormerConv(6, 8),
+    'difformer': lambda: DIFFormerConv(6, 8, norm='frobenius'),
+    'subtractor': lambda: JaccardSubtractorConv(6, 8, heads=2, kernel='subtractor'),
+    'mgformer': lambda: MGFormer(5, 7, 6, max_degree=16),
+}
+WRAPPINGS = {
+    'pruned': lambda part: prune.l1_unstructured(part, 'weight', 0.3),
+    'weight norm': weight_norm,
+    'spectral norm': spectral_norm,
+    'parametrised weight norm': torch.nn.utils.parametrizations.weight_norm,
+    'parametrised spectral norm': torch.nn.utils.parametrizations.spectral_norm,
+}
+
+
+def run(layer, x):
+    if isinstance(layer, MGFormer):
+        return layer.get_embedding(EDGES)
+    return layer(x, edge_index=EDGES)
+
+
+def parts(layer):
+    return [(name, part) for name, part in layer.named_modules() if isinstance(part, (torch.nn.Linear, torch.nn.Embedding))]
+
+
+@pytest.mark.filterwarnings('ignore:.*weight_norm.* is deprecated')
+@pytest.mark.parametrize('wrapping', WRAPPINGS)
+@pytest.mark.parametrize('name', LAYERS)
+def test_layers_train_with_the_utilities_of_torch(name, wrapping):
+    """Their weights are made anew in each call, from parameters that a step changes."""
+    layer, x = LAYERS[name](), torch.randn(12, 6)
+    for _, part in parts(layer):
+        WRAPPINGS[wrapping](part)
+    optimizer, found = torch.optim.SGD(layer.parameters(), lr=0.1), []
+    for _ in range(3):
+        optimizer.zero_grad()
+        out = run(layer, x)
+        out.square().sum().backward()
+        assert all(parameter.grad is not None for parameter in layer.parameters())
+        optimizer.step()
+        found.append(out.detach())
+    assert not torch.allclose(found[1], found[2])
+
+
+@pytest.mark.filterwarnings('ignore:Full backward hook is firing')
+@pytest.mark.parametrize('name', LAYERS)
+def test_every_kind_of_hook_is_called_once(name):
+    layer, x, calls = LAYERS[name](), torch.randn(12, 6, requires_grad=True), []
+    expected = run(layer, x)
+    for key, part in parts(layer):
+        part.register_forward_hook(lambda *_, key=key: calls.append(('forward', key)))
+        part.register_forward_pre_hook(lambda *_, key=key: calls.append(('before', key)))
+        part.register_full_backward_hook(lambda *_, key=key: calls.append(('backward', key)))
+        part.register_full_backward_pre_hook(lambda *_, key=key: calls.append(('before backward', key)))
+    out = run(layer, x)
+    torch.testing.assert_close(out, expected)
+    out.square().sum().backward()
+    kinds = ('forward', 'before', 'backward', 'before backward')
+    assert sorted(calls) == sorted((kind, key) for key, _ in parts(layer) for kind in kinds)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_hooks_of_all_modules_and_patched_modules(name):
+    layer, x = LAYERS[name](), torch.randn(12, 6)
+    expected = run(layer, x)
+    wanted, calls = dict(parts(layer)), []
+    handle = register_module_forward_hook(lambda module, *_: calls.append(module))
+    try:
+        torch.testing.assert_close(run(layer, x), expected)
+    finally:
+        handle.remove()
+    assert {id(part) for part in wanted.values()} <= {id(module) for module in calls}
+    for part in wanted.values():
+        part.forward = lambda x, call=part.forward: (calls.append('patched'), call(x))[1]
+    torch.testing.assert_close(run(layer, x), expected)
+    assert calls.count('patched') == len(wanted)
+
+
+def test_counting_flops_leaves_the_path():
+    """The counter registers hooks of all modules, which only note names."""
+    layer, x = KernelAttentionConv(6, 8), torch.randn(12, 6)
+    with FlopCounterMode(display=False) as counter:
+        layer(x)
+    assert 'aten.addmm' not in {str(op) for op in counter.get_flop_counts()['Global']}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('name', LAYERS)
+def test_compiles_with_replaced_parts(name):
+    layer, x = LAYERS[name]().eval(), torch.randn(12, 6)
+    for key, part in parts(layer):
+        parent, _, last = key.rpartition('.')
+        setattr(layer.get_submodule(parent), last, torch.nn.Sequential(part, torch.nn.Tanh()))
+    expected = run(layer, x)
+    compiled = torch.compile(lambda x: run(layer, x), backend='aot_eager', fullgraph=True)
+    torch.testing.assert_close(compiled(x), expected)
+
+
+def test_quantised_parts_run():
+    layer, x = KernelAttentionConv(6, 8).eval(), torch.randn(12, 6)
+    expected = layer(x)
+    for name in ('lin_query', 'lin_key', 'lin_value'):
+        part = getattr(layer, name)
+        rounded = torch.nn.Linear(6, 8)
+        rounded.weight, rounded.bias = torch.nn.Parameter(part.weight.to(torch.float8_e4m3fn).float()), part.bias
+        setattr(layer, name, torch.nn.Sequential(rounded))
+    assert 0 < (layer(x) - expected).abs().max() < 0.1

@@ -1,0 +1,44 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import torch_geometric_lgt
+
+PACKAGE = Path(torch_geometric_lgt.__file__).parent
+
+
+def run(code):
+    found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    assert found.returncode == 0, found.stderr
+    return found.stdout.split()
+
+
+def test_submodules_are_imported_when_they_are_used():
+    """The package itself imports nothing, and a submodule what it needs."""
+    code = 'import sys, torch_geometric_lgt as t; print("torch" in sys.modules, "nn" in vars(t), t.nn.NodeFormer.__name__, "nn" in vars(t))'
+    assert run(code) == ['False', 'False', 'NodeFormer', 'True']
+
+
+@pytest.mark.parametrize('name', [name for name in torch_geometric_lgt.SUBMODULES if name not in ('graphgym', 'visualization')])
+def test_every_submodule_is_an_attribute(name):
+    assert getattr(torch_geometric_lgt, name).__name__ == f'torch_geometric_lgt.{name}'
+    assert name in dir(torch_geometric_lgt)
+
+
+def test_public_submodules_are_all_listed():
+    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == '.py' or (path / '__init__.py').exists()}
+    assert set(torch_geometric_lgt.SUBMODULES) == {name for name in found if not name.startswith('_')} - {'typing'}
+    assert all(f'``{name}``' in torch_geometric_lgt.__doc__ for name in torch_geometric_lgt.SUBMODULES)
+    assert {'__version__', *torch_geometric_lgt.SUBMODULES} <= set(dir(torch_geometric_lgt))
+    with pytest.raises(AttributeError, match="module 'torch_geometric_lgt' has no attribute 'nm'"):
+        _ = torch_geometric_lgt.nm
+
+
+def test_definitions_import_torch_only():
+    code = 'import sys, torch_geometric_lgt as t; t.testing.dense.jaccard; print("torch_geometric" in sys.modules, "nm" in dir(t.testing))'
+    assert run(code) == ['False', 'False']
+    assert run('import torch_geometric_lgt as t; print(t.testing.checks.check_layer.__name__)') == ['check_layer']
+    with pytest.raises(AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"):
+        _ = torch_geometric_lgt.testing.nm

@@ -1,0 +1,95 @@
+# N nodes, F input width.
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Embedding, Linear, Module
+from torch.nn.utils.parametrize import register_parametrization
+from torch.testing import assert_close
+from torch_geometric.nn import Linear as PyGLinear
+
+Call = Callable[..., Tensor]
+
+
+class Scaled(Module):
+    r"""A module, or a parameter, whose result is multiplied by a factor that is learned."""
+
+    factor: Tensor
+
+    def __init__(self, factor: Tensor, module: Callable[[Tensor], Tensor] | None = None) -> None:
+        super().__init__()
+        self.module, self.factor = module, torch.nn.Parameter(factor.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x if self.module is None else self.module(x)) * self.factor
+
+
+def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+    r"""Holds each linear part and embedding of a layer, with a hook, parametrised, and replaced by a module around it, against the layer
+    whose weights are multiplied by what the wrapping multiplies: outputs, and gradients of the features and of the factor."""
+    for name, part in layer.named_modules():
+        if isinstance(part, (Linear, PyGLinear, Embedding)):
+            expected = _results(_multiplied(layer, name), call, x, edge_index, batch)
+            for how, wrap in (('a hook', _hooked), ('a parametrisation', _parametrised), ('another module in its place', _replaced)):
+                wrapped = copy.deepcopy(layer)
+                learned = wrap(wrapped, name)
+                found = _results(wrapped, call, x, edge_index, batch)
+                if learned is not None and learned.grad is None:
+                    raise AssertionError(f'no gradient reaches {how} at {name!r}')
+                for actual, wanted in zip(found, expected, strict=True):
+                    assert_close(actual, wanted, rtol=1e-8, atol=1e-8, msg=lambda text, at=(how, name): f'{at[0]} at {at[1]!r}: {text}')
+
+
+def _factor(part: Any) -> Tensor:
+    r"""One factor for each output of a linear part or embedding."""
+    size = part.weight.size(1 if isinstance(part, Embedding) else 0)
+    return 1 + torch.arange(size, dtype=part.weight.dtype) / size
+
+
+def _multiplied(layer: Module, name: str) -> Module:
+    layer = copy.deepcopy(layer)
+    part: Any = layer.get_submodule(name)
+    factor = _factor(part)
+    with torch.no_grad():
+        part.weight.mul_(factor if isinstance(part, Embedding) else factor[:, None])
+        bias: Tensor | None = getattr(part, 'bias', None)
+        if bias is not None:
+            bias.mul_(factor)
+    return layer
+
+
+def _hooked(layer: Module, name: str) -> None:
+    part = layer.get_submodule(name)
+    factor = _factor(part)
+
+    def multiply(_module: Module, _inputs: Any, output: Tensor) -> Tensor:
+        return output * factor
+
+    part.register_forward_hook(multiply)
+
+
+def _parametrised(layer: Module, name: str) -> Tensor:
+    part: Any = layer.get_submodule(name)
+    factor = _factor(part)
+    scaled = Scaled(factor if isinstance(part, Embedding) else factor[:, None])
+    if getattr(part, 'bias', None) is not None:
+        register_parametrization(part, 'bias', Scaled(factor))
+    register_parametrization(part, 'weight', scaled)
+    return scaled.factor
+
+
+def _replaced(layer: Module, name: str) -> Tensor:
+    parent, _, last = name.rpartition('.')
+    part = layer.get_submodule(name)
+    scaled = Scaled(_factor(part), part)
+    setattr(layer.get_submodule(parent), last, scaled)
+    return scaled.factor
+
+
+def _results(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+    x = x.clone().requires_grad_()
+    out = call(layer, x, edge_index, batch)
+    out.square().sum().backward()
+    return out.detach(), torch.zeros_like(x) if x.grad is None else x.grad
