@@ -77,6 +77,7 @@ def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
     expected = LaplacianPE(6)(data).laplacian_pe
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     monkeypatch.setattr(_eigensolvers, 'hops', lambda adjacency: np.arange(adjacency.shape[0]))
     for name in {'_inverse', '_lanczos', '_multigrid'} - {solver}:
         monkeypatch.setattr(_eigensolvers, name, lambda *_: (_ for _ in ()).throw(ImportError))
@@ -167,6 +168,7 @@ def test_solver_that_finds_no_memory(double, monkeypatch):
     data = Data(edge_index=grid(25, 30)[0], num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'splu', splu)
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -175,6 +177,8 @@ def test_no_solver_left(monkeypatch):
     data = Data(edge_index=barabasi_albert_graph(750, 2), num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'eigsh', partial(_eigensolvers.eigsh, maxiter=1))
+    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # decomposed as a whole
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # multigrid is left
     monkeypatch.setattr(_eigensolvers, 'lobpcg', lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}))
     reasons = r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: residuals .* times as large as they may be\)'
@@ -285,6 +289,28 @@ def test_many_eigenvectors_of_cliques(clique, path, k):
     values = np.linalg.eigvalsh(laplacian)
     quotients = (found * (torch.from_numpy(laplacian) @ found)).sum(0)
     torch.testing.assert_close(quotients, torch.from_numpy(values[1 : k + 1]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('k', [4, 16])
+@pytest.mark.parametrize(
+    ('clique', 'path'), [(100, 0), (100, 50), (100, 100), (200, 0), (250, 0), (300, 0), (200, 200), (250, 250), (300, 300), (250, 5)]
+)
+def test_barbells(clique, path, k, double):
+    """Two cliques and a path: tiny eigenvalues, and one that nearly all the others equal."""
+    ends = [torch.combinations(torch.arange(clique) + start).t() for start in (0, clique + path)]
+    line = torch.arange(clique - 1, clique + path + 1)
+    edges = torch.cat([*ends, torch.stack([line[:-1], line[1:]])], 1)
+    data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
+    found, laplacian = LaplacianPE(k)(data).laplacian_pe.numpy(), _normalized(data)
+    values, vectors = np.linalg.eigh(laplacian)
+    np.testing.assert_allclose(laplacian @ found, found * values[1 : k + 1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found.T @ found, np.eye(k), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(np.abs(found[:, 0] @ vectors[:, 1]), 1, rtol=0, atol=1e-8)
+
+
+def test_a_full_matrix_is_decomposed_before_a_search_that_takes_longer(double, monkeypatch):
+    monkeypatch.setattr(_eigensolvers, 'lobpcg', lambda *_, **__: pytest.fail('searched'))
+    test_barbells(250, 50, 16, None)
 
 
 def _normalized(data):

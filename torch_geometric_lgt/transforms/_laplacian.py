@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError
 from threadpoolctl import ThreadpoolController
 
-from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, single, solvers
+from torch_geometric_lgt.transforms._eigensolvers import COARSE, DENSE_RETRY_NODES, PRECISE, Search, single, solvers
 
 DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
 PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
@@ -57,7 +57,8 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     Small graphs are decomposed as they are, larger ones in single precision where :meth:`solvers` finds that it may do. Where narrow
     layers of a breadth-first search promise little fill-in, others go to Lanczos iteration on the inverse of the Laplacian by a sparse
     factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic multigrid; else to Lanczos iteration on the adjacency
-    matrix. Where one fails or its result does not pass :meth:`defect`, to the next.
+    matrix. Where one fails or its result does not pass :meth:`defect`, graphs of a few thousand nodes are decomposed as they are, larger
+    ones go to the next.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
@@ -78,6 +79,11 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
             return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
         except FAILURES as error:
             reasons.append(f'{make.__name__}: {error}')
+        if num_nodes <= DENSE_RETRY_NODES:
+            break
+    if num_nodes <= DENSE_RETRY_NODES:
+        values, vectors = dense(matrix, null, most)
+        return ended(k, most, lambda size: (values[:size], vectors[:, :size]))
     raise RuntimeError(
         f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge ({'; '.join(reasons)}); choose another 'k'"
     )
