@@ -1,3 +1,4 @@
+import threading
 from functools import partial
 
 import numpy as np
@@ -159,6 +160,45 @@ def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
         after = {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
     assert threads == [{1}, {1}]
     assert after == {2}
+
+
+def in_a_thread(function, *args):
+    """Of threads that are alive, some versions of threadpoolctl let only the first one set limits."""
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
+def test_threads_at_once_leave_the_threads_of_blas_as_they_were(monkeypatch):
+    """The second thread comes while the first one is limited, and goes later."""
+
+    def blas():
+        return {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
+
+    component, together, seen, before = _laplacian.component_eigenpairs, threading.Barrier(2), {}, blas()
+
+    def slow(*args):
+        if threading.current_thread() is first:
+            second.start()
+            seen['first'] = blas()
+            together.wait()
+        else:
+            together.wait()
+            first.join()
+        return component(*args)
+
+    monkeypatch.setattr(_laplacian, 'component_eigenpairs', slow)
+    data = Data(edge_index=ring(20), num_nodes=20)
+    first, second = (threading.Thread(target=LaplacianPE(2), args=(data,)) for _ in range(2))
+    in_a_thread(threadpool_limits, 2, 'blas')
+    try:
+        first.start()
+        first.join()
+        second.join()
+        assert seen == {'first': {1}}
+        assert blas() == {2}
+    finally:
+        in_a_thread(threadpool_limits, max(before), 'blas')
 
 
 def test_solver_that_finds_no_memory(double, monkeypatch):

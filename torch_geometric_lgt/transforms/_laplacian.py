@@ -1,8 +1,9 @@
 # N nodes, K eigenvectors.
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 from scipy.linalg import eigh
@@ -15,6 +16,7 @@ from torch_geometric_lgt.transforms._eigensolvers import COARSE, DENSE_RETRY_NOD
 
 DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
 PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
+LIMITED = Lock()
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
@@ -38,7 +40,7 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
     nodes, stop = np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()
     together, bounds = adjacency if num_components == 1 else adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
     parts = ((a, b, together if b - a == nodes.size else together[a:b, a:b]) for a, b in bounds if b - a > 1)
-    with _blas().limit(limits=1, user_api='blas') if nodes.size < PARALLEL_NODES else nullcontext():
+    with _one_thread() if nodes.size < PARALLEL_NODES else nullcontext():
         found = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in parts]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
     order = np.argsort(values, kind='stable')
@@ -164,8 +166,22 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return out * np.where(sign < 0, -1.0, 1.0)
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    r"""Limits BLAS to one thread. The limit belongs to the process: of several threads at once the first sets it and takes it back, as
+    another one would restore the limit that it found."""
+    if not LIMITED.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _controller().limit(limits=1, user_api='blas'):
+            yield
+    finally:
+        LIMITED.release()
+
+
 @cache
-def _blas() -> ThreadpoolController:
+def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
