@@ -131,6 +131,20 @@ def test_pickles_hold_the_folder_only(tmp_path, monkeypatch):
     assert torch.equal(graph['x'], x)
 
 
+@pytest.mark.parametrize('form', [list, torch.tensor])
+def test_rows_that_do_not_exist_are_refused(graph, form):
+    def rows(index):
+        return graph.get_tensor(group_name=None, attr_name='x', index=index)
+
+    for index, text in (([3, -1], '-1 to 3'), ([0, N], f'0 to {N}')):
+        with pytest.raises(ValueError, match=rf"'index' must hold rows from 0 to 39 of 'x' \(got {text}\)"):
+            rows(form(index))
+    assert torch.equal(rows(form([3, N - 1, 3])), X[[3, N - 1, 3]])
+    assert torch.equal(rows(slice(3, 9)), X[3:9])
+    assert torch.equal(rows(graph['train_mask']), X[graph['train_mask']])
+    assert rows(torch.empty(0, dtype=torch.long)).shape == (0, 4)
+
+
 def test_partition_of_mapped_tensors(graph):
     data = Data(x=graph['x'], y=graph['y'], edge_index=edges_of(graph))
     for batch in NodePartitionLoader(data, 16):

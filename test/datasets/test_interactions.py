@@ -10,7 +10,7 @@ import pytest
 import torch
 from pyarrow import parquet
 
-from torch_geometric_lgt.datasets import InteractionDataset, _sources
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, TSPDataset, _sources
 from torch_geometric_lgt.datasets._split import assign_splits
 
 PARTS = ('train', 'valid', 'test')
@@ -194,3 +194,45 @@ def test_ratios_and_interactions_are_asked_for(tmp_path):
     for ratios in ((0.5, 0.1, 0.1), (0.9, 0.1)):
         with pytest.raises(ValueError, match="'ratios' must be three shares"):
             InteractionDataset(root, 'mine', ratios=ratios)
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf'), None])
+def test_ids_that_are_no_numbers_are_refused(tmp_path, value):
+    (tmp_path / 'mine').mkdir()
+    parquet.write_table(pa.table({'user_id': [1.0, value, 2.0], 'item_id': [1, 2, 3]}), tmp_path / 'mine' / 'raw.parquet')
+    with pytest.raises(ValueError, match="'root' holds a file with an empty id, NaN or an infinite number"):
+        InteractionDataset(tmp_path, 'mine')
+
+
+def test_ids_that_differ_by_a_nul_stay_apart(tmp_path):
+    """Also where another file holds whole numbers only."""
+    folder, ids = tmp_path / 'mine', ['a', 'a\0', '7\0', '7', 'a\0b']
+    folder.mkdir()
+    parquet.write_table(pa.table({'user_id': ids, 'item_id': [1, 2, 3, 4, 5]}), folder / 'train.parquet')
+    parquet.write_table(pa.table({'user_id': [7, 8], 'item_id': ['1', '1\0']}), folder / 'test.parquet')
+    dataset = InteractionDataset(tmp_path, 'mine', ratios=(1, 0, 0))
+    assert dataset.user_ids.tolist() == sorted([*ids, '8'])
+    train, _, test = pairs(dataset)
+    assert train == sorted(zip(ids, '12345', strict=True))
+    assert test == [('7', '1'), ('8', '1\0')]
+
+
+@pytest.mark.parametrize('ratios', [(float('nan'), 0.1, 0.1), (0.8, float('nan'), 0.1), (0.8, 0.1, float('nan')), (float('inf'), 0, 0)])
+def test_shares_that_are_no_numbers_are_refused(tmp_path, ratios):
+    with pytest.raises(ValueError, match="'ratios' must be three shares"):
+        InteractionDataset(write(tmp_path / 'mine', raw_txt='0 0 1 2\n'), 'mine', ratios=ratios)
+
+
+@pytest.mark.parametrize('seed', [1.0, 0.5, True, -1, '3', None, float('nan')])
+def test_seeds_that_are_no_whole_numbers_are_refused(tmp_path, seed):
+    root = write(tmp_path / 'mine', raw_txt='0 0 1 2\n')
+    makers = (
+        lambda: InteractionDataset(root, 'mine', seed=seed),
+        lambda: SBMDataset(tmp_path, 'CLUSTER', num_graphs=1, seed=seed),
+        lambda: TSPDataset(tmp_path, num_graphs=1, seed=seed),
+    )
+    for make in makers:
+        with pytest.raises(ValueError, match="'seed' must be a whole number from 0"):
+            make()
+    same = [InteractionDataset(root, 'mine', seed=kind(3)) for kind in (int, np.int64)]
+    assert pairs(same[0]) == pairs(same[1])

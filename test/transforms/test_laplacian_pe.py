@@ -1,3 +1,4 @@
+import threading
 from functools import partial
 
 import numpy as np
@@ -77,6 +78,7 @@ def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
     expected = LaplacianPE(6)(data).laplacian_pe
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     monkeypatch.setattr(_eigensolvers, 'hops', lambda adjacency: np.arange(adjacency.shape[0]))
     for name in {'_inverse', '_lanczos', '_multigrid'} - {solver}:
         monkeypatch.setattr(_eigensolvers, name, lambda *_: (_ for _ in ()).throw(ImportError))
@@ -160,6 +162,45 @@ def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
     assert after == {2}
 
 
+def in_a_thread(function, *args):
+    """Of threads that are alive, some versions of threadpoolctl let only the first one set limits."""
+    thread = threading.Thread(target=function, args=args)
+    thread.start()
+    thread.join()
+
+
+def test_threads_at_once_leave_the_threads_of_blas_as_they_were(monkeypatch):
+    """The second thread comes while the first one is limited, and goes later."""
+
+    def blas():
+        return {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
+
+    component, together, seen, before = _laplacian.component_eigenpairs, threading.Barrier(2), {}, blas()
+
+    def slow(*args):
+        if threading.current_thread() is first:
+            second.start()
+            seen['first'] = blas()
+            together.wait()
+        else:
+            together.wait()
+            first.join()
+        return component(*args)
+
+    monkeypatch.setattr(_laplacian, 'component_eigenpairs', slow)
+    data = Data(edge_index=ring(20), num_nodes=20)
+    first, second = (threading.Thread(target=LaplacianPE(2), args=(data,)) for _ in range(2))
+    in_a_thread(threadpool_limits, 2, 'blas')
+    try:
+        first.start()
+        first.join()
+        second.join()
+        assert seen == {'first': {1}}
+        assert blas() == {2}
+    finally:
+        in_a_thread(threadpool_limits, max(before), 'blas')
+
+
 def test_solver_that_finds_no_memory(double, monkeypatch):
     def splu(*_, **__):
         raise MemoryError
@@ -167,6 +208,7 @@ def test_solver_that_finds_no_memory(double, monkeypatch):
     data = Data(edge_index=grid(25, 30)[0], num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'splu', splu)
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-6)
 
 
@@ -175,6 +217,8 @@ def test_no_solver_left(monkeypatch):
     data = Data(edge_index=barabasi_albert_graph(750, 2), num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'eigsh', partial(_eigensolvers.eigsh, maxiter=1))
+    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # decomposed as a whole
+    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # multigrid is left
     monkeypatch.setattr(_eigensolvers, 'lobpcg', lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}))
     reasons = r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: residuals .* times as large as they may be\)'
@@ -285,6 +329,28 @@ def test_many_eigenvectors_of_cliques(clique, path, k):
     values = np.linalg.eigvalsh(laplacian)
     quotients = (found * (torch.from_numpy(laplacian) @ found)).sum(0)
     torch.testing.assert_close(quotients, torch.from_numpy(values[1 : k + 1]), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize('k', [4, 16])
+@pytest.mark.parametrize(
+    ('clique', 'path'), [(100, 0), (100, 50), (100, 100), (200, 0), (250, 0), (300, 0), (200, 200), (250, 250), (300, 300), (250, 5)]
+)
+def test_barbells(clique, path, k, double):
+    """Two cliques and a path: tiny eigenvalues, and one that nearly all the others equal."""
+    ends = [torch.combinations(torch.arange(clique) + start).t() for start in (0, clique + path)]
+    line = torch.arange(clique - 1, clique + path + 1)
+    edges = torch.cat([*ends, torch.stack([line[:-1], line[1:]])], 1)
+    data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
+    found, laplacian = LaplacianPE(k)(data).laplacian_pe.numpy(), _normalized(data)
+    values, vectors = np.linalg.eigh(laplacian)
+    np.testing.assert_allclose(laplacian @ found, found * values[1 : k + 1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found.T @ found, np.eye(k), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(np.abs(found[:, 0] @ vectors[:, 1]), 1, rtol=0, atol=1e-8)
+
+
+def test_a_full_matrix_is_decomposed_before_a_search_that_takes_longer(double, monkeypatch):
+    monkeypatch.setattr(_eigensolvers, 'lobpcg', lambda *_, **__: pytest.fail('searched'))
+    test_barbells(250, 50, 16, None)
 
 
 def _normalized(data):

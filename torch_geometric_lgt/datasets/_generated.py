@@ -14,6 +14,7 @@ from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
 from torch_geometric_lgt._io import cached_tensors, raw_bytes
+from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
 
@@ -40,11 +41,12 @@ class GeneratedDataset(InMemoryDataset):
             raise ValueError(f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})")
         if num_graphs is not None and num_graphs < 1:
             raise ValueError(f"'num_graphs' must be positive (got {num_graphs})")
-        self.name, self.split, self.seed = name, split, seed
+        check_seed(seed)
+        self.name, self.split, self.seed = name, split, int(seed)
         self.num_graphs = self.sizes[split] if num_graphs is None else num_graphs
         super().__init__(str(root), transform, pre_transform, pre_filter)
         changes = [_described(*pair) for pair in (('pre_transform', pre_transform), ('pre_filter', pre_filter))]
-        settings = [self.version, name, split, self.num_graphs, seed, *changes]
+        settings = [self.version, name, split, self.num_graphs, self.seed, *changes]
         key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         path = Path(self.root) / name / f'{split}-{key}.safetensors'
         tensors = cached_tensors(path, type(self).__name__, self._tensors)

@@ -1,6 +1,7 @@
 # E interactions.
 import csv
 import gzip
+import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
 class Interactions(NamedTuple):
-    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number, text elsewhere."""
+    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number, text elsewhere, as
+    objects where an id has a NUL character."""
 
     user: np.ndarray
     item: np.ndarray
@@ -27,7 +29,7 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
     r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv file with a header or of a parquet file.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing, or a line has no user or an empty id.
+        ValueError: If the file is damaged, a column is missing, or a line has no user or an id that is empty, NaN or infinite.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
@@ -75,9 +77,12 @@ def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
-    if any(value is None or value == '' for value in values):
-        raise ValueError(f"'root' holds a file with an empty id: {str(path)!r}; remove those rows")
-    text = np.array([str(value) for value in values])
+    if any(value is None or value == '' or (isinstance(value, float) and not math.isfinite(value)) for value in values):
+        raise ValueError(f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; remove those rows")
+    strings = [str(value) for value in values]
+    if any('\0' in string for string in strings):  # arrays of text drop it at the end
+        return np.array(strings, dtype=object)
+    text = np.array(strings)
     try:
         numbers = text.astype(np.int64)
     except (ValueError, OverflowError):

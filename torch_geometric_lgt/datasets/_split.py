@@ -27,8 +27,14 @@ def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, s
 
 def check_ratios(ratios: tuple[float, ...]) -> None:
     r"""Raises a ValueError unless they are three shares."""
-    if len(ratios) != 3 or min(ratios) < 0 or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
+    if len(ratios) != 3 or not all(0 <= ratio <= 1 for ratio in ratios) or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
         raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios})")
+
+
+def check_seed(seed: int) -> None:
+    r"""Raises a ValueError unless it is a whole number from 0."""
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"'seed' must be a whole number from 0 (got {seed!r})")
 
 
 def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int, int]:

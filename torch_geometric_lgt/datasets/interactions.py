@@ -9,7 +9,7 @@ from torch_geometric.data import HeteroData, InMemoryDataset
 
 from torch_geometric_lgt.datasets._interaction_files import find, read
 from torch_geometric_lgt.datasets._sources import SOURCES, fetch, warn_of_others
-from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios
+from torch_geometric_lgt.datasets._split import SPLITS, assign_splits, check_ratios, check_seed
 
 METHODS = (None, 'given', 'ratio', 'leave-one-out')
 
@@ -64,6 +64,7 @@ class InteractionDataset(InMemoryDataset):
         if split not in METHODS:
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)
+        check_seed(seed)
         self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = name, split, ratios, seed, columns, relabel
         super().__init__(str(root), transform, pre_transform)
         self.user_ids, self.item_ids, data = self._read()
@@ -124,6 +125,8 @@ class InteractionDataset(InMemoryDataset):
         return user_ids, item_ids, data
 
     def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        if any(column.dtype == object for column in columns):  # text, while others may be numbers
+            columns = [column.astype(str).astype(object) if column.dtype != object else column for column in columns]
         ids, number = np.unique(np.concatenate(columns), return_inverse=True)
         if not self.relabel and not np.array_equal(ids, np.arange(ids.size)):
             raise ValueError(f"{kind} ids must be the numbers from 0 to {ids.size - 1} (got {ids[0]} to {ids[-1]}); set 'relabel' = True")

@@ -31,15 +31,15 @@ class SBMDataset(GeneratedDataset):
         name (str): :obj:`"PATTERN"` or :obj:`"CLUSTER"`.
         split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default: :obj:`"train"`)
         num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the published one)
-        seed (int, optional): Seed of the process; splits of one seed share no graph. (default: :obj:`0`)
+        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph. (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by its representation.
             (default: :obj:`None`)
         pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, or :obj:`num_graphs` is not positive, or :obj:`pre_transform` or
-            :obj:`pre_filter` has no representation that names files, like a ``lambda``.
+        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no whole number from 0, or
+            :obj:`pre_transform` or :obj:`pre_filter` has no representation that names files, like a ``lambda``.
     """
 
     def __init__(

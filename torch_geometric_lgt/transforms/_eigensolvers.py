@@ -12,7 +12,8 @@ from scipy.sparse.csgraph import breadth_first_order
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg, splu
 
 PRECISE, SINGLE, COARSE = 1e-10, 1e-6, 1e-2
-SMALL = 2e-3
+SMALL, FULL = 2e-3, 1 / 8
+DENSE_RETRY_NODES = 4_000  # half a minute on one thread, and half a gigabyte
 
 Product = Callable[[np.ndarray], np.ndarray]
 Search = Callable[[np.ndarray, int, float], np.ndarray]
@@ -22,13 +23,14 @@ Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type) -> tuple[Solver, ...]:
     r"""The solvers to try, the most promising one first, by the layers of a breadth-first search. Where none holds more nodes than a few
     lines of a square grid of the same size, factors stay sparse. Where the distance from the first node makes a small Rayleigh quotient,
-    there are many small eigenvalues."""
+    there are many small eigenvalues. None is returned where a decomposition of the whole matrix is less work than their search."""
     distance = hops(adjacency)
     if np.bincount(distance).max() <= 4 * np.sqrt(distance.size):
         return _inverse, _lanczos, _multigrid
     smooth = null * (distance - null**2 @ distance)
     if 1 - smooth @ (matrix @ smooth) / (smooth @ smooth) < SMALL:
-        return _multigrid, _lanczos
+        full = distance.size <= DENSE_RETRY_NODES and matrix.nnz >= FULL * distance.size**2
+        return () if full else (_multigrid, _lanczos)
     return (*((single,) if dtype == np.float32 else ()), _lanczos, _multigrid)
 
 

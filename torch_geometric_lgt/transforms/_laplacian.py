@@ -1,8 +1,9 @@
 # N nodes, K eigenvectors.
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cache, partial
 from itertools import pairwise
+from threading import Lock
 
 import numpy as np
 from scipy.linalg import eigh
@@ -11,10 +12,11 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import ArpackError
 from threadpoolctl import ThreadpoolController
 
-from torch_geometric_lgt.transforms._eigensolvers import COARSE, PRECISE, Search, single, solvers
+from torch_geometric_lgt.transforms._eigensolvers import COARSE, DENSE_RETRY_NODES, PRECISE, Search, single, solvers
 
 DENSE_NODES, DENSE_SINGLE_NODES = 350, 500
 PARALLEL_NODES = 50_000  # below, a second thread of BLAS makes Lanczos iteration slower, not faster
+LIMITED = Lock()
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
@@ -38,7 +40,7 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
     nodes, stop = np.argsort(component, kind='stable'), np.bincount(component, minlength=num_components).cumsum()
     together, bounds = adjacency if num_components == 1 else adjacency[nodes][:, nodes], pairwise([0, *map(int, stop)])
     parts = ((a, b, together if b - a == nodes.size else together[a:b, a:b]) for a, b in bounds if b - a > 1)
-    with _blas().limit(limits=1, user_api='blas') if nodes.size < PARALLEL_NODES else nullcontext():
+    with _one_thread() if nodes.size < PARALLEL_NODES else nullcontext():
         found = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in parts]
     values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
     order = np.argsort(values, kind='stable')
@@ -57,7 +59,8 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     Small graphs are decomposed as they are, larger ones in single precision where :meth:`solvers` finds that it may do. Where narrow
     layers of a breadth-first search promise little fill-in, others go to Lanczos iteration on the inverse of the Laplacian by a sparse
     factorisation; where the smallest eigenvalue is tiny, to LOBPCG with algebraic multigrid; else to Lanczos iteration on the adjacency
-    matrix. Where one fails or its result does not pass :meth:`defect`, to the next.
+    matrix. Where one fails or its result does not pass :meth:`defect`, graphs of a few thousand nodes are decomposed as they are, larger
+    ones go to the next.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
@@ -78,6 +81,11 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
             return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
         except FAILURES as error:
             reasons.append(f'{make.__name__}: {error}')
+        if num_nodes <= DENSE_RETRY_NODES:
+            break
+    if num_nodes <= DENSE_RETRY_NODES:
+        values, vectors = dense(matrix, null, most)
+        return ended(k, most, lambda size: (values[:size], vectors[:, :size]))
     raise RuntimeError(
         f"the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge ({'; '.join(reasons)}); choose another 'k'"
     )
@@ -158,8 +166,22 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     return out * np.where(sign < 0, -1.0, 1.0)
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    r"""Limits BLAS to one thread. The limit belongs to the process: of several threads at once the first sets it and takes it back, as
+    another one would restore the limit that it found."""
+    if not LIMITED.acquire(blocking=False):
+        yield
+        return
+    try:
+        with _controller().limit(limits=1, user_api='blas'):
+            yield
+    finally:
+        LIMITED.release()
+
+
 @cache
-def _blas() -> ThreadpoolController:
+def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
