@@ -40,14 +40,16 @@ class Environment:
 
     def install(self, *arguments: str) -> None:
         if not self.pip(*arguments):
-            stop(f'pip could not install {arguments[-1]}: {self.reason()}; see {self.log}, and PIP_INDEX_URL or PIP_FIND_LINKS for a mirror')
+            stop(
+                f'pip could not install {arguments[-1]}: {self.reason()}; see {self.log}, and PIP_INDEX_URL or PIP_FIND_LINKS for a mirror'
+            )
 
     def reason(self) -> str:
         r"""The last error in the log."""
         errors = [line for line in self.log.read_text(errors='replace').splitlines() if line.startswith('ERROR')]
         return errors[-1].partition(' ')[2] if errors else 'no reason'
 
-    def version(self, module: str) -> str | None:
+    def version(self, module: str):
         r"""The version of an installed module, or :obj:`None` where it cannot be imported."""
         code = f'import {module} as module; print(module.__version__)'
         done = subprocess.run([str(self.python), '-W', 'ignore', '-c', code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -75,9 +77,11 @@ def main() -> None:
     parser.add_argument('--torch', default='torch', help='the PyTorch to install, as pip names it')
     parser.add_argument('--extras', default='', help='extras of this package, separated by commas; none: PyTorch only')
     parser.add_argument('--also', nargs='*', default=[], help='further packages, as pip names them')
-    parser.add_argument('--sparse', choices=('none', 'wheel', 'source'), default='none', help='what torch-scatter and torch-sparse come from')
+    parser.add_argument(
+        '--sparse', choices=('none', 'wheel', 'source'), default='none', help='what torch-scatter and torch-sparse come from'
+    )
     args = parser.parse_args()
-    if sys.version_info < (3, 10):
+    if sys.version_info < (3, 10):  # noqa: UP036
         stop(f'Python 3.10 or newer is needed (got {sys.version.split()[0]}); name another with "make PYTHON=python3.12 .."')
     environment = Environment(args.folder)
     if environment.version('torch') is None:
