@@ -1,60 +1,78 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+# Where torch-scatter and torch-sparse come from: wheel, source (compiled, some half an hour) or none.
+SPARSE ?= wheel
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check
+ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV) --torch '$(or $(TORCH),torch)'
+TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb
+PYTEST = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup
 
-.PHONY: demo venv test test-lowest lint types docs clean
+.PHONY: demo venv test test-distribution test-lowest test-random lint types docs mutants endurance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
 
-venv: $(VENV)/.test
+venv: $(VENV)/.test-$(SPARSE)
 
 test: lint types
-	$(BIN)/python -m pytest
+	$(call PYTEST,$(VENV))
+
+# The wheel in an empty environment, which takes a PyTorch of its own.
+test-distribution: venv
+	$(BIN)/python -m pytest -m distribution test/test_distribution.py
+
+# Ten runs in ten random orders; the order of a run follows from its seed.
+SEEDS ?= 1 2 3 4 5 6 7 8 9 10
+test-random: venv
+	for seed in $(SEEDS); do \
+	    $(call PYTEST,$(VENV)) -p randomly --randomly-dont-reset-seed --randomly-seed=$$seed || exit 1; \
+	done
 
 # With the lowest versions that are supported, without compiled samplers; LOWEST names others. The interpreter of that PyTorch's Triton does
 # not fit NumPy 2.4.
 LOWEST ?= torch==2.9.1 torch-geometric==2.7.0 numpy==2.2.6
 test-lowest:
 	$(MAKE) VENV=.venv-lowest TORCH='$(firstword $(LOWEST))' .venv-lowest/.lowest
-	.venv-lowest/bin/python -m pytest --ignore=test/benchmarks --ignore=test/faults/test_running.py
+	$(call PYTEST,.venv-lowest) --ignore=test/benchmarks --ignore=test/faults/test_running.py
 
-lint: $(VENV)/.test
+lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/lint-imports
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
-types: $(VENV)/.test
+types: venv
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# Changes of functional/ that no test notices: make mutants MODULES='segment edges'
+mutants: venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check mutmut==3.8.*
+	$(BIN)/python tools/mutants.py $(MODULES)
+
+# A training that is killed every few minutes, beside one that is not: make endurance RUN='benchmarks.sbm --root DATA --models gt --seeds 0'
+endurance: venv
+	tools/endurance $(RUN)
+
 clean:
 	rm -rf $(VENV) build dist docs/_build docs/generated *.egg-info
 
-# The C++ sources of the sparse extra need the installed torch to build, hence no isolation.
-$(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb]'
-	$(PIP) --no-build-isolation torch-scatter torch-sparse
+$(VENV)/.test-$(SPARSE): pyproject.toml
+	$(ENVIRONMENT) --extras $(TESTED) --sparse $(SPARSE)
 	touch $@
 
-$(VENV)/.lowest: $(VENV)/.core
-	$(PIP) $(LOWEST) -e '.[dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb]'
+$(VENV)/.lowest: pyproject.toml
+	$(ENVIRONMENT) --extras $(TESTED) --also $(LOWEST)
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.core
-	$(PIP) -e '.[examples]'
+$(VENV)/.demo: pyproject.toml
+	$(ENVIRONMENT) --extras examples
 	touch $@
 
-$(VENV)/.docs: $(VENV)/.core
-	$(PIP) -e '.[docs]'
-	touch $@
-
-$(VENV)/.core: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) '$(or $(TORCH),torch)' 'setuptools>=77' wheel
+$(VENV)/.docs: pyproject.toml
+	$(ENVIRONMENT) --extras docs
 	touch $@

@@ -14,6 +14,8 @@ if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for G
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
 settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
+if 'PYTEST_XDIST_WORKER' in os.environ:
+    torch.set_num_threads(1)
 
 
 def seed_all() -> None:

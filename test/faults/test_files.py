@@ -237,7 +237,7 @@ def test_mapped_files_are_not_sparse(tmp_path):
 def test_read_only_folder(work, tmp_path, start, exit_code):
     folder = tmp_path / 'fixed'
     folder.mkdir()
-    for parent in (folder, *folder.parents[:3]):
+    for parent in (folder, *folder.parents[:4]):
         parent.chmod(0o755)
     folder.chmod(0o555)
     assert exit_code(start(works.read_only, work, folder)) == 0
@@ -248,7 +248,7 @@ def test_read_only_folder(work, tmp_path, start, exit_code):
 def test_whole_cache_in_a_read_only_folder(tmp_path, start, exit_code):
     SVDEncoding(3, cache_dir=tmp_path / 'fixed')(graph())
     (cache,) = tmp_path.glob('fixed/*.safetensors')
-    for parent in (tmp_path, *tmp_path.parents[:2]):
+    for parent in (tmp_path, *tmp_path.parents[:3]):
         parent.chmod(0o755)
     cache.chmod(0o444)
     cache.parent.chmod(0o555)

@@ -3,8 +3,8 @@ that they did not. mutmut makes the changes and finds out which tests run them; 
 fork of that process, or a new one if it is in what runs at import only. Tests run until one fails: those that noticed changes of the module
 first, then from the shortest on.
 
-python .ci/mutants.py segment edges --tests test/functional      # all changes of two modules
-python .ci/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
+python tools/mutants.py segment edges --tests test/functional      # all changes of two modules
+python tools/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
 
 Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs Python 3.11 and mutmut 3.8; tests of
 torch.compile cannot run with it.
@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FUNCTIONAL = 'torch_geometric_lgt/functional'
 SELECTED = ['-m', 'not compiled and not cuda and not nccl', '-p', 'no:cacheprovider']
 MEMORY = 12 * 2**30
-SURVIVORS = ROOT / '.ci' / 'survivors.toml'
+SURVIVORS = ROOT / 'tools' / 'survivors.toml'
 OUTCOMES = {0: 'survived', 1: 'noticed', -signal.SIGALRM: 'without an end'}
 
 
@@ -46,7 +46,7 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
         'source_paths': [f'{FUNCTIONAL}/{name}.py' for name in modules],
         'pytest_add_cli_args': SELECTED,
         'pytest_add_cli_args_test_selection': tests,
-        'also_copy': ['.ci', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
+        'also_copy': ['tools', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
     }
     with (copy / 'pyproject.toml').open('a') as file:
         print('\n[tool.mutmut]', *(f'{name} = {json.dumps(value)}' for name, value in lists.items()), sep='\n', file=file)
@@ -194,7 +194,7 @@ def main() -> None:
         copy = args.copy or Path(temporary) / 'copy'
         if not (copy / 'mutants' / 'mutmut-stats.json').exists():
             prepare(copy, args.modules, args.tests)
-        command = [sys.executable, '.ci/mutants.py', '--forks', '--children', str(args.children), '--seconds', str(args.seconds)]
+        command = [sys.executable, 'tools/mutants.py', '--forks', '--children', str(args.children), '--seconds', str(args.seconds)]
         command += ['--tests', *args.tests]
         subprocess.run(command, cwd=copy / 'mutants', env=os.environ | {'PYTHONPATH': '.'}, stdout=subprocess.DEVNULL, check=True)
         sys.exit(min(1, report(copy, args.record and args.record.resolve())))
