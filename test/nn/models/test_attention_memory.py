@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.utils import prune
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
@@ -116,3 +117,15 @@ def test_raises():
         NodeFormer(5, 8, 3, num_features=8, relational_order=2)(data.x, data.edge_index, degree=data.degree)
     with pytest.raises(ValueError, match="'other' must hold some of the nodes of this state"):
         memory.without(torch.arange(3))[0].without(memory.states[0])
+
+
+def test_memory_of_pruned_layers():
+    """In the middle of training, when the weights that pruning makes are in the graph of the last step."""
+    model, x = DIFFormer(6, 4, 3), torch.randn(12, 6)
+    edges = torch.randint(12, (2, 40))
+    for conv in model.convs:
+        prune.l1_unstructured(conv.lin_key, 'weight', 0.3)
+    model(x, edges).sum().backward()
+    memory = model.attention_memory(NeighborLoader(Data(x=x, edge_index=edges), [-1], batch_size=5))
+    z = model.input_layer(x).detach()
+    torch.testing.assert_close(memory.states[0].sums.float(), model.convs[0].attention_state(z).sums.detach())
