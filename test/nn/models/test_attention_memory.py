@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch.nn.utils import prune
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
@@ -130,3 +131,15 @@ def test_a_batch_has_the_weights_of_the_whole_graph(name):
         states = {'states': memory.without(nodes), 'num_keys': nodes.numel()}
         out = model(batch.x, batch.edge_index, degree=batch.degree, edge_weight=batch.edge_weight, **states)
         torch.testing.assert_close(out[: nodes.numel()], whole[nodes], rtol=1e-9, atol=1e-9)
+
+
+def test_memory_of_pruned_layers():
+    """In the middle of training, when the weights that pruning makes are in the graph of the last step."""
+    model, x = DIFFormer(6, 4, 3), torch.randn(12, 6)
+    edges = torch.randint(12, (2, 40))
+    for conv in model.convs:
+        prune.l1_unstructured(conv.lin_key, 'weight', 0.3)
+    model(x, edges).sum().backward()
+    memory = model.attention_memory(NeighborLoader(Data(x=x, edge_index=edges), [-1], batch_size=5))
+    z = model.input_layer(x).detach()
+    torch.testing.assert_close(memory.states[0].sums.float(), model.convs[0].attention_state(z).sums.detach())

@@ -37,7 +37,9 @@ class AttentionMemory:
     """
 
     def __init__(self, convs: ModuleList, inputs: list[Tensor], stream: Stream) -> None:
-        self.convs: Any = copy.deepcopy(convs).double().requires_grad_(False)
+        # weights that pruning and norms of weights make anew in each call are no leaves, which cannot be copied
+        made = [value for module in convs.modules() for value in vars(module).values() if isinstance(value, Tensor) and not value.is_leaf]
+        self.convs: Any = copy.deepcopy(convs, {id(value): value.detach() for value in made}).double().requires_grad_(False)
         self.inputs = inputs
         stream.keep_folder(self)
         layers = range(len(inputs))
