@@ -37,7 +37,7 @@ class TSPDataset(GeneratedDataset):
         pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`split` is unknown, or :obj:`num_graphs` is not positive, :obj:`seed` is no whole number from 0, or
+        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no whole number from 0, or
             :obj:`pre_transform` or :obj:`pre_filter` has no representation that names files, like a ``lambda``.
         ImportError: If the graphs must be made and elkai or joblib is missing.
     """

@@ -43,11 +43,9 @@ def order_edges(out: Output, types: list[EdgeType]) -> Output:
     if isinstance(out, SamplerOutput):
         out.row, out.col, out.edge = sort_by_target(out.row, out.col, out.edge)
         return out
-    out.row, out.col, out.edge = dict(out.row), dict(out.col), None if out.edge is None else dict(out.edge)
+    out.row, out.col, out.edge = dict(out.row), dict(out.col), dict(out.edge or {})
     for kind in out.row.keys() & types:
-        out.row[kind], out.col[kind], edge = sort_by_target(out.row[kind], out.col[kind], (out.edge or {}).get(kind))
-        if out.edge is not None:
-            out.edge[kind] = edge
+        out.row[kind], out.col[kind], out.edge[kind] = sort_by_target(out.row[kind], out.col[kind], out.edge.get(kind))
     return out
 
 
@@ -58,7 +56,7 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
         ValueError: As in :meth:`check_edges`.
     """
     limits = [sys.maxsize if size is None else size for size in (num_src, num_dst)]
-    edge_index = None if store.get('edge_index') is None else edge_list(store['edge_index'], *limits)
+    edge_index = None if store.get('edge_index') is None else edge_list(store['edge_index'], limits[0], limits[1])
     if 'adj_t' not in store:
         return
     adj_t = store['adj_t']
@@ -68,7 +66,7 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
     size = (adj_t.size(1), adj_t.size(0))
     if any(expected not in (None, actual) for expected, actual in zip((num_src, num_dst), size, strict=True)):
         raise ValueError(f"'adj_t' must have a row for each target and a column for each source, {(num_dst, num_src)} (got {size[::-1]})")
-    if edge_index is not None and not torch.equal(edge_index, edge_list(adj_t, *size)):
+    if edge_index is not None and not torch.equal(edge_index, edge_list(adj_t, size[0], size[1])):
         raise ValueError("'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove one, or apply ToSparseTensor")
 
 

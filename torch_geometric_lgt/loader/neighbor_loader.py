@@ -51,8 +51,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             workers = kwargs.get('num_workers', 0) > 0
             logging.getLogger(__name__).info('our own sampler draws neighbours: pyg-lib is not installed, or the graph is mapped in int32')
             kwargs['neighbor_sampler'] = NeighborSampler(data, num_neighbors, **options, share_memory=workers)
-        ordered = isinstance(kwargs.get('neighbor_sampler'), NeighborSampler) or isinstance(data, tuple)
-        types_to_order = [] if ordered else check_edges(data)
+        foreign = not isinstance(kwargs.get('neighbor_sampler'), NeighborSampler)
+        types_to_order = check_edges(data) if foreign and isinstance(data, (Data, HeteroData)) else []
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
         self.types_to_order = types_to_order
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, GraphStore, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import (
     BaseSampler,
     EdgeSamplerInput,
@@ -71,7 +71,7 @@ class NeighborSampler(BaseSampler):
         return self.__dict__ | ({} if self.graph_store is None else {'edges': None, 'permutation': None})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         if self.graph_store is not None:
             _, self.edges, self.permutation = _stored_edges(self.graph_store)
 
@@ -154,8 +154,8 @@ def _sorted_edges(data: Any, share_memory: bool) -> tuple[dict[str, int], dict[A
     return _stored_edges(data[1])
 
 
-def _stored_edges(store: GraphStore) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""The same of a graph store of one node type."""
+def _stored_edges(store: Any) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
+    r"""The same of a :class:`torch_geometric.data.GraphStore` of one node type."""
     attributes = store.get_all_edge_attrs()
     if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
         raise ValueError("'data' must be a Data, a HeteroData or stores of one node type; for stores of several install pyg-lib")

@@ -100,7 +100,7 @@ def _check_seeds(make: MakeLoader, data: Data) -> None:
         raise AssertionError('two seeds make one epoch')
 
 
-def _check_adjacency(make: MakeLoader, data: Data) -> None:
+def _check_adjacency(make: MakeLoader, data: Any) -> None:
     r"""Edge attributes are compared by the source and the target of the edge, whatever the order of the edges."""
     num_nodes = data.num_nodes or 0
     order = data.edge_index[1].argsort(stable=True)  # the sources are sorted
