@@ -205,6 +205,8 @@ def test_raises(tmp_path):
         DIFFormer(5, 8, 3, kernel='sigmoid').double().inference(loader(data))
     with pytest.raises(ValueError, match="'gnn' must be one of PyG's networks without jumping knowledge"):
         SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, jk='cat')).double().inference(loader(data))
+    with pytest.raises(ValueError, match="'gnn' must be a GCN with normalize=False to be evaluated in parts"):
+        SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).double().inference(loader(data))
     with pytest.raises(ValueError, match="'level' must be 'node'"):
         LiteGT(5, 8, 3, level='edge').double().inference(loader(data))
 

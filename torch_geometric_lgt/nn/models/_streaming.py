@@ -301,8 +301,9 @@ class Stream:
         starts = range(self.done.get(name, 0), self.num_nodes, self.size)
         parts = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
         if neighbors:
-            workers = getattr(self.loader, 'num_workers', 0)
-            options: dict[str, Any] = {'collate_fn': self._neighborhood, 'num_workers': workers, 'generator': torch.Generator()}
+            options: dict[str, Any] = {'collate_fn': self._neighborhood, 'generator': torch.Generator()}
+            if getattr(self.loader, 'num_workers', 0) > 0:
+                options |= {name: getattr(self.loader, name) for name in ('num_workers', 'multiprocessing_context')}
             found = DataLoader(cast(Dataset, parts), batch_size=None, **options)
         else:
             found = (Part(part, *[torch.empty(0)] * 3) for part in parts)

@@ -5,7 +5,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch_geometric.nn import GCN
+from torch_geometric.nn import GCN, GCNConv
 
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, weighted_edges
@@ -157,6 +157,11 @@ class SGFormer(Backbone):
             raise ValueError(f"'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in parts (got {self.gnn})")
         if stream.edge_weight is not None and not self.weighted:
             raise ValueError(f"'gnn' must be the default one or a GCN with normalize=False for edge weights in parts (got {self.gnn})")
+        if any(isinstance(conv, GCNConv) and conv.normalize for conv in self.gnn.convs) and not self.weighted:
+            raise ValueError(
+                "'gnn' must be a GCN with normalize=False to be evaluated in parts: its layers would count the degrees of a part (got "
+                f'{self.gnn}); the weights of GCN are then found for the whole graph'
+            )
         degree = stream.degrees('local-degrees', self._counted) if self.weighted else None
         x = None if self.gnn_input == 'input' else first
         for layer in range(self.gnn.num_layers):
