@@ -27,8 +27,11 @@ seed_all()  # for what the modules of the tests draw when they are imported
 
 
 @pytest.fixture(autouse=True)
-def _seed() -> None:
+def _afresh(request) -> None:
+    """The same random numbers, and no code that an earlier test compiled: its number is limited."""
     seed_all()
+    if request.node.get_closest_marker('compiled'):
+        torch.compiler.reset()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy.sparse import csr_matrix
 from sklearn.utils import Bunch
+from torch_geometric.data import Data
 
 from benchmarks.common.arrays_only import arrays_only
 
@@ -165,7 +166,8 @@ def test_all_is_as_before_afterwards(monkeypatch):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', '1')
     monkeypatch.delenv('TORCH_FORCE_WEIGHTS_ONLY_LOAD', raising=False)
     before = pickle.load, pickle.loads, dict(os.environ), torch.serialization.get_safe_globals()
-    with arrays_only('here'):
+    assert Data in before[3]  # which PyG's data sets are read with
+    with arrays_only('here', (Data,)):
         assert os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'] == '1'
     after = pickle.load, pickle.loads, dict(os.environ), torch.serialization.get_safe_globals()
     assert after[:3] == before[:3]

@@ -134,7 +134,7 @@ def test_several_types_of_nodes():
 
 def test_scores_of_the_full_graph_reach_the_layer():
     """A layer over all neighbours of the seeds gives them the output they have in the full graph."""
-    data = JaccardScores()(graph())
+    data = JaccardScores()(graph(None))
     torch.manual_seed(0)
     conv, x = JaccardSubtractorConv(4, 8, heads=4).eval(), torch.randn(N, 4)
     expected = conv(x, data.adj_t, data.edge_jaccard)

@@ -66,7 +66,8 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
     size = (adj_t.size(1), adj_t.size(0))
     if any(expected not in (None, actual) for expected, actual in zip((num_src, num_dst), size, strict=True)):
         raise ValueError(f"'adj_t' must have a row for each target and a column for each source, {(num_dst, num_src)} (got {size[::-1]})")
-    if edge_index is not None and not torch.equal(edge_index, edge_list(adj_t, size[0], size[1])):
+    target, source, _ = adj_t.coo()
+    if edge_index is not None and not torch.equal(edge_index, torch.stack([source, target])):
         raise ValueError("'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove one, or apply ToSparseTensor")
 
 
