@@ -28,6 +28,22 @@ def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.parametrize('scale', [1e-36, 1e-30, 1e30])
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+def test_weights_of_any_size_in_single_precision(kind, scale):
+    """One factor of all weights of a target cancels, and gradients are divided by it."""
+    q, k, v = (torch.randn(7, 2, d, requires_grad=True) for d in (4, 4, 3))
+    edges, projection = torch.randint(7, (2, 30)), gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
+    weight, found = torch.rand(30) + 0.1, []
+    for factor in (1.0, scale):
+        leaves = [q, k, v, (weight * factor).requires_grad_()]
+        out = adjacency_attention(*leaves[:3], edges, kind, projection, edge_weight=leaves[3])
+        *grads, of_weight = torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out))
+        found.append([out, *grads, of_weight.double() * factor])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize('scale', [1e-8, 1e-12, 1e-20, 1e-26, 1e15, 1e25])
 @pytest.mark.parametrize('kind', ['relu', 'focused'])
 def test_features_of_any_size_in_single_precision(kind, scale):

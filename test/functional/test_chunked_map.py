@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from torch_geometric_lgt.functional import _chunked_map, _edge_loops, adjacency_attention
@@ -31,15 +32,29 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
     found, calls = [], []
 
     def function(at, x, y, weight):
-        calls.append(at.start)
-        return ((x * y).exp() @ weight) * (at.start + 1)
+        calls.append(at)
+        return ((x * y).exp() @ weight) * torch.arange(50.0)[at, None]
 
     for traced in (False, True):
         monkeypatch.setattr(torch.compiler, 'is_compiling', lambda traced=traced: traced)
         out = chunked_map(function, 8, [(x, index), (x, index.flip(0))], [weight])
         found.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
     torch.testing.assert_close(found[1], found[0])
-    assert sorted(calls[:14]) == sorted(calls[14:]) == sorted([*range(0, 50, 8)] * 2)  # once more in the backward pass
+    chunks = [slice(start, min(start + 8, 50)) for start in range(0, 50, 8)]
+    assert sorted(calls[:14], key=str) == sorted(chunks * 2, key=str)  # once more in the backward pass
+    assert calls[14:] == [slice(0, 50)] * 2
+
+
+@pytest.mark.compiled
+def test_compiled_code_is_one_program_for_any_number_of_chunks():
+    x, weight, counter = torch.randn(6, 4), torch.randn(4, 3), CompileCounter()
+    mapped = torch.compile(
+        lambda i, j: chunked_map(product, 4, [(x, i), (x, j), (None, i)], [weight]), backend=counter, fullgraph=True, dynamic=True
+    )
+    for size in (3, 9, 30, 61):
+        i, j = torch.randint(6, (2, size))
+        torch.testing.assert_close(mapped(i, j), product(None, x[i], x[j], None, weight))
+    assert counter.frame_count == 1
 
 
 def test_the_function_sees_which_rows_it_has():

@@ -294,6 +294,22 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 
 
 @pytest.mark.compiled
+def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
+    model, x, weight = NodeFormer(4, 8, 3).eval(), features(N, 4).detach().float(), weights(PROPER).detach().float()
+    message = "'edge_weight' must be None with return_edge_loss=True"
+    compiled = torch.compile(model, dynamic=True, backend='aot_eager')
+    for run in (model, compiled):
+        with pytest.raises(ValueError, match=message):
+            run(x, PROPER, edge_weight=weight, return_edge_loss=True)
+
+
+@pytest.mark.parametrize('weight', [torch.inf, torch.nan, -1.0])
+def test_weights_that_are_no_weights_are_refused(weight):
+    with pytest.raises(ValueError, match=f"'edge_weight' must not be negative .* and finite .*{weight}"):
+        AdjacencyMaskedAttention(4)(torch.randn(N, 4), PROPER, edge_weight=torch.full((PROPER.size(1),), weight))
+
+
+@pytest.mark.compiled
 @pytest.mark.parametrize('source', ['value', 'output'])
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
     model, x, weight = (

@@ -109,6 +109,19 @@ def test_compiles_with_replaced_parts(name):
     torch.testing.assert_close(compiled(x), expected)
 
 
+@pytest.mark.parametrize('rule', [{'max_norm': 0.1}, {'padding_idx': 0}, {'sparse': True}, {'scale_grad_by_freq': True}], ids=str)
+def test_rules_of_embeddings_hold(rule):
+    """Rows and their gradients are those of the embedding itself."""
+    model, embedding = MGFormer(4, 5, 4, mask='none'), torch.nn.Embedding(9, 4, **rule)
+    model.embedding, nodes, found = embedding, torch.tensor([0, 3, 3, 8]), []
+    for rows in (lambda: model.tokens(nodes), lambda: embedding(nodes)):
+        embedding.weight.grad = None
+        out = rows()
+        out.square().sum().backward()
+        found.append((out.detach(), embedding.weight.grad.to_dense()))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def test_quantised_parts_run():
     layer, x = KernelAttentionConv(6, 8).eval(), torch.randn(12, 6)
     expected = layer(x)

@@ -1,6 +1,5 @@
 # E rows of the result, K channels of a row.
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, cast
 
 import torch
@@ -17,18 +16,18 @@ def chunked_map(
 ) -> Tensor:
     r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of rows, the rows that each tensor of
     :obj:`gathered` has at its indices ``[E]``, and the tensors of :obj:`whole`. What it computes on the way is not kept, and gradients are
-    added up in place: the backward pass makes nothing of the size of a tensor for each chunk, unless it is compiled, which cannot trace
-    it. Rows that are fewer than a chunk are summed chunk by chunk, which keeps the sum of very many precise."""
+    added up in place: the backward pass makes nothing of the size of a tensor for each chunk. Rows that are fewer than a chunk are summed
+    chunk by chunk, which keeps the sum of very many precise. Compiled code has one chunk of all rows: a loop over chunks would be another
+    program for each number of them."""
     indices, tensors = [index for _, index in gathered], [*(tensor for tensor, _ in gathered), *whole]
     reverse_mode_only(*tensors)
     if not torch.compiler.is_compiling():
         return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
 
-    def run(at: slice, *parts: Tensor) -> Tensor:
-        return function(at, *_rows(tensors, parts))
+    def run(*parts: Tensor) -> Tensor:
+        return function(slice(0, parts[0].numel()), *_rows(tensors, parts))
 
-    kept = partial(checkpoint, run, use_reentrant=False, preserve_rng_state=False)
-    return torch.cat([cast(Tensor, kept(at, *parts)) for at, parts in _chunks(indices, step)])
+    return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 
 
 class _ChunkedMap(torch.autograd.Function):

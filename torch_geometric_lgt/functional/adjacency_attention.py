@@ -75,6 +75,9 @@ def _attended(
     log_q, value_q = log_features(feature_map, q, projection, power, None)
     log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
     row, col = edge_index
+    if edge_weight is not None:  # a factor of each target's weights cancels; the largest is 1, so that none is too small
+        largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
+        edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
     step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))

@@ -88,9 +88,10 @@ def weighted_edges(
 
 
 def check_not_negative(weight: Tensor | None) -> None:
-    r"""Raises a ValueError where a weight is negative or NaN."""
-    if weight is not None and not torch.compiler.is_compiling() and not bool((weight >= 0).all()):
-        raise ValueError(f"'edge_weight' must not be negative where neighbours are averaged (got {float(weight.min())})")
+    r"""Raises a ValueError where a weight is negative, infinite or NaN."""
+    if weight is not None and not torch.compiler.is_compiling() and not bool(((weight >= 0) & (weight < torch.inf)).all()):
+        bounds = f'{float(weight.min())} to {float(weight.max())}'
+        raise ValueError(f"'edge_weight' must not be negative where neighbours are averaged, and finite (got {bounds})")
 
 
 def _read(edge_index: Adj, num_src: int, num_dst: int, argument: str) -> tuple[Tensor, Tensor | None]:

@@ -35,9 +35,14 @@ def linear_part(part: Module, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor 
 
 def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None) -> Tensor:
     r"""The rows of :obj:`nodes` (default: all) of an embedding, which runs as a module where it is more than its weight."""
-    if is_plain(embedding, Embedding) and isinstance(embedding, Embedding):
+    if is_plain(embedding, Embedding) and isinstance(embedding, Embedding) and not _has_rules(embedding):
         return embedding.weight if nodes is None else embedding.weight[nodes]
     return embedding(torch.arange(num_rows, device=reference(embedding).device) if nodes is None else nodes)
+
+
+def _has_rules(embedding: Embedding) -> bool:
+    r"""Whether an embedding changes its weights, or their gradients, where they are read."""
+    return embedding.max_norm is not None or embedding.padding_idx is not None or embedding.scale_grad_by_freq or embedding.sparse
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> Linear:

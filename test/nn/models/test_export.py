@@ -38,6 +38,25 @@ def test_exported_models_serve_graphs_of_every_size(name, sizes):
         torch.testing.assert_close(program(*args, **kwargs), model(*args, **kwargs))
 
 
+class _EdgeLoss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.model = NodeFormer(6, 4, 3, 1, num_features=5)
+
+    def forward(self, x, edge_index):
+        return self.model(x, edge_index, return_edge_loss=True)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize('sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named'])
+def test_exported_edge_loss_has_no_largest_size(sizes):
+    """Whose eager pairs are taken 4096 at a time."""
+    model = _EdgeLoss().eval()
+    program = export(model, graph('', 12, 30)[0], dynamic_shapes=({0: sizes[0]}, {1: sizes[1]})).module()
+    args = graph('', 5000, 9000)[0]
+    torch.testing.assert_close(program(*args), model(*args))
+
+
 @pytest.mark.compiled
 def test_exported_models_of_batches():
     """With the number of graphs, which is part of the program."""

@@ -286,3 +286,14 @@ def test_weights_that_parts_cannot_use_are_refused():
     for weight in (data.edge_weight[:-1], data.edge_weight.long(), data.edge_weight[:, None]):
         with pytest.raises(ValueError, match="'edge_weight' must hold a floating-point number for each edge"):
             BACKBONES['difformer']().double().inference(loader(Data(x=data.x, edge_index=data.edge_index, edge_weight=weight)))
+
+
+@pytest.mark.parametrize(
+    'make', [lambda: DIFFormer(-1, 8, 3), lambda: SGFormer(-1, 8, 3), lambda: LiteGT(-1, 8, 3, 1, 2, ('mean', 'mean'))]
+)
+def test_a_model_without_sizes_is_named(make, tmp_path):
+    """What lies in a folder follows from the parameters."""
+    model = make(-1, 8, 3)
+    with pytest.raises(ValueError, match="'in_channels' = -1 is not known before the first input; run the model once"):
+        model.inference(loader(graph()), tmp_path)
+    assert model.inference(loader(graph())).shape == (graph().num_nodes, 3)

@@ -290,6 +290,16 @@ def test_compiles_whole(mask):
     torch.testing.assert_close(compiled(nodes=nodes), model.get_embedding(nodes=nodes))
 
 
+@pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])
+@pytest.mark.compiled
+def test_compiled_scores_of_any_number_of_pairs(mask):
+    model, edges = make(mask=mask).float().eval(), torch.randint(N, (2, 30))
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
+    for size in (5, 17):
+        pairs = torch.randint(N, (2, size))
+        torch.testing.assert_close(compiled(edges, pairs), model(edges, pairs))
+
+
 def test_reset_and_state_dict():
     torch.manual_seed(0)
     one = make()

@@ -221,3 +221,19 @@ def test_hooks_of_the_default_norm_run_over_processes():
     (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
     torch.testing.assert_close(out, model(x, EDGES))
     torch.testing.assert_close(*seen)
+
+
+def test_residual_over_sparse_features():
+    """The summand of the first layer is the input itself."""
+    x, edges = torch.randn(9, 5).relu(), torch.randint(9, (2, 30))
+    model = SGFormer(5, 5, 3, gnn_input='input', gnn_residual=True).eval()
+    torch.testing.assert_close(model(x.to_sparse_csr(), edges), model(x, edges))
+
+
+def test_a_network_that_counts_degrees_sees_one_graph_in_every_format():
+    """With self loops, of which PyG's normalisation makes another thing in a sparse matrix."""
+    edges = torch.cat([torch.randint(9, (2, 30)), torch.arange(4).expand(2, -1)], 1).unique(dim=1)
+    matrix = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.size(1)), (9, 9), check_invariants=False)
+    model, x = SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).eval(), torch.randn(9, 5)
+    for form in (matrix, matrix.to_sparse_csr(), matrix.to_sparse_csc()):
+        torch.testing.assert_close(model(x, form), model(x, edges))

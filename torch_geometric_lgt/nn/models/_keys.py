@@ -2,6 +2,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 from torch_geometric.data import Data
 from torch_geometric.utils import is_sparse, is_torch_sparse_tensor
 
@@ -11,7 +12,13 @@ SETTINGS = (bool, int, float, str, tuple)
 
 
 def model_key(model: Module) -> tuple[str, str]:
-    r"""The parameters and the plain settings of all modules."""
+    r"""The parameters and the plain settings of all modules.
+
+    Raises:
+        ValueError: If the size of a parameter is not known yet.
+    """
+    if any(is_lazy(parameter) for parameter in model.parameters()):
+        raise ValueError("'in_channels' = -1 is not known before the first input; run the model once before it writes to a folder")
     settings = []
     for name, module in model.named_modules():
         plain = sorted((key, repr(value)) for key, value in vars(module).items() if key != 'training' and isinstance(value, SETTINGS))

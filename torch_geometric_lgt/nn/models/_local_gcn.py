@@ -74,7 +74,9 @@ class LocalGCN(GCN):
         if layer == self.num_layers - 1 and not self.residual:
             return out
         out = self.dropout(self.act(norm(out, processes) if isinstance(norm, LocalNorm) else norm(out)))
-        return out + x[:size] if self.residual and x.size(1) == out.size(1) else out
+        if not self.residual or x.size(1) != out.size(1):
+            return out
+        return out + (x if x.layout == torch.strided else x.to_dense())[:size]
 
     def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> LocalConv:
         return LocalConv(in_channels, out_channels, normalize=False, **kwargs)

@@ -222,6 +222,9 @@ class MGFormer(torch.nn.Module):
             edge_label_index = self._pairs(edge_index)
         else:
             edge_label_index = self._pairs(edge_label_index, 'edge_label_index')
+        if torch.compiler.is_compiling():  # when the number of distinct nodes must be known
+            source, target = self.get_embedding(edge_index, edge_weight=edge_weight)[edge_label_index]
+            return (source * target).sum(-1)
         nodes, index = edge_label_index.unique(return_inverse=True)
         out = self.get_embedding(edge_index, nodes, edge_weight=edge_weight)
         return (out[index[0]] * out[index[1]]).sum(-1)

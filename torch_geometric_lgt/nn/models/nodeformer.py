@@ -177,7 +177,9 @@ class NodeFormer(Backbone):
         num_nodes = layers[0].size(0)
         edges = self.hops(edges, num_nodes) if isinstance(edges, SortedEdges) and self.relational_order > 0 else edges
         edges = edges[0] if isinstance(edges, list) else edges
-        first = edges.first if isinstance(edges, SortedEdges) else None
+        first, weight = (edges.first, edges.weight) if isinstance(edges, SortedEdges) else (None, None)
+        if weight is not None:
+            raise ValueError("'edge_weight' must be None with return_edge_loss=True: the edge loss has no weights (got some)")
         edges = edge_list(edges, num_nodes, num_nodes)
         parts = [conv.log_edge_probability(z, edges, batch, batch_size) for conv, z in zip(self.convs, layers, strict=False)]
         return torch.stack([edge_regularization(part, edges, num_nodes, first) for part in parts]).mean()

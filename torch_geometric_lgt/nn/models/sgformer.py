@@ -157,7 +157,7 @@ class SGFormer(Backbone):
             raise ValueError(f"'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in parts (got {self.gnn})")
         if stream.edge_weight is not None and not self.weighted:
             raise ValueError(f"'gnn' must be the default one or a GCN with normalize=False for edge weights in parts (got {self.gnn})")
-        if any(isinstance(conv, GCNConv) and conv.normalize for conv in self.gnn.convs) and not self.weighted:
+        if _counts_degrees(self.gnn):
             raise ValueError(
                 "'gnn' must be a GCN with normalize=False to be evaluated in parts: its layers would count the degrees of a part (got "
                 f'{self.gnn}); the weights of GCN are then found for the whole graph'
@@ -204,9 +204,14 @@ class SGFormer(Backbone):
         if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
             raise ValueError(f"'gnn' must take weights of edges where there are some (got {self.gnn}, which drops them); use a GCN")
         is_list = isinstance(edge_index, SortedEdges) or (isinstance(edge_index, Tensor) and edge_index.layout == torch.strided)
-        if is_list or edge_weight is not None:
+        counted = isinstance(edge_index, Tensor) and (weight is not None or _counts_degrees(self.gnn))  # PyG counts self loops otherwise
+        if is_list or counted or edge_weight is not None:
             return (edges,) if weight is None else (edges, weight.to(dtype))
         return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
+
+
+def _counts_degrees(gnn: torch.nn.Module) -> bool:
+    return any(isinstance(module, GCNConv) and module.normalize for module in gnn.modules())
 
 
 def _matrix(edges: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
