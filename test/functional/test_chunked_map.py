@@ -51,8 +51,8 @@ def test_compiled_code_is_one_program_for_any_number_of_chunks():
     mapped = torch.compile(
         lambda i, j: chunked_map(product, 4, [(x, i), (x, j), (None, i)], [weight]), backend=counter, fullgraph=True, dynamic=True
     )
-    for size in (3, 9, 30, 61):
-        i, j = torch.randint(6, (2, size))
+    for size in (7, 9, 30, 61):
+        i, j = torch.randint(6, (size,)), torch.randint(6, (size,))
         torch.testing.assert_close(mapped(i, j), product(None, x[i], x[j], None, weight))
     assert counter.frame_count == 1
 

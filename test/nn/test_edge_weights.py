@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 from torch_geometric.nn import GCN, GCNConv, GraphSAGE
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import remove_self_loops
@@ -296,10 +297,9 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 @pytest.mark.compiled
 def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
     model, x, weight = NodeFormer(4, 8, 3).eval(), features(N, 4).detach().float(), weights(PROPER).detach().float()
-    message = "'edge_weight' must be None with return_edge_loss=True"
-    compiled = torch.compile(model, dynamic=True, backend='aot_eager')
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     for run in (model, compiled):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TorchDynamoException), match='edge_weight'):
             run(x, PROPER, edge_weight=weight, return_edge_loss=True)
 
 

@@ -1,5 +1,6 @@
 import json
 import pickle
+from functools import partial
 
 import pytest
 import torch
@@ -288,9 +289,7 @@ def test_weights_that_parts_cannot_use_are_refused():
             BACKBONES['difformer']().double().inference(loader(Data(x=data.x, edge_index=data.edge_index, edge_weight=weight)))
 
 
-@pytest.mark.parametrize(
-    'make', [lambda: DIFFormer(-1, 8, 3), lambda: SGFormer(-1, 8, 3), lambda: LiteGT(-1, 8, 3, 1, 2, ('mean', 'mean'))]
-)
+@pytest.mark.parametrize('make', [DIFFormer, SGFormer, partial(LiteGT, num_layers=1, heads=2, kernel=('mean', 'mean'))])
 def test_a_model_without_sizes_is_named(make, tmp_path):
     """What lies in a folder follows from the parameters."""
     model = make(-1, 8, 3)
