@@ -256,7 +256,7 @@ def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
     assert pairs(dataset)[2] == [(0, 3), (1, 3), (2, 3), (3, 4)]
 
 
-@pytest.mark.parametrize('value', [0.5, 2.0**53 + 2, 1e300])
+@pytest.mark.parametrize('value', [0.5, 2.0**53, -1e300])
 def test_floats_that_are_no_exact_ids_are_refused(tmp_path, value):
     root = write_tables(tmp_path / 'mine', raw=([1.0, value], [1, 2]))
     with pytest.raises(ValueError, match="'root' holds a file with an id that is no exact whole number"):

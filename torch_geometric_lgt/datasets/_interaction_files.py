@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-LARGEST_FLOAT = 2**53  # beyond it, floats are rounded
+LARGEST_FLOAT = 2**53  # from it on, whole numbers are rounded to it
 FRACTIONS = (float, Decimal, np.floating)
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
@@ -85,7 +85,10 @@ def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
-    if any(value is None or value in ('', b'') or (isinstance(value, FRACTIONS) and not math.isfinite(value)) for value in values):
+    if any(
+        value is None or (isinstance(value, str | bytes) and not value) or (isinstance(value, FRACTIONS) and not math.isfinite(value))
+        for value in values
+    ):
         raise ValueError(f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; remove those rows")
     strings = [_text(value, path) for value in values]
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
@@ -106,7 +109,7 @@ def _text(value: Any, path: Path) -> str:
             raise ValueError(f"'root' holds a file with an id that is no UTF-8 text: {str(path)!r} (got {value!r})") from error
     if not isinstance(value, FRACTIONS):
         return str(value)
-    if value != int(value) or (not isinstance(value, Decimal) and abs(value) > LARGEST_FLOAT):
+    if value != int(value) or (not isinstance(value, Decimal) and abs(value) >= LARGEST_FLOAT):
         raise ValueError(
             f"'root' holds a file with an id that is no exact whole number: {str(path)!r} (got {value}); write ids as integers"
         )
