@@ -203,14 +203,11 @@ def test_tensors_that_were_read_do_not_change_with_the_file(path):
     assert torch.equal(read['a'], torch.arange(12.0).view(3, 4))
 
 
-@pytest.mark.parametrize(
-    'tensors',
-    [{'a': torch.ones(3)}, {'a': torch.ones(2, dtype=torch.double)}, {'b': torch.ones(2)}, {'a': torch.ones(2), 'b': torch.ones(2)}],
-)
-def test_a_cache_of_other_tensors_is_built_again(tmp_path, tensors):
+@pytest.mark.parametrize('value', [torch.ones(3), torch.ones(1, 2), torch.ones(2, dtype=torch.double)])
+def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
     path, expected = tmp_path / 'cache', {'a': (torch.float32, (2,))}
-    _io.write_tensors(path, tensors, 'thing')
-    with pytest.warns(UserWarning, match=r"is built again: 'path' must hold {'a': \(torch.float32, \(2,\)\)}"):
+    _io.write_tensors(path, {'a': value}, 'thing')
+    with pytest.warns(UserWarning, match=r"is built again: 'path' must hold 'a' of \(torch.float32, \(2,\)\)"):
         _io.cached_tensors(path, 'thing', lambda: {'a': torch.zeros(2)}, expected)
     found = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
     assert torch.equal(found['a'], torch.zeros(2))

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -151,7 +152,7 @@ def cached_tensors(
     path: str | os.PathLike,
     kind: str,
     build: Callable[[], dict[str, Tensor]],
-    expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] | None = None,
+    expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
     r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file, or one whose tensors have other dtypes or
     shapes than :obj:`expected`, is built again, with a warning; of several processes that need the same file, one builds it and the others
@@ -164,9 +165,10 @@ def cached_tensors(
 
     def read() -> dict[str, Tensor]:
         tensors = read_tensors(path, kind)
-        forms = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-        if expected is not None and forms != expected:
-            raise ValueError(f"'path' must hold {expected} (got {forms} in {str(path)!r}); write it again")
+        for name in tensors.keys() & expected.keys():
+            form = (tensors[name].dtype, tuple(tensors[name].shape))
+            if form != expected[name]:
+                raise ValueError(f"'path' must hold {name!r} of {expected[name]} (got {form} in {str(path)!r}); write it again")
         return tensors
 
     with contextlib.suppress(FileNotFoundError):
