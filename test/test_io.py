@@ -190,3 +190,24 @@ def test_a_link_in_place_of_a_cache(path):
     with pytest.raises(OSError, match=r'cache.lock'):
         _io.cached_tensors(path.with_name('cache'), 'thing', lambda: {'a': torch.ones(1)})
     assert path.read_bytes() == content
+
+
+def test_tensors_that_were_read_do_not_change_with_the_file(path):
+    read = _io.read_tensors(path, 'thing')
+    with open(path, 'r+b') as file:
+        size = os.fstat(file.fileno()).st_size
+        file.write(b'\xff' * size)
+    assert torch.equal(read['a'], torch.arange(12.0).view(3, 4))
+    assert int(read['b']) == 7
+    os.truncate(path, 0)
+    assert torch.equal(read['a'], torch.arange(12.0).view(3, 4))
+
+
+@pytest.mark.parametrize('value', [torch.ones(3), torch.ones(1, 2), torch.ones(2, dtype=torch.double)])
+def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
+    path, expected = tmp_path / 'cache', {'a': (torch.float32, (2,))}
+    _io.write_tensors(path, {'a': value}, 'thing')
+    with pytest.warns(UserWarning, match=r"is built again: 'path' must hold 'a' of \(torch.float32, \(2,\)\)"):
+        _io.cached_tensors(path, 'thing', lambda: {'a': torch.zeros(2)}, expected)
+    found = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
+    assert torch.equal(found['a'], torch.zeros(2))

@@ -166,3 +166,26 @@ def test_what_cannot_be_drawn_is_named(data, tmp_path):
             plot_latent_structure(model, Data(**{**data.to_dict(), **change}), path)
     with pytest.raises(ValueError, match=r"'layer' must be one of 1 \(got 9\)"):
         plot_latent_structure(model, data, path, layer=9)
+
+
+def test_numbers_that_cannot_be_drawn_are_named(data, tmp_path):
+    model, path = SGFormer(6, 8, 2), tmp_path / 'structure.png'
+    for arguments, message in (
+        ({'num_rows': 0}, "'num_rows' must be at least 1, a whole number .got 0"),
+        ({'num_rows': 2.5}, "'num_rows' must be at least 1, a whole number .got 2.5"),
+        ({'num_edges': -3}, "'num_edges' must be at least 0, a whole number .got -3"),
+        ({'num_edges': None}, "'num_edges' must be at least 0, a whole number .got None"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            plot_latent_structure(model, data, path, **arguments)
+    found = plot_latent_structure(model, data, path, num_edges=0)
+    assert found['components'] == found['components with learned edges']
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_features_that_are_not_finite_are_not_drawn(data, tmp_path, value):
+    x = data.x.clone()
+    x[3, 1] = value
+    with pytest.raises(ValueError, match="'model' must have finite attention and outputs on 'data'"):
+        plot_latent_structure(SGFormer(6, 8, 2), Data(x=x, edge_index=data.edge_index, y=data.y), tmp_path / 'structure.png')
+    assert not (tmp_path / 'structure.png').exists()

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -126,7 +127,7 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
 
 
 def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
-    r"""Reads what :meth:`write_tensors` wrote. Nothing is unpickled.
+    r"""Reads what :meth:`write_tensors` wrote into memory: later changes of the file do not reach it. Nothing is unpickled.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -136,7 +137,7 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118, which are mapped
     except SafetensorError as error:
         raise ValueError(f"'path' must be an intact safetensors file (got {str(path)!r}: {error}); write it again") from error
     if metadata.get('kind') != kind or metadata.get('version') != str(FORMAT_VERSION):
@@ -147,23 +148,38 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
     return Tensors(path, tensors)
 
 
-def cached_tensors(path: str | os.PathLike, kind: str, build: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file is built again, with a warning; of several
-    processes that need the same file, one builds it and the others wait. To read it the folder need not be writable.
+def cached_tensors(
+    path: str | os.PathLike,
+    kind: str,
+    build: Callable[[], dict[str, Tensor]],
+    expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] = MappingProxyType({}),
+) -> dict[str, Tensor]:
+    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file, or one whose tensors have other dtypes or
+    shapes than :obj:`expected`, is built again, with a warning; of several processes that need the same file, one builds it and the others
+    wait. To read it the folder need not be writable.
 
     Raises:
         ValueError: If there is a folder, a pipe, a device or a socket in its place.
     """
     path = Path(path)
+
+    def read() -> dict[str, Tensor]:
+        tensors = read_tensors(path, kind)
+        for name in tensors.keys() & expected.keys():
+            form = (tensors[name].dtype, tuple(tensors[name].shape))
+            if form != expected[name]:
+                raise ValueError(f"'path' must hold {name!r} of {expected[name]} (got {form} in {str(path)!r}); write it again")
+        return tensors
+
     with contextlib.suppress(FileNotFoundError):
         open_regular(path).close()
     with contextlib.suppress(FileNotFoundError, ValueError):
-        return read_tensors(path, kind)
+        return read()
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):
         if path.exists():
             try:
-                return read_tensors(path, kind)
+                return read()
             except ValueError as error:
                 warnings.warn(f'{str(path)!r} is built again: {error}', stacklevel=2)
         tensors = build()

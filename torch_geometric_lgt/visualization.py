@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import AttentionReport, attention_rows, layer_outputs
 
@@ -78,9 +79,11 @@ def plot_latent_structure(
 
     Raises:
         ImportError: Without matplotlib.
-        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a class nor -1, no node has a label, or there
-            is no such layer.
+        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a class nor -1, no node has a label, there
+            is no such layer, a number is out of range, or the attention or the outputs are not finite.
     """
+    check_whole('num_rows', num_rows, 1)
+    check_whole('num_edges', num_edges, 0)
     for name in ('x', 'edge_index', 'y'):
         if not isinstance(getattr(data, name), Tensor):
             raise ValueError(f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})")
@@ -98,6 +101,8 @@ def plot_latent_structure(
         raise ValueError(f"'layer' must be one of {len(model.convs)} (got {layer})")
     weight = attention_rows(model.convs[layer], outputs[:-1][layer], rows).mean(2).cpu()
     hidden = outputs[-1].cpu().double()
+    if not (weight.isfinite().all() and hidden.isfinite().all()):
+        raise ValueError("'model' must have finite attention and outputs on 'data' (got NaN or infinity); check 'x' and the weights")
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
     places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, sort_edge_index
 
 from torch_geometric_lgt.data import MappedGraph, _files, write_graph
-from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import SGFormer
 
 N, E = 40, 130
@@ -243,3 +243,80 @@ def test_dtypes_of_attributes(tmp_path):
     for value in (X.bfloat16(), X.to_sparse_csr()):
         with pytest.raises(ValueError, match="'attributes' 'x' must be dense and of a dtype that NumPy has"):
             write_graph(tmp_path / 'other', EDGES, N, {'x': value})
+
+
+def unfinished(folder):
+    return [path.name for path in folder.iterdir() if path.name.endswith('.part')]
+
+
+@pytest.mark.parametrize('name', ['.graph.part', '.other.0123456789abcdef.part', '.graph.notes.part', 'graph.0123456789abcdef.part'])
+def test_folders_beside_it_stay(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / 'thesis.tex').write_text('x')
+    write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
+    assert (tmp_path / name / 'thesis.tex').read_text() == 'x'
+    assert unfinished(tmp_path) == [name]
+
+
+def test_what_killed_runs_left_is_removed_and_links_are_not_followed(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr('torch_geometric_lgt.data._write.describe', killed)
+        patch.setattr('torch_geometric_lgt.data._write.shutil.rmtree', lambda *_, **__: None)
+        with pytest.raises(KeyboardInterrupt):
+            write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
+    assert len(unfinished(tmp_path)) == 1
+    link, victim = tmp_path / '.graph.0123456789abcdef.part', tmp_path / 'victim'
+    victim.mkdir()
+    (victim / 'x').write_text('x')
+    link.symlink_to(victim)
+    write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES)
+    assert unfinished(tmp_path) == [link.name]
+    assert (victim / 'x').read_text() == 'x'
+
+
+@pytest.mark.parametrize('num_nodes', [-1, 2.0, 2.5, None, '3', True])
+def test_numbers_of_nodes_are_counts(tmp_path, num_nodes):
+    with pytest.raises(ValueError, match="'num_nodes' must be at least 0, a whole number"):
+        write_graph(tmp_path / 'graph', EDGES[:, :0], num_nodes)
+    assert not list(tmp_path.iterdir())
+
+
+def damaged(graph, name, place, value):
+    """The graph with another number in a file."""
+    array = np.memmap(graph.folder / name, graph.files[name].dtype, 'r+')
+    array[place] = value
+    array.flush()
+    return MappedGraph(graph.folder)
+
+
+@pytest.mark.parametrize('source', [N, 1007, -1, -7, -(2**31)])
+@pytest.mark.parametrize('options', [{}, {'subgraph_type': 'induced'}, {'disjoint': True}, {'replace': True}])
+def test_sources_that_do_not_exist_are_refused(graph, source, options):
+    broken = damaged(graph, 'edges.row', slice(None), source)
+    count = [3, 3] if options.get('replace') else [-1, -1]
+    sampler = NeighborSampler((broken, broken), count, **options)
+    loader = NeighborLoader((broken, broken), count, batch_size=10, neighbor_sampler=sampler)
+    with pytest.raises(ValueError, match=rf"'data' must hold edges from nodes 0 to 39 \(got {source}\); a MappedGraph whose verify"):
+        list(loader)
+
+
+@pytest.mark.parametrize('pointer', [-3, E + 1, 2**40])
+@pytest.mark.parametrize('count', [[-1], [2]])
+def test_pointers_that_name_no_edges_are_refused(graph, pointer, count):
+    broken = damaged(graph, 'edges.colptr', 7, pointer)
+    for nodes in ([6], [7]):
+        sampler = NeighborSampler((broken, broken), count)
+        loader = NeighborLoader((broken, broken), count, input_nodes=torch.tensor(nodes), batch_size=1, neighbor_sampler=sampler)
+        with pytest.raises(ValueError, match=rf"'data' must hold ascending pointers from 0 to {E} \(got .*; a MappedGraph whose verify"):
+            list(loader)
+    (batch,) = NeighborLoader((broken, broken), [-1], input_nodes=torch.tensor([0]), batch_size=1)
+    assert torch.equal(batch.x, X[batch.n_id])
+
+
+@pytest.mark.parametrize(('place', 'value'), [(0, -3), (0, 1), (-1, E - 1), (-1, E + 1)])
+def test_edges_that_do_not_fill_their_file_are_refused(graph, place, value):
+    with pytest.raises(ValueError, match=rf"'folder' is damaged: 'edges.colptr' must go from 0 to {E} \(got "):
+        damaged(graph, 'edges.colptr', place, value)

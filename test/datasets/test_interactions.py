@@ -236,3 +236,66 @@ def test_seeds_that_are_no_whole_numbers_are_refused(tmp_path, seed):
             make()
     same = [InteractionDataset(root, 'mine', seed=kind(3)) for kind in (int, np.int64)]
     assert pairs(same[0]) == pairs(same[1])
+
+
+def write_tables(folder, **columns):
+    folder.mkdir()
+    for name, (users, items) in columns.items():
+        parquet.write_table(pa.table({'user_id': users, 'item_id': items}), folder / f'{name}.parquet')
+    return folder.parent
+
+
+@pytest.mark.parametrize('kind', [pa.float64(), pa.float32(), pa.float16(), pa.decimal128(5, 1)])
+def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
+    scalars = [0, 1, 2, 3] if kind == pa.decimal128(5, 1) else np.array([-0.0, 1, 2, 3], kind.to_pandas_dtype())
+    floats = pa.array(scalars, kind)
+    root = write_tables(tmp_path / 'mine', train=([0, 1, 2, 3], [0, 1, 2, 3]), test=(floats, pa.array([3, 3, 3, 4], pa.int64())))
+    dataset = InteractionDataset(root, 'mine', ratios=(1, 0, 0))
+    assert dataset.user_ids.dtype == np.int64
+    assert dataset.user_ids.tolist() == [0, 1, 2, 3]
+    assert pairs(dataset)[2] == [(0, 3), (1, 3), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize('value', [0.5, 2.0**53, -1e300])
+def test_floats_that_are_no_exact_ids_are_refused(tmp_path, value):
+    root = write_tables(tmp_path / 'mine', raw=([1.0, value], [1, 2]))
+    with pytest.raises(ValueError, match="'root' holds a file with an id that is no exact whole number"):
+        InteractionDataset(root, 'mine')
+
+
+def test_bytes_are_the_text_they_encode(tmp_path):
+    root = write_tables(tmp_path / 'mine', train=(['a', 'é'], [1, 2]), test=([b'a', 'é'.encode()], [3, 4]))
+    assert InteractionDataset(root, 'mine').user_ids.tolist() == ['a', 'é']
+    for value, message in ((b'\xff', 'an id that is no UTF-8 text'), (b'', 'an empty id')):
+        parquet.write_table(pa.table({'user_id': [b'a', value], 'item_id': [1, 2]}), tmp_path / 'mine' / 'test.parquet')
+        with pytest.raises(ValueError, match=message):
+            InteractionDataset(root, 'mine')
+
+
+@pytest.mark.parametrize('files', [{'raw_txt': 'nan inf\n-1 1.0\n'}, {'raw_csv': 'user_id,item_id\nnan,inf\n-1,1.0\n'}])
+def test_text_ids_are_any_words(tmp_path, files):
+    dataset = InteractionDataset(write(tmp_path / 'mine', **files), 'mine')
+    assert (dataset.user_ids.tolist(), dataset.item_ids.tolist()) == (['-1', 'nan'], ['1.0', 'inf'])
+
+
+@pytest.mark.parametrize('suffix', ['csv', 'parquet'])
+def test_a_column_that_occurs_twice_is_refused(tmp_path, suffix):
+    root = write(tmp_path / 'mine', raw_csv='user_id,item_id,user_id\n1,2,3\n')
+    if suffix == 'parquet':
+        (tmp_path / 'mine' / 'raw.csv').unlink()
+        table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ['user_id', 'item_id', 'user_id'])
+        parquet.write_table(table, tmp_path / 'mine' / 'raw.parquet')
+    with pytest.raises(ValueError, match=rf"'columns' must name columns that '.*raw.{suffix}' has once .got 'user_id'"):
+        InteractionDataset(root, 'mine')
+
+
+@pytest.mark.parametrize('ratios', [None, 0.5, 'abc', ('a', 'b', 'c'), (0.8, 0.1, None), {0.8, 0.1}])
+def test_shares_of_other_types_are_refused(tmp_path, ratios):
+    with pytest.raises(ValueError, match="'ratios' must be three shares"):
+        InteractionDataset(write(tmp_path / 'mine', raw_txt='0 0 1 2\n'), 'mine', ratios=ratios)
+
+
+@pytest.mark.parametrize('name', [None, 3, True])
+def test_names_of_other_types_are_refused(tmp_path, name):
+    with pytest.raises(ValueError, match="'name' must be the name of a data set"):
+        InteractionDataset(tmp_path, name)

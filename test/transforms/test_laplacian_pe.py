@@ -10,6 +10,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
 
+from torch_geometric_lgt import _io
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, SVDEncoding, _eigensolvers, _laplacian
 
@@ -379,3 +380,23 @@ def test_dtypes_of_one_size_have_caches_of_their_own(tmp_path):
                 assert transform(data)[transform.attr_name].dtype == dtype
             finally:
                 torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize('cut', [lambda x: x[:-1], lambda x: x[:, :-1], lambda x: x.to(torch.half)])
+@pytest.mark.parametrize('name', ['vectors', 'mask'])
+def test_a_cache_of_other_shapes_is_built_again(tmp_path, name, cut):
+    data, transform = Data(edge_index=ring(12), num_nodes=12), LaplacianPE(3, cache_dir=tmp_path)
+    first = transform(data)
+    (path,) = tmp_path.glob('*.safetensors')
+    held = dict(_io.read_tensors(path, 'laplacian_pe'))
+    _io.write_tensors(path, {**held, name: cut(held[name])}, 'laplacian_pe')
+    with pytest.warns(UserWarning, match='is built again'):
+        found = transform(data)
+    assert torch.equal(found.laplacian_pe, first.laplacian_pe)
+    assert torch.equal(found.laplacian_pe_mask, first.laplacian_pe_mask)
+
+
+@pytest.mark.parametrize('k', [2.5, 2.0, True, '3', None])
+def test_numbers_of_columns_are_whole(k):
+    with pytest.raises(ValueError, match="'k' must be at least 1, a whole number"):
+        LaplacianPE(k)

@@ -75,3 +75,25 @@ def test_values_of_nodes_need_a_name_or_none(make):
     for name in ('', 3):
         with pytest.raises(ValueError, match="'attr_name' must be a name, or None for columns of x"):
             make(attr_name=name)
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'degree'),
+    [(torch.uint8, 300), (torch.int8, 128), (torch.int16, 40_000), (torch.bool, 2), (torch.half, 70_000), (torch.float8_e5m2, 70_000)],
+)
+def test_features_whose_dtype_is_too_small_take_no_columns(dtype, degree):
+    star = torch.stack([torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.long)])
+    data = Data(x=torch.zeros(degree + 1, 1, dtype=dtype), edge_index=star)
+    with pytest.raises(
+        ValueError, match=rf"'x' must have a dtype that holds the new columns \(got {dtype} for {degree}\); set 'attr_name'"
+    ):
+        NodeDegree(None)(data)
+    assert NodeDegree()(data).degree.tolist() == [degree, *[1] * degree]
+
+
+@pytest.mark.parametrize(('dtype', 'degree'), [(torch.uint8, 255), (torch.int8, 127), (torch.half, 65_504), (torch.bool, 1)])
+def test_the_largest_value_of_a_dtype_is_appended(dtype, degree):
+    star = torch.stack([torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.long)])
+    out = NodeDegree(None)(Data(x=torch.ones(degree + 1, 1, dtype=dtype), edge_index=star)).x
+    assert out.dtype == dtype
+    assert out[:, 1].tolist() == [degree, *[1] * degree]

@@ -4,6 +4,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import Compose, ToUndirected
 
+from torch_geometric_lgt import _io
 from torch_geometric_lgt.transforms import SVDEncoding
 
 
@@ -162,3 +163,29 @@ def test_the_cache_knows_the_dtype(tmp_path):
         assert SVDEncoding(2, cache_dir=tmp_path)(data)['user'].svd_pe.dtype == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize('cut', [lambda x: x[:-1], lambda x: x[:, :-1], lambda x: x.double()])
+@pytest.mark.parametrize('name', ['row', 'column'])
+def test_a_cache_of_other_shapes_is_built_again(tmp_path, name, cut):
+    data, transform = bipartite([[0, 0], [1, 0], [2, 1]]), SVDEncoding(2, cache_dir=tmp_path)
+    first = transform(data)
+    (path,) = tmp_path.glob('*.safetensors')
+    held = dict(_io.read_tensors(path, 'svd_encoding'))
+    _io.write_tensors(path, {**held, name: cut(held[name])}, 'svd_encoding')
+    with pytest.warns(UserWarning, match='is built again'):
+        found = transform(data)
+    for kind in ('user', 'item'):
+        assert torch.equal(found[kind].svd_pe, first[kind].svd_pe)
+
+
+@pytest.mark.parametrize('k', [2.5, 2.0, True, '3', None])
+def test_numbers_of_columns_are_whole(k):
+    with pytest.raises(ValueError, match="'k' must be at least 1, a whole number"):
+        SVDEncoding(k)
+
+
+@pytest.mark.parametrize('normalize', ['sym', None, 1])
+def test_normalize_is_a_boolean(normalize):
+    with pytest.raises(ValueError, match="'normalize' must be True or False"):
+        SVDEncoding(2, normalize=normalize)

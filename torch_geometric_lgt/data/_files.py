@@ -58,7 +58,7 @@ def description(folder: Path) -> dict[str, Held]:
 
     Raises:
         FileNotFoundError: If there is no description.
-        ValueError: If it is of another version or damaged, or a file is missing or of another length.
+        ValueError: If it is of another version or damaged, a file is missing or of another length, or the edges do not fill theirs.
     """
     path = folder / DESCRIPTION
     try:
@@ -87,6 +87,11 @@ def description(folder: Path) -> dict[str, Held]:
             size = -1
         if size != held.num_bytes:
             raise ValueError(f"'folder' is damaged: {name!r} must have {held.num_bytes} bytes (got {size}); write the graph again")
+    first, last = mapped(folder / POINTER, pointer.dtype, pointer.shape, 'c')[[0, -1]]
+    if first != 0 or last != row.shape[0]:
+        raise ValueError(
+            f"'folder' is damaged: {POINTER!r} must go from 0 to {row.shape[0]} (got {first} to {last}); write the graph again"
+        )
     return files
 
 

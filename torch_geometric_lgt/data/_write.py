@@ -1,5 +1,7 @@
 # N nodes, E edges.
 import os
+import re
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.data._files import POINTER, RESERVED, ROW, describe, mapped, pieces
 
 
@@ -36,9 +39,11 @@ def write_graph(
         progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
 
     Raises:
-        ValueError: If the folder holds something or another process writes it, a node does not exist, or an attribute has another number
-            of rows, a dtype that is not kept or a name that is no identifier or one that loaders give.
+        ValueError: If the folder holds something or another process writes it, :obj:`num_nodes` is negative or no whole number, a node
+            does not exist, or an attribute has another number of rows, a dtype that is not kept or a name that is no identifier or one
+            that loaders give.
     """
+    check_whole('num_nodes', num_nodes, 0)
     folder, edges = Path(folder), _array(edge_index, "'edge_index'")
     arrays = {name: _array(value, f"'attributes' {name!r}") for name, value in (attributes or {}).items()}
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in 'iu':
@@ -60,10 +65,11 @@ def write_graph(
 
 
 def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np.ndarray], undirected: bool, progress_bar: bool) -> None:
-    part = folder.parent / f'.{folder.name}.part'
-    shutil.rmtree(part, ignore_errors=True)
-    if os.path.lexists(part):
-        raise ValueError(f"'folder' must have a writable place beside it (got {str(part)!r}, a link or a file); remove it")
+    unfinished = re.compile(rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part')  # of processes that were killed, as the lock is held
+    for other in folder.parent.iterdir():
+        if unfinished.fullmatch(other.name) and other.is_dir() and not other.is_symlink():
+            shutil.rmtree(other, ignore_errors=True)
+    part = folder.parent / f'.{folder.name}.{secrets.token_hex(8)}.part'
     part.mkdir()
     try:
         written = _write_edges(part, edges, num_nodes, undirected, progress_bar)

@@ -4,11 +4,14 @@ import gzip
 import math
 import zlib
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+LARGEST_FLOAT = 2**53  # from it on, whole numbers are rounded to it
+FRACTIONS = (float, Decimal, np.floating)
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
@@ -27,9 +30,11 @@ def find(folders: list[Path], name: str) -> Path | None:
 
 def read(path: Path, columns: tuple[str, str]) -> Interactions:
     r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv file with a header or of a parquet file.
+    An id of a text or csv file may be any word. A floating-point column of a parquet file must hold whole numbers, which are read as such.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing, or a line has no user or an id that is empty, NaN or infinite.
+        ValueError: If the file is damaged, a column is missing or occurs twice, an id is empty, or a floating-point id is NaN, infinite or
+            no whole number.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
@@ -74,12 +79,18 @@ def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
 def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
     if not set(columns) <= set(names):
         raise ValueError(f"'columns' must name columns of {str(path)!r} (got {columns}, it has {list(names)})")
+    repeated = [name for name in columns if list(names).count(name) > 1]
+    if repeated:
+        raise ValueError(f"'columns' must name columns that {str(path)!r} has once (got {repeated[0]!r}, which occurs again)")
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
-    if any(value is None or value == '' or (isinstance(value, float) and not math.isfinite(value)) for value in values):
+    if any(
+        value is None or (isinstance(value, str | bytes) and not value) or (isinstance(value, FRACTIONS) and not math.isfinite(value))
+        for value in values
+    ):
         raise ValueError(f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; remove those rows")
-    strings = [str(value) for value in values]
+    strings = [_text(value, path) for value in values]
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
         return np.array(strings, dtype=object)
     text = np.array(strings)
@@ -88,3 +99,18 @@ def _ids(values: list, path: Path) -> np.ndarray:
     except (ValueError, OverflowError):
         return text
     return numbers if np.array_equal(numbers.astype(text.dtype), text) else text  # '07' is not '7'
+
+
+def _text(value: Any, path: Path) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"'root' holds a file with an id that is no UTF-8 text: {str(path)!r} (got {value!r})") from error
+    if not isinstance(value, FRACTIONS):
+        return str(value)
+    if value != int(value) or (not isinstance(value, Decimal) and abs(value) >= LARGEST_FLOAT):
+        raise ValueError(
+            f"'root' holds a file with an id that is no exact whole number: {str(path)!r} (got {value}); write ids as integers"
+        )
+    return str(int(value))

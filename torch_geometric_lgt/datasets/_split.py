@@ -1,4 +1,7 @@
 # E interactions.
+from collections.abc import Sequence
+from numbers import Real
+
 import numpy as np
 
 SPLITS = ('train', 'valid', 'test')
@@ -27,8 +30,9 @@ def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, s
 
 def check_ratios(ratios: tuple[float, ...]) -> None:
     r"""Raises a ValueError unless they are three shares."""
-    if len(ratios) != 3 or not all(0 <= ratio <= 1 for ratio in ratios) or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
-        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios})")
+    numbers = isinstance(ratios, Sequence | np.ndarray) and len(ratios) == 3 and all(isinstance(ratio, Real) for ratio in ratios)
+    if not numbers or not all(0 <= ratio <= 1 for ratio in ratios) or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
+        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios!r})")
 
 
 def check_seed(seed: int) -> None:

@@ -23,7 +23,8 @@ class InteractionDataset(InMemoryDataset):
     header (``.csv``), both perhaps compressed (``.gz``), or ``.parquet``. Files lie in ``root/name`` or ``root/name/raw``. They are read
     each time and nothing else is written, so that nothing can be stale.
 
-    Ids may be any numbers or texts: users and items get the numbers from 0 in the order of their ids (:obj:`user_ids`, :obj:`item_ids`).
+    Ids may be whole numbers, also in a column of floating-point numbers, or texts: users and items get the numbers from 0 in the order of
+    their ids (:obj:`user_ids`, :obj:`item_ids`).
     A pair that occurs again counts once.
 
     The data object has the node types ``user`` and ``item`` and the edge type ``('user', 'rates', 'item')``, with the training pairs in
@@ -61,6 +62,8 @@ class InteractionDataset(InMemoryDataset):
         transform: Callable | None = None,
         pre_transform: Callable | None = None,
     ) -> None:
+        if not isinstance(name, str | os.PathLike):
+            raise ValueError(f"'name' must be the name of a data set (got {name!r})")
         if split not in METHODS:
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional.edges import ranges
 
+DAMAGED = 'a MappedGraph whose verify() fails must be written again'
+
 
 class Edges(NamedTuple):
     r"""Edges sorted by target: those into node :obj:`i` come from ``source[pointer[i] : pointer[i + 1]]``. Tensors are stored, as sharing
@@ -15,9 +17,17 @@ class Edges(NamedTuple):
     pointer: Tensor
     source: Tensor
 
-    def sources(self, edge: np.ndarray) -> np.ndarray:
-        r"""The sources of edges ``[M]``."""
-        return self.source.numpy()[edge].astype(np.int64)
+    def sources(self, edge: np.ndarray, num_nodes: int) -> np.ndarray:
+        r"""Returns the sources of edges ``[M]``.
+
+        Raises:
+            ValueError: If one of them is none of the :obj:`num_nodes` nodes.
+        """
+        source = self.source.numpy()[edge].astype(np.int64)
+        outside = source[(source < 0) | (source >= num_nodes)]
+        if outside.size > 0:
+            raise ValueError(f"'data' must hold edges from nodes 0 to {num_nodes - 1} (got {outside[0]}); {DAMAGED}")
+        return source
 
     def into(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         r"""All edges into the nodes ``[F]``: the place of each one's target among the nodes ``[M]``, ascending, and its own ``[M]``."""
@@ -37,10 +47,18 @@ class Edges(NamedTuple):
         return owner, start[owner] + place
 
     def _span(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r"""The first edge into each node ``[F]`` and their number ``[F]``."""
-        pointer = self.pointer.numpy()
-        start = pointer[nodes].astype(np.int64)
-        return start, pointer[nodes + 1] - start
+        r"""Returns the first edge into each node ``[F]`` and their number ``[F]``.
+
+        Raises:
+            ValueError: If they are no edges of the graph.
+        """
+        pointer, num_edges = self.pointer.numpy(), self.source.numel()
+        start, stop = pointer[nodes].astype(np.int64), pointer[nodes + 1].astype(np.int64)
+        wrong = np.flatnonzero((start < 0) | (stop < start) | (stop > num_edges))
+        if wrong.size > 0:
+            first, last = start[wrong[0]], stop[wrong[0]]
+            raise ValueError(f"'data' must hold ascending pointers from 0 to {num_edges} (got {first} to {last}); {DAMAGED}")
+        return start, stop - start
 
 
 class Found:
@@ -89,7 +107,7 @@ def induced(edges: Edges, sources: Found, targets: Found) -> tuple[np.ndarray, n
     the first has the edges."""
     once = np.sort(np.unique(targets.key, return_index=True)[1])
     owner, edge = edges.into(targets.node[once])
-    source = sources.places(edges.sources(edge), targets.batch[once][owner])
+    source = sources.places(edges.sources(edge, sources.num_nodes), targets.batch[once][owner])
     inside = source >= 0
     return source[inside], once[owner[inside]], edge[inside]
 

@@ -45,8 +45,8 @@ class NeighborSampler(BaseSampler):
         share_memory (bool, optional): If :obj:`True`, the sorted edges lie where workers can read them. (default: :obj:`False`)
 
     Raises:
-        ValueError: If a node does not exist, the edges are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
-            :obj:`adj_t`, or those two list them in different orders.
+        ValueError: If a node does not exist, a sampled edge begins at none, the edges are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in different orders.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class NeighborSampler(BaseSampler):
                 frontier = slice(done[target], reached[target])
                 nodes, batch = found[target].node[frontier], found[target].batch[frontier]
                 owner, edge = edges.sample(nodes, self.num_neighbors[kind][hop], self.replace, random)
-                row = found[source].add(edges.sources(edge), batch[owner])
+                row = found[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
                 parts[kind].append((row, done[target] + owner, edge))
                 edge_counts[kind].append(edge.size)
             for kind, nodes in found.items():

@@ -70,7 +70,7 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     dtype of these, or makes them the features, as :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
 
     Raises:
-        ValueError: If the features are sparse, or whole numbers that cannot hold the values.
+        ValueError: If the features are sparse, or their dtype cannot hold the values.
     """
     if attr_name is not None:
         store[attr_name] = value
@@ -82,4 +82,11 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     if not isinstance(x, Tensor) or x.layout != torch.strided or not (x.is_floating_point() or not value.is_floating_point()):
         form = f'{x.layout} in {x.dtype}' if isinstance(x, Tensor) else type(x).__name__
         raise ValueError(f"'x' must be dense and of a dtype that holds {value.dtype} to append columns (got {form}); set 'attr_name'")
-    store.x = torch.cat([x if x.dim() > 1 else x[:, None], value.to(x.device, x.dtype)], 1)
+    columns = value.to(x.device, x.dtype)
+    back = columns.to(value.device)
+    changed = value.isfinite() & ~back.isfinite() if x.is_floating_point() else back.to(value.dtype) != value
+    if bool(changed.any()):
+        raise ValueError(
+            f"'x' must have a dtype that holds the new columns (got {x.dtype} for {value[changed][0].item()}); set 'attr_name'"
+        )
+    store.x = torch.cat([x if x.dim() > 1 else x[:, None], columns], 1)

@@ -11,6 +11,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
@@ -52,16 +53,15 @@ class LaplacianPE(BaseTransform):
         cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is not positive, :obj:`normalization` is unknown, the data has no edges, an edge names a node that does
-            not exist, or columns cannot be appended to :obj:`x`.
+        ValueError: If :obj:`k` is no positive whole number, :obj:`normalization` is unknown, the data has no edges, an edge names a
+            node that does not exist, or columns cannot be appended to :obj:`x`.
         RuntimeError: If no solver converges.
     """
 
     def __init__(
         self, k: int, normalization: str = 'sym', attr_name: str | None = 'laplacian_pe', cache_dir: str | os.PathLike | None = None
     ) -> None:
-        if k < 1:
-            raise ValueError(f"'k' must be at least 1 (got {k})")
+        check_whole('k', k, 1)
         if normalization not in ('sym', 'rw'):
             raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
         check_name(attr_name, optional=True)
@@ -83,7 +83,11 @@ class LaplacianPE(BaseTransform):
             digests = [hashlib.sha256(part.numpy().tobytes()).digest() for part in parts]
             key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
-            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes))
+            expected = {
+                'vectors': (torch.get_default_dtype(), (num_nodes, self.k)),
+                'mask': (torch.bool, (nodes.sizes.numel(), self.k)),
+            }
+            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected)
         add_node_attr(data._store, found['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
             data[f'{self.attr_name}_mask'] = found['mask'].to(edges.device)

@@ -12,6 +12,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, num_nodes_of
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
@@ -41,16 +42,17 @@ class SVDEncoding(BaseTransform):
         cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is not positive, the data is neither one node type nor two that edges join, or columns cannot be appended
-            to :obj:`x`.
+        ValueError: If :obj:`k` is no positive whole number, :obj:`normalize` is no boolean, the data is neither one node
+            type nor two that edges join, or columns cannot be appended to :obj:`x`.
         RuntimeError: If the solvers do not converge.
     """
 
     def __init__(
         self, k: int, attr_name: str | None = 'svd_pe', normalize: bool = False, cache_dir: str | os.PathLike | None = None
     ) -> None:
-        if k < 1:
-            raise ValueError(f"'k' must be at least 1 (got {k})")
+        check_whole('k', k, 1)
+        if not isinstance(normalize, bool):
+            raise ValueError(f"'normalize' must be True or False (got {normalize!r})")
         check_name(attr_name, optional=True)
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
 
@@ -63,7 +65,9 @@ class SVDEncoding(BaseTransform):
             digests = [hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts]
             key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
-            encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix))
+            sizes = zip(('row', 'column'), matrix.shape, strict=True)
+            expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
+            encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix), expected)
         for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:

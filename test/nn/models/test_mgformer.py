@@ -354,3 +354,24 @@ def test_ids_and_masks_of_nodes(mask):
     for nodes in (chosen[1:], torch.ones(2), torch.ones(2, 1, dtype=torch.long)):
         with pytest.raises(ValueError, match="'nodes' must hold ids of nodes or be a mask of all"):
             model.get_embedding(edges, nodes)
+
+
+@pytest.mark.parametrize('value', [2.0, '3', True, float('nan')])
+def test_counts_of_recommend_are_whole(value):
+    for name in ('k', 'batch_size'):
+        with pytest.raises(ValueError, match=f"'{name}' must be at least ., a whole number"):
+            make().recommend(**{name: value})
+    with pytest.raises(ValueError, match="'k' must be at least 0, a whole number"):
+        make().recommend(k=None)
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_rows_that_are_not_finite_are_not_ranked(value):
+    model = make(num_layers=0)
+    expected = model.recommend(src_index=[1, 2], dst_index=[8, 9], k=2)
+    with torch.no_grad():
+        model.embedding.weight[3, 1] = model.embedding.weight[10, 0] = value
+    assert torch.equal(model.recommend(src_index=[1, 2], dst_index=[8, 9], k=2), expected)
+    for arguments, node in (({'src_index': [1, 3], 'dst_index': [8, 9]}, 3), ({'src_index': [1]}, 10)):
+        with pytest.raises(ValueError, match=rf"'embedding' must be finite .*the output of node {node} is not"):
+            model.recommend(**arguments)

@@ -12,6 +12,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
+from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional._ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
 from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, weighted_edges
@@ -276,20 +277,28 @@ class MGFormer(torch.nn.Module):
         Raises:
             TypeError: If an index is neither a tensor nor a list of ids.
             ValueError: If there are fewer than :obj:`k` nodes to choose from, or :obj:`exclude` leaves fewer to a user, an index holds
-                neither ids of nodes nor a mask of all, :obj:`exclude` joins two users, or the rule is unknown.
+                neither ids of nodes nor a mask of all, :obj:`exclude` joins two users, the rule is unknown, a count is no whole number,
+                or the output of a node is not finite.
         """
         device = reference(self.embedding).device
         users = torch.arange(self.num_users, device=device) if src_index is None else self._ids(src_index, 'src_index')
         items = torch.arange(self.num_users, self.num_nodes, device=device) if dst_index is None else self._ids(dst_index, 'dst_index')
         items = items.long().unique()
-        if not 0 <= k <= items.numel():
-            raise ValueError(f"'k' must be at most {items.numel()}, the number of nodes to choose from, and not negative (got {k})")
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"'batch_size' must be at least 1 (got {batch_size})")
+        check_whole('k', k, 0)
+        if k > items.numel():
+            raise ValueError(f"'k' must be at most {items.numel()}, the number of nodes to choose from (got {k})")
+        if batch_size is not None:
+            check_whole('batch_size', batch_size, 1)
         rule = self.scoring if scoring is None else checked_rule(scoring)
         history = self._history(exclude, users, items, k)
         with evaluation(self):
             out = self.get_embedding(edge_index, edge_weight=edge_weight)
+            ranked = torch.cat([users, items])
+            wrong = ranked[~out[ranked].isfinite().all(1)]
+            if wrong.numel() > 0:
+                raise ValueError(
+                    f"'embedding' must be finite in all rows, as all other weights (the output of node {int(wrong[0])} is not)"
+                )
             degree = None if isinstance(rule, str) else self._degree(edge_index)[items]
             scores = Scoring(cosine_scores(out, out[items]), {0.0: item_factor(rule, out[items], degree)})
             return items[rank(scores, users, history, k, ordered=sorted, batch_size=batch_size)[0.0]]
