@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
+from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument('--batch-size', type=int, default=256, help='nodes of a batch')
     parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
     parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')
+    add_seeds(parser, [0, 1, 2])
     add_device(parser)
     add_table(parser)
     args = parser.parse_args()

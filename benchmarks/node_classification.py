@@ -28,7 +28,7 @@ from torch_geometric.data import Data
 from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source, variant_name
 from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
 from benchmarks.node_classification_pictures import draw
@@ -161,7 +161,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3, 4], help='a training for each; they also draw the splits')
+    add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
     parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
     parser.add_argument(
         '--variant', default='', help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)'

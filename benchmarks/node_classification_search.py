@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
 from benchmarks.common.results import say
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
 from benchmarks.node_classification import changes, dense_tensors, placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model whose settings are searched')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each in every trial')
+    add_seeds(parser, [0, 1, 2], 'a training for each in every trial')
     parser.add_argument('--trials', type=int, default=60, help='trials in all, those of earlier calls counted')
     parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched')
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')

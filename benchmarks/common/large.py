@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import machine, write_result
-from benchmarks.common.scripts import add_root, script_parser, variant_name
+from benchmarks.common.scripts import add_root, add_seeds, script_parser, variant_name
 from benchmarks.common.tables import spread
 from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
 from torch_geometric_lgt.data import MappedGraph
@@ -188,7 +188,7 @@ def arguments(description: str | None, layout: str, protocols: tuple[str, ...] =
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
     parser.add_argument('--domain', choices=DOMAINS, help='what a node attends to in training (default: as published)')
     parser.add_argument('--protocol', choices=protocols, default=protocols[0], help='the rule of the split')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)], help='a training for each')
+    add_seeds(parser, [*range(10)])
     parser.add_argument('--epochs', type=int, help='at most (default: as published)')
     parser.add_argument(
         '--variant', default='', help='name of a configuration that is not the default (default: what differs, as domain-memory)'

@@ -60,6 +60,21 @@ def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
     parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
 
 
+class Seeds(argparse.Action):
+    r"""Refuses seeds that PyTorch does not take and repeated ones, which would count one run twice."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        if len(set(values)) < len(values) or not all(0 <= seed < 2**64 for seed in values):
+            parser.error(f'{option_string} must be different integers from 0 to 2^64 - 1 (got {" ".join(map(str, values))})')
+        setattr(namespace, self.dest, values)
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: list[int], text: str = 'a training for each') -> None:
+    parser.add_argument('--seeds', nargs='+', type=int, action=Seeds, default=default, help=text)
+
+
 def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--table',

@@ -164,3 +164,19 @@ def test_examples_end_in_one_line(tmp_path):
     assert out.returncode == 2
     assert out.stderr.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
     assert 'Traceback' not in out.stderr
+
+
+SEEDED = [
+    *('attention_domains', 'node_classification', 'node_classification_search', 'pokec', 'recommendation', 'sbm', 'tsp'),
+    *('ogb.ogbn_arxiv', 'ogb.ogbn_papers100m', 'ogb.ogbn_products', 'ogb.ogbn_proteins'),
+]
+
+
+@pytest.mark.parametrize('seeds', [['0', '0'], ['3', '1', '3'], ['-1'], [str(2**64)]])
+@pytest.mark.parametrize('name', SEEDED)
+def test_seeds_are_different_numbers_that_are_not_negative(name, seeds, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', '--seeds', *seeds])
+    with pytest.raises(SystemExit) as end:
+        import_module(f'benchmarks.{name}').main()
+    assert end.value.code == 2
+    assert f'--seeds must be different integers from 0 to 2^64 - 1 (got {" ".join(seeds)})' in capsys.readouterr().err
