@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from benchmarks.common.arrays_only import arrays_only
+from benchmarks.common.arrays_only import arrays_only, require_regular
 
 SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
     'cora': ('Planetoid', 'Cora'),
@@ -52,6 +52,7 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
     if name in SOURCES:
         kind, title = SOURCES[name]
         arguments = (f'{root}/{kind}',) if title is None else (f'{root}/{kind}', title)
+        require_regular(f'{root}/{kind}')
         with arrays_only(f'{root}/{kind}'):
             data = getattr(datasets, kind)(*arguments)[0]
     elif name == 'digits':
@@ -107,6 +108,7 @@ def newsgroups(root: str) -> Data:
     from sklearn.datasets import fetch_20newsgroups
     from sklearn.feature_extraction.text import TfidfVectorizer
 
+    require_regular(f'{root}/20news-bydate_py3.pkz')
     with arrays_only(root):
         news = fetch_20newsgroups(data_home=root, subset='all', categories=TOPICS)
     x = TfidfVectorizer(stop_words='english', min_df=0.05).fit_transform(news.data).toarray()

@@ -5,9 +5,12 @@ import asyncio
 import contextlib
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile
 
 from aiohttp import ClientError
 
@@ -30,7 +33,7 @@ EXTRAS = {  # what to install for a module that the core does not need
 }
 ROOT_HELP = 'the folder that holds all data sets'
 INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
-FAILURES = (OSError, ValueError, RuntimeError, ClientError, asyncio.TimeoutError)
+FAILURES = (OSError, EOFError, ValueError, RuntimeError, UnpicklingError, BadZipFile, zlib.error, ClientError, asyncio.TimeoutError)
 
 
 class DataError(Exception):
