@@ -4,12 +4,12 @@ batches, and on these with the states of all other nodes, by what a node attends
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common.results import read_results
 from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per result, the order that of the domains."""
-    records = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    records = read_results(folder)
     records.sort(key=lambda record: (record['dataset'], record['model'], [*DOMAINS].index(record['config']['domain'])))
     return [
         {

@@ -18,7 +18,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
 from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
 from benchmarks.common.training import Plateau, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.edge_networks import Transformer, network
@@ -114,6 +114,7 @@ def run_all(
     if args.pictures:
         require_drawing()
     if not args.table:
+        read_results(args.output / task)
         preset = PRESETS[args.preset]
         chosen = {**TRAINING, **preset['training'], 'pe_channels': settings['pe_channels'], **settings.get(args.preset, {})}
         pe_channels = chosen['pe_channels']

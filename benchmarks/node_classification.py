@@ -27,7 +27,7 @@ from torch_geometric.data import Data
 
 from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source, variant_name
 from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
@@ -207,6 +207,7 @@ def main() -> None:
     if args.pictures or args.curves:
         require_drawing()
     if not args.table:
+        read_results(args.output / 'node_classification')
         for plan in plans:
             print(run(args, plan), file=sys.stderr)
     print(report(source(args, 'node_classification'), args.output / 'node_classification'))

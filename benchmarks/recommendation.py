@@ -21,7 +21,7 @@ from torch import Tensor
 from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
-from benchmarks.common.results import write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import (
     INTERACTIONS,
     add_root,
@@ -236,6 +236,7 @@ def main() -> None:
     args, configs = parse()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     if not args.table:
+        read_results(args.output / 'recommendation')
         for variant, config in configs.items():
             print(run(args, variant, config), file=sys.stderr)
     print(report(source(args, 'recommendation', f'*-{args.dataset}*.json'), args.output / 'recommendation', args.dataset))

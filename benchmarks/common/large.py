@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Data
 
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import machine, write_result
+from benchmarks.common.results import machine, read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, script_parser, variant_name
 from benchmarks.common.tables import spread
 from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
@@ -118,6 +118,7 @@ def graph_content(data: Any) -> dict[str, Tensor] | str:
 
 def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace, kind: str = 'ogb') -> None:
     r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
+    read_results(args.output / kind)
     if isinstance(task.data, Data):
         task.data.train_mask = torch.zeros(task.data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
     content = fingerprint(graph_content(task.data), task.split)

@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 
 from aiohttp import ClientError
 
-from benchmarks.common.results import OUTPUT, PUBLISHED, say
+from benchmarks.common.results import OUTPUT, PUBLISHED, DataError, say
 
 EXTRAS = {  # what to install for a module that the core does not need
     'elkai': 'tsp',
@@ -36,8 +36,13 @@ INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parque
 FAILURES = (OSError, EOFError, ValueError, RuntimeError, UnpicklingError, BadZipFile, zlib.error, ClientError, asyncio.TimeoutError)
 
 
-class DataError(Exception):
-    r"""Says that data cannot be read, in one line."""
+def output_folder(text: str) -> Path:
+    r"""Returns the path of a folder, which need not exist."""
+    path = Path(text)
+    first = next((part for part in (path, *path.parents) if part.exists()), path)
+    if first.exists() and not first.is_dir():
+        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
+    return path
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -54,7 +59,7 @@ def script_parser(description: str | None, writes: bool = True) -> argparse.Argu
     r"""Makes the parser of a script, with the folder of its results if it writes any."""
     parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     if writes:
-        parser.add_argument('--output', type=Path, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
+        parser.add_argument('--output', type=output_folder, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
     return parser
 
 
