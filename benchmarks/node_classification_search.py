@@ -20,7 +20,7 @@ from benchmarks.common import training
 from benchmarks.common.results import say
 from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
-from benchmarks.node_classification import changes, dense_tensors, placed, prepare
+from benchmarks.node_classification import changed, changes, dense_tensors, placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 from torch_geometric_lgt import __version__
 
@@ -165,6 +165,10 @@ def main() -> None:
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
     training.add_device(parser)
     args = parser.parse_args()
+    try:
+        changed(settings(args.dataset, args.protocol, args.model)[1], args.model, args.set)
+    except ValueError as error:
+        parser.error(str(error))
     study = search(args)
     seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)
     print(f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and {seconds:.0f} s; to measure it:')

@@ -18,7 +18,7 @@ from torch.nn import Module
 from torch_geometric.data import Data
 from tqdm import tqdm
 
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
@@ -149,7 +149,7 @@ def main() -> None:
         named = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', 'random', 'compiled', metrics=found, config=config, **named)
     pattern = 'compiled-random-*.json'
-    records = read_results(source(args, 'runtime', pattern), pattern)
+    records = [json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)]
     records.sort(key=lambda record: [*CASES].index(record['variant']))
     print(write_table(args.output / 'runtime' / 'compiled', [row(record) for record in records]))
 

@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
@@ -143,7 +143,7 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    found = read_results(folder)
+    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found = [record for record in found if record['model'] in CASES]
     return sorted(found, key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']))
 

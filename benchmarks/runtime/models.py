@@ -21,7 +21,7 @@ from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scaling import FIGURES, scaling_figure, slope
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
@@ -145,7 +145,7 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
 
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
-    found = read_results(folder, 'models-random-*.json')
+    found = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
     found.sort(key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model'])))
     return {record['variant']: record for record in found}
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh
@@ -85,7 +85,7 @@ def work(name: str, model: str) -> dict[str, list[float]]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records = read_results(folder, 'ogb-shape-*.json')
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob('ogb-shape-*.json'))]
     return [
         {
             'shape of': f'ogbn-{record["dataset"]}',

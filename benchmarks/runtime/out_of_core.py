@@ -19,7 +19,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, resident_mib
@@ -99,7 +99,7 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per number of nodes and step, and one for all nodes of ogbn-papers100M by the slope of the two largest."""
-    records = read_results(folder, 'out-of-core-*.json')
+    records = [json.loads(path.read_text()) for path in folder.glob('out-of-core-*.json')]
     records.sort(key=lambda record: record['config']['nodes'])
     out = [row(f'{record["config"]["nodes"]:,}', step, *figures(record, step)) for record in records for step in STEPS]
     for step in STEPS if len(records) > 1 else []:

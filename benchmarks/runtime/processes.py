@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import environment
@@ -58,7 +58,7 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per number of nodes and of processes."""
-    records = read_results(folder, 'processes-*.json')
+    records = [json.loads(path.read_text()) for path in folder.glob('processes-*.json')]
     records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
     alone = {r['config']['nodes']: r['metrics']['seconds']['median'] for r in records if r['config']['processes'] == 1}
     out = []

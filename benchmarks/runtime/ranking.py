@@ -6,6 +6,7 @@ python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowall
 """
 
 # U users, I items.
+import json
 import statistics
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.common.ranking import History, Scoring, evaluate
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import seconds
@@ -76,7 +77,7 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records: list[dict[str, Any]] = read_results(folder, 'ranking-*.json')
+    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(folder.glob('ranking-*.json'))]
     out = []
     for record in records:
         ours, default, many = (record['metrics'][f'{method}_seconds']['median'] for method in ('ours', 'recbole', 'recbole_many'))

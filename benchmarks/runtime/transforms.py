@@ -13,7 +13,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.common.results import read_results, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
@@ -73,7 +73,7 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
 
 def table(folder: Path) -> list[dict[str, str]]:
     r"""The rows of all results."""
-    records = read_results(folder)
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob('*.json'))]
     return [row for record in records if record['model'] in METHODS for row in rows(record)]
 
 
