@@ -4,13 +4,13 @@ batches, and on these with the states of all other nodes, by what a node attends
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
+from benchmarks.common.results import read_results
+from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
@@ -25,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per result, the order that of the domains."""
-    records = [json.loads(path.read_text()) for path in folder.glob('*.json')]
+    records = read_results(folder)
     records.sort(key=lambda record: (record['dataset'], record['model'], [*DOMAINS].index(record['config']['domain'])))
     return [
         {
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument('--batch-size', type=int, default=256, help='nodes of a batch')
     parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
     parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')
+    add_seeds(parser, [0, 1, 2])
     add_device(parser)
     add_table(parser)
     args = parser.parse_args()

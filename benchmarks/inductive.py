@@ -18,8 +18,8 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
 from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, script_parser, source
+from benchmarks.common.results import read_results, write_result
+from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
 from benchmarks.common.training import Plateau, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.edge_networks import Transformer, network
 from benchmarks.inductive_pictures import draw
@@ -92,7 +92,7 @@ def arguments(text: str | None, networks: Sequence[str]) -> argparse.ArgumentPar
     )
     parser.add_argument('--preset', choices=PRESETS, default='full', help='the published sizes, or fewer graphs, layers and channels')
     parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3], help='a training for each')
+    add_seeds(parser, [0, 1, 2, 3])
     parser.add_argument('--precision', choices=('float32', 'bfloat16'), default='float32', help='of the products in training')
     add_device(parser)
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
@@ -114,6 +114,7 @@ def run_all(
     if args.pictures:
         require_drawing()
     if not args.table:
+        read_results(args.output / task)
         preset = PRESETS[args.preset]
         chosen = {**TRAINING, **preset['training'], 'pe_channels': settings['pe_channels'], **settings.get(args.preset, {})}
         pe_channels = chosen['pe_channels']

@@ -1,9 +1,9 @@
 r"""The tables of benchmarks/sbm.py and benchmarks/tsp.py."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 
 # Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers", both branches alike those of its Table 5. The authors' networks have
@@ -32,7 +32,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
 
 def report(source: Path, folder: Path, metric: str) -> str:
     r"""Writes one table of all results in :obj:`source` and returns it."""
-    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
+    found = read_results(source)
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, f'valid_{metric}')))
     rows = [row(record, metric) for record in found]
     if not rows:

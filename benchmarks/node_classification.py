@@ -11,6 +11,7 @@ A run that was killed goes on where it was when the same command is given again.
 """
 
 import argparse
+import inspect
 import json
 import resource
 import statistics
@@ -25,17 +26,18 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import OURS, SPARSE_INPUT, Classifier, make, parameter_groups
+from benchmarks.classifiers import BRANCHES, NETWORKS, OURS, SPARSE_INPUT, Classifier, make, parameter_groups
 from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.results import read_results, write_result
+from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source, variant_name
 from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
 from benchmarks.node_classification_pictures import draw
 from benchmarks.node_classification_report import report, save_curves
-from benchmarks.node_classification_settings import MODELS, STUDY_NAMES, merged, settings, studies
+from benchmarks.node_classification_settings import MODELS, OPTIONS, STUDY_NAMES, check_options, check_settings, merged, settings, studies
 
 MISSING = object()
+NAMED = {**OURS, 'mlp': NETWORKS['mlp']}  # the others hand options that they do not know to their layers
 
 
 def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
@@ -141,17 +143,50 @@ def dense_tensors(data: Data) -> dict[str, Tensor]:
 
 
 def changes(given: list[str]) -> dict[str, Any]:
-    r"""``lr=0.1`` and ``options.norm=row`` as the nested changes of a configuration."""
+    r"""``lr=0.1`` and ``options.norm=row`` as the nested changes of a configuration.
+
+    Raises:
+        ValueError: If a text is neither.
+    """
     out: dict[str, Any] = {}
     for text in given:
-        name, _, value = text.partition('=')
+        name, equals, value = text.partition('=')
         try:
             read = json.loads(value)
         except json.JSONDecodeError:
             read = value
         group, _, option = name.rpartition('.')
+        if not equals or not option or group not in ('', 'options') or name == 'options':
+            raise ValueError(f'--set takes NAME=VALUE and options.NAME=VALUE (got {text!r})')
         (out.setdefault(group, {}) if group else out)[option] = read
     return out
+
+
+def changed(default: dict[str, Any], model: str, given: list[str]) -> dict[str, Any]:
+    r"""The configuration of a model with the changes of ``--set``. With options that are changed the model is tried on a small graph.
+
+    Raises:
+        ValueError: If there is no such setting, or a value does not fit it.
+    """
+    change = changes(given)
+    config = merged(default, change)
+    check_settings(config, model)
+    if 'options' in change:
+        parameters = inspect.signature(NAMED[model]).parameters.values() if model in NAMED else ()
+        defaults = {parameter.name: parameter.default for parameter in parameters} | OPTIONS[model]
+        unknown = sorted(set(change['options']) - set(defaults))
+        if unknown and model in NAMED:
+            raise ValueError(f'{model} does not take options.{unknown[0]} (there are {", ".join(defaults)})')
+        check_options(config['options'], defaults)
+        if 'gnn' in change['options'] and (model != 'sgformer' or change['options']['gnn'] not in ('gcn', *BRANCHES)):
+            raise ValueError(f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got {change['options']['gnn']!r} for {model})")
+        told = ', '.join(text for text in given if text.startswith('options.'))
+        try:
+            classifier = make(model, 5, 3, torch.tensor([[0, 1], [1, 0]]), 8, config['options'])
+            classifier(torch.rand(8, 5), config['edge_loss_weight'] > 0)
+        except Exception as error:
+            raise ValueError(f'{model} does not take {told} ({(str(error) or type(error).__name__).splitlines()[0]})') from error
+    return config
 
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
@@ -161,7 +196,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2, 3, 4], help='a training for each; they also draw the splits')
+    add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
     parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
     parser.add_argument(
         '--variant', default='', help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)'
@@ -187,7 +222,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
         plans = [planned(name, protocol, default, dict(change)) for name, change in known[args.study].items()]
         return args, [plan for plan in plans if plan._replace(variant='') != same]
     try:
-        config = merged(default, changes(args.set))
+        config = changed(default, args.model, args.set)
     except ValueError as error:
         parser.error(str(error))
     differing = {name: value for name, value in config.items() if name != 'options' and value != default[name]}
@@ -207,6 +242,7 @@ def main() -> None:
     if args.pictures or args.curves:
         require_drawing()
     if not args.table:
+        read_results(args.output / 'node_classification')
         for plan in plans:
             print(run(args, plan), file=sys.stderr)
     print(report(source(args, 'node_classification'), args.output / 'node_classification'))

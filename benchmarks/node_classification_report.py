@@ -1,12 +1,12 @@
 r"""The tables and curves of the node classification benchmark."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from benchmarks.common.figures import save_figure, subplots
+from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.node_classification_pictures import save_sweeps
 from benchmarks.node_classification_settings import PUBLISHED
@@ -15,7 +15,7 @@ from benchmarks.node_classification_settings import PUBLISHED
 def report(source: Path, folder: Path) -> str:
     r"""Writes a table of the models with their settings, given or searched for, and one of the variants of a study, and the pictures of
     varied settings beside them, of the results in :obj:`source`; returns the tables."""
-    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
+    found = read_results(source)
     found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
     for record in found:

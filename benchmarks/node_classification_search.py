@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
 from benchmarks.common.results import say
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
-from benchmarks.node_classification import changes, dense_tensors, placed, prepare
+from benchmarks.node_classification import changed, changes, dense_tensors, placed, prepare
 from benchmarks.node_classification_settings import MODELS, merged, settings
 from torch_geometric_lgt import __version__
 
@@ -159,12 +159,16 @@ def main() -> None:
     parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
     parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model whose settings are searched')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each in every trial')
+    add_seeds(parser, [0, 1, 2], 'a training for each in every trial')
     parser.add_argument('--trials', type=int, default=60, help='trials in all, those of earlier calls counted')
     parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched')
     parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
     training.add_device(parser)
     args = parser.parse_args()
+    try:
+        changed(settings(args.dataset, args.protocol, args.model)[1], args.model, args.set)
+    except ValueError as error:
+        parser.error(str(error))
     study = search(args)
     seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)
     print(f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and {seconds:.0f} s; to measure it:')

@@ -1,6 +1,8 @@
 r"""The settings of the node classification benchmark: defaults of each model, changed by the file of a data set in ``configs``."""
 
 import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +110,51 @@ def merged(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f'no such setting: {", ".join(unknown)} (there are {", ".join(config)})')
     return config | changes | {'options': config['options'] | changes.get('options', {})}
+
+
+def _is_number(value: Any, least: float = 0.0) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    'epochs': (_is_count, 'an integer of at least 1'),
+    'patience': (_is_count, 'an integer of at least 1'),
+    'lr': (lambda value: _is_number(value) and value > 0, 'a number above 0'),
+    'weight_decay': (_is_number, 'a number of at least 0'),
+    'attention_weight_decay': (lambda value: value is None or _is_number(value), 'null or a number of at least 0'),
+    'edge_loss_weight': (_is_number, 'a number of at least 0'),
+    'normalize_features': (lambda value: isinstance(value, bool), 'true or false'),
+    'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
+}
+
+
+def check_settings(config: dict[str, Any], model: str) -> None:
+    r"""Checks all settings but the options.
+
+    Raises:
+        ValueError: If a value is of another type or out of range.
+    """
+    for name, (fits, text) in RULES.items():
+        if not fits(config[name]):
+            raise ValueError(f"'{name}' must be {text} (got {config[name]!r})")
+    if config['attention_weight_decay'] is not None and model != 'sgformer':
+        raise ValueError(f"'attention_weight_decay' is a setting of sgformer (got {config['attention_weight_decay']!r} for {model})")
+
+
+def check_options(options: dict[str, Any], defaults: dict[str, Any]) -> None:
+    r"""Checks options by the types of their defaults.
+
+    Raises:
+        ValueError: If a value is of another type, or a size is below 1.
+    """
+    for name, value in options.items():
+        default = defaults.get(name)
+        fits = _is_number(value, -math.inf) if isinstance(default, float) else type(value) is type(default)
+        if isinstance(default, bool | int | float | str) and value is not None and not fits:
+            raise ValueError(f"'options.{name}' must be of the type of {default!r} (got {value!r})")
+        if name in ('hidden_channels', 'num_layers', 'heads') and not _is_count(value):
+            raise ValueError(f"'options.{name}' must be an integer of at least 1 (got {value!r})")

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
+from benchmarks.common.arrays_only import require_regular
 from benchmarks.common.large import arguments, configured, random_split, run
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.scripts import data_from, run_script
@@ -29,6 +30,7 @@ def pokec(root: str) -> NodeTask:
     path = Path(root) / 'pokec.mat'
     if not path.exists():
         raise FileNotFoundError(f'{path} is missing: put the file of this name there, to be found through {SOURCE}')
+    require_regular(path)
     held = loadmat(path)
     label = torch.from_numpy(held['label'].flatten()).long()
     edges, x = torch.from_numpy(held['edge_index']).long(), torch.from_numpy(held['node_feat']).float()

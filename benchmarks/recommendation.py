@@ -21,8 +21,18 @@ from torch import Tensor
 from torch_geometric.utils import sort_edge_index
 
 from benchmarks.common.ranking import Scoring, evaluate
-from benchmarks.common.results import write_result
-from benchmarks.common.scripts import INTERACTIONS, add_root, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.results import read_results, write_result
+from benchmarks.common.scripts import (
+    INTERACTIONS,
+    add_root,
+    add_seeds,
+    add_table,
+    data_from,
+    run_script,
+    script_parser,
+    source,
+    variant_name,
+)
 from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.recommendation_report import report
 from benchmarks.recommendation_settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
@@ -182,7 +192,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     add_root(parser, INTERACTIONS)
     parser.add_argument('--dataset', default='amazon-beauty', help=f'the folder in --root; {", ".join(PUBLIC)} can be downloaded')
     parser.add_argument('--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2], help='a training for each')
+    add_seeds(parser, [0, 1, 2])
     parser.add_argument(
         '--variant', default='', help='name of a configuration that is not the default (default: what differs, as dim16-encoding8)'
     )
@@ -226,6 +236,7 @@ def main() -> None:
     args, configs = parse()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     if not args.table:
+        read_results(args.output / 'recommendation')
         for variant, config in configs.items():
             print(run(args, variant, config), file=sys.stderr)
     print(report(source(args, 'recommendation', f'*-{args.dataset}*.json'), args.output / 'recommendation', args.dataset))

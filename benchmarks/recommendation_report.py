@@ -1,11 +1,11 @@
 r"""The tables and the pictures of the recommendation benchmark, from the result files that are there."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common.figures import can_draw, save_figure, subplots
+from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
 
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 def report(source: Path, folder: Path, dataset: str) -> str:
     r"""Writes the tables and pictures of a data set, of its results in :obj:`source`, and returns the tables."""
-    found = [json.loads(path.read_text()) for path in source.glob('*.json')]
+    found = read_results(source)
     found = sorted((record for record in found if record['dataset'] == dataset), key=lambda record: -mean(record, 'ndcg@20'))
     models = [record for record in found if not record['variant']]
     own = {record['variant']: record for record in found if record['model'] == 'mgformer'}

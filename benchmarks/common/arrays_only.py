@@ -4,9 +4,9 @@ import contextlib
 import os
 import pickle
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from unittest import mock
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+
+from torch_geometric_lgt._io import open_regular
 
 DTYPE = re.compile(r'[<>|=]?(b1|[iu][1248]|f[248]|[SU][0-9]{1,9}|O8?)')
 
@@ -107,6 +109,31 @@ def _loads(content: bytes, **options: Any) -> Any:
     return _load(BytesIO(content), **options)
 
 
+def _torch_load(load: Any, file: Any, *args: Any, **options: Any) -> Any:
+    r"""Reads a file; an error names it and does not advise to read it without the restriction."""
+    name = repr(str(getattr(file, 'name', file)))
+    try:
+        return load(file, *args, **options)
+    except pickle.UnpicklingError as error:
+        refused = re.search(r'GLOBAL (\S+)', str(error))
+        reason = f'{refused.group(1)} is no array' if refused else 'an instruction that builds no array'
+        raise pickle.UnpicklingError(f'{name}: {reason}') from None  # PyTorch advises to run the file
+    except (RuntimeError, EOFError, OSError) as error:
+        reason = str(error).partition('. ')[0] or 'it is empty'
+        raise ValueError(f'{name} cannot be read ({reason}); remove it') from error
+
+
+def require_regular(path: str | Path) -> None:
+    r"""Opens a file, or all files in a folder, without waiting, as a reader would wait for the other end of a pipe.
+
+    Raises:
+        ValueError: If one is a pipe, a device or a socket.
+    """
+    for file in (Path(path), *sorted(Path(path).rglob('*'))):
+        if file.exists() and not file.is_dir():
+            open_regular(file).close()
+
+
 @contextlib.contextmanager
 def arrays_only(folder: str | Path, classes: tuple[Any, ...] = ()) -> Iterator[None]:
     r"""Within it :obj:`torch.load`, :obj:`pickle.load`, :obj:`pickle.loads` and, through these, :obj:`numpy.load` read plain content, and
@@ -122,10 +149,9 @@ def arrays_only(folder: str | Path, classes: tuple[Any, ...] = ()) -> Iterator[N
         with (
             mock.patch.dict(os.environ, environment),
             mock.patch.multiple(pickle, load=_load, loads=_loads),
+            mock.patch.object(torch, 'load', partial(_torch_load, torch.load)),
             torch.serialization.safe_globals(safe),
-            warnings.catch_warnings(),
         ):
-            warnings.filterwarnings('ignore', 'Weights only load failed')  # PyG, which then tries without, in vain
             yield
     except pickle.UnpicklingError as error:
         reason = str(error).splitlines()[0]

@@ -16,8 +16,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Data
 
 from benchmarks.common.ogb_data import NodeTask
-from benchmarks.common.results import machine, write_result
-from benchmarks.common.scripts import add_root, script_parser, variant_name
+from benchmarks.common.results import machine, read_results, write_result
+from benchmarks.common.scripts import add_root, add_seeds, script_parser, variant_name
 from benchmarks.common.tables import spread
 from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
 from torch_geometric_lgt.data import MappedGraph
@@ -118,6 +118,7 @@ def graph_content(data: Any) -> dict[str, Tensor] | str:
 
 def run(name: str, task: NodeTask, config: dict[str, Any], args: argparse.Namespace, kind: str = 'ogb') -> None:
     r"""Trains with each seed, writes the result and prints a row for the leaderboard."""
+    read_results(args.output / kind)
     if isinstance(task.data, Data):
         task.data.train_mask = torch.zeros(task.data.num_nodes, dtype=torch.bool).index_fill_(0, task.split['train'], True)
     content = fingerprint(graph_content(task.data), task.split)
@@ -188,7 +189,7 @@ def arguments(description: str | None, layout: str, protocols: tuple[str, ...] =
     parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
     parser.add_argument('--domain', choices=DOMAINS, help='what a node attends to in training (default: as published)')
     parser.add_argument('--protocol', choices=protocols, default=protocols[0], help='the rule of the split')
-    parser.add_argument('--seeds', nargs='+', type=int, default=[*range(10)], help='a training for each')
+    add_seeds(parser, [*range(10)])
     parser.add_argument('--epochs', type=int, help='at most (default: as published)')
     parser.add_argument(
         '--variant', default='', help='name of a configuration that is not the default (default: what differs, as domain-memory)'

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
 from torch_geometric.data.storage import GlobalStorage
 
-from benchmarks.common.arrays_only import arrays_only
+from benchmarks.common.arrays_only import arrays_only, require_regular
 from torch_geometric_lgt.datasets._download import download as download_file
 
 CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
@@ -47,12 +47,15 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
     with arrays_only(root, CLASSES), warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'The given NumPy array is not writable')  # ogb, of tables it reads and does not write to
         own = root / 'meta_dict.pt'
+        require_regular(own)
         meta = torch.load(own, weights_only=True) if own.exists() else None
         if meta is None:
-            _require(name, root, download)
+            folder = _require(name, root, download)
         else:
             meta |= {'dir_path': str(root / Path(meta['dir_path']).name)}
-            _check_version(Path(meta['dir_path']), name, meta['version'])
+            folder = Path(meta['dir_path'])
+            _check_version(folder, name, meta['version'])
+        require_regular(folder)
         dataset = _local(nodeproppred.PygNodePropPredDataset)(name, str(root), meta_dict=meta)
         split = {part: torch.as_tensor(nodes) for part, nodes in dataset.get_idx_split().items()}
     binary = dataset.task_type == 'binary classification'
@@ -98,10 +101,11 @@ def _without(name: str) -> Iterator[None]:
             sys.modules[name] = held
 
 
-def _require(name: str, root: Path, download: bool) -> None:
+def _require(name: str, root: Path, download: bool) -> Path:
     meta, folders = _listed(name), [root / f'{name.replace("-", "_")}{end}' for end in ('_pyg', '')]
-    if any((folder / f'RELEASE_v{meta["version"]}.txt').exists() for folder in folders):
-        return
+    for folder in folders:
+        if (folder / f'RELEASE_v{meta["version"]}.txt').exists():
+            return folder
     folder, url = folders[1], meta['url']
     manual = f'unpack {url} and name the folder so'
     if not download or folder.exists():
@@ -120,6 +124,7 @@ def _require(name: str, root: Path, download: bool) -> None:
             raise RuntimeError(
                 f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program that goes on after a break, {manual}'
             ) from error
+    return folder
 
 
 def _listed(name: str) -> dict[str, str]:

@@ -15,12 +15,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import write_atomically
+from torch_geometric_lgt._io import open_regular, write_atomically
 
 PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
 ROOT = PUBLISHED.parents[1]
 OUTPUT = Path('benchmark-results')
 SAME = ('protocol', 'config', 'data')
+FIELDS = {'dataset': str, 'model': str, 'variant': str, 'protocol': str, 'seeds': list, 'metrics': dict, 'config': dict, 'command': str}
+
+
+class DataError(Exception):
+    r"""Says that data cannot be read, in one line."""
 
 
 def say(message: str) -> None:
@@ -38,6 +43,35 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
         'min': min(values),
         'values': list(values),
     }
+
+
+def read_results(folder: Path, pattern: str = '*.json') -> list[dict[str, Any]]:
+    r"""Reads the results in a folder, none if there is no folder. Call it before a run, too, as a damaged result would end the run after
+    the training.
+
+    Raises:
+        DataError: If the folder is a file, or a file in it is no result.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f'{folder} must be a folder; remove the file or choose another --output')
+    return [read_result(path) for path in sorted(folder.glob(pattern))]
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    r"""Reads what :meth:`write_result` wrote.
+
+    Raises:
+        DataError: If the file is no result.
+    """
+    try:
+        with open_regular(path) as file:
+            record = json.loads(file.read())
+    except (OSError, ValueError) as error:
+        raise DataError(f'{path} is no result ({error}); remove it') from error
+    wrong = [name for name, kind in FIELDS.items() if not isinstance(record, dict) or not isinstance(record.get(name), kind)]
+    if wrong:
+        raise DataError(f'{path} is no result (it lacks {", ".join(wrong)}); remove it')
+    return record
 
 
 def write_result(
@@ -85,7 +119,7 @@ def write_result(
     parts = (model, dataset, protocol if protocol_in_name else '', variant)
     path = folder / task / ('-'.join(filter(None, parts)) + '.json')
     if data is not None and seeds and path.exists():
-        record = accumulated(record, json.loads(path.read_text()), path)
+        record = accumulated(record, read_result(path), path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
     return path

@@ -5,13 +5,16 @@ import asyncio
 import contextlib
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
+from zipfile import BadZipFile
 
 from aiohttp import ClientError
 
-from benchmarks.common.results import OUTPUT, PUBLISHED, say
+from benchmarks.common.results import OUTPUT, PUBLISHED, DataError, say
 
 EXTRAS = {  # what to install for a module that the core does not need
     'elkai': 'tsp',
@@ -30,11 +33,16 @@ EXTRAS = {  # what to install for a module that the core does not need
 }
 ROOT_HELP = 'the folder that holds all data sets'
 INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
-FAILURES = (OSError, ValueError, RuntimeError, ClientError, asyncio.TimeoutError)
+FAILURES = (OSError, EOFError, ValueError, RuntimeError, UnpicklingError, BadZipFile, zlib.error, ClientError, asyncio.TimeoutError)
 
 
-class DataError(Exception):
-    r"""Says that data cannot be read, in one line."""
+def output_folder(text: str) -> Path:
+    r"""Returns the path of a folder, which need not exist."""
+    path = Path(text)
+    first = next((part for part in (path, *path.parents) if part.exists()), path)
+    if first.exists() and not first.is_dir():
+        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
+    return path
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -51,13 +59,28 @@ def script_parser(description: str | None, writes: bool = True) -> argparse.Argu
     r"""Makes the parser of a script, with the folder of its results if it writes any."""
     parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     if writes:
-        parser.add_argument('--output', type=Path, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
+        parser.add_argument('--output', type=output_folder, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
     return parser
 
 
 def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
     r"""Adds ``--root``, with a text that says what lies in it."""
     parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
+
+
+class Seeds(argparse.Action):
+    r"""Refuses seeds that PyTorch does not take and repeated ones, which would count one run twice."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        if len(set(values)) < len(values) or not all(0 <= seed < 2**64 for seed in values):
+            parser.error(f'{option_string} must be different integers from 0 to 2^64 - 1 (got {" ".join(map(str, values))})')
+        setattr(namespace, self.dest, values)
+
+
+def add_seeds(parser: argparse.ArgumentParser, default: list[int], text: str = 'a training for each') -> None:
+    parser.add_argument('--seeds', nargs='+', type=int, action=Seeds, default=default, help=text)
 
 
 def add_table(parser: argparse.ArgumentParser) -> None:

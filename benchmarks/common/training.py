@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from benchmarks.common.results import PUBLISHED, say
+from benchmarks.common.results import PUBLISHED, DataError, say
 from torch_geometric_lgt import __version__
-from torch_geometric_lgt._io import checksum, read_tensors, write_tensors
+from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
 PROTOCOL = 3  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
@@ -103,8 +103,8 @@ class Training:
         self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
         self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = 0, 0, float('-inf'), 0.0, plateau
         self.best, self.history, self.saved = self._weights(), torch.empty(0, 3 if plateau is None else 4), time.perf_counter()
-        if path.exists():
-            self._resume()
+        if (tensors := self._read()) is not None:
+            self._resume(tensors)
 
     def fit(self, max_epochs: int, patience: int, every: int, name: str, log: Callable[[str, float, int], None]) -> None:
         r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
@@ -194,8 +194,25 @@ class Training:
         write_tensors(self.path, tensors, KIND)
         self.saved = time.perf_counter()
 
-    def _resume(self) -> None:
-        tensors = read_tensors(self.path, KIND)
+    def _read(self) -> dict[str, Tensor] | None:
+        r"""Reads the checkpoint, if there is an intact one.
+
+        Raises:
+            DataError: If there is a folder, a pipe, a device or a socket in its place.
+        """
+        try:
+            open_regular(self.path).close()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise DataError(str(error)) from error
+        try:
+            return read_tensors(self.path, KIND)
+        except ValueError:
+            say(f'{self.path} is no intact checkpoint: the training starts anew')
+            return None
+
+    def _resume(self, tensors: dict[str, Tensor]) -> None:
         groups: dict[str, dict[str, Tensor]] = {'model': {}, 'best': {}, 'optimizer': {}}
         for name, value in tensors.items():
             group, _, rest = name.partition('.')

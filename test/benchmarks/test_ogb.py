@@ -14,6 +14,7 @@ from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
 from benchmarks.common import large, ogb_data
+from benchmarks.common.scripts import run_script
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 
 N, E = 60, 240
@@ -117,7 +118,7 @@ def test_a_planted_object_is_refused(ogb, tmp_path):
 
     path = tmp_path / root / 'arxiv' / 'processed' / 'geometric_data_processed.pt'
     torch.save(Planted(), path)
-    with pytest.raises(pickle.UnpicklingError, match='Weights only load failed'):
+    with pytest.raises(pickle.UnpicklingError, match=r"geometric_data_processed.pt': _?io.open is no array\);"):
         ogb_data.node_task('ogbn-arxiv', root)
     assert not (tmp_path / 'ran').exists()
 
@@ -184,6 +185,32 @@ def test_missing_and_old_data(ogb, tmp_path):
         ogb_data.node_task('ogbn-arxiv', tmp_path, download=True)
     with pytest.raises(ValueError, match="'name' must be one of ogbn-proteins"):
         ogb_data.node_task('ogbn-other', tmp_path)
+
+
+@pytest.mark.parametrize('name', ['processed/geometric_data_processed.pt', 'processed/pre_filter.pt', 'raw/data.npz', '../meta_dict.pt'])
+def test_files_that_cannot_be_read_end_in_one_line(name, ogb, monkeypatch, tmp_path):
+    root, *_ = save('ogbn-arxiv')
+    ogb_data.node_task('ogbn-arxiv', root)
+    path = tmp_path / root / 'arxiv' / name
+    content = path.read_bytes()
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', root])
+
+    def message():
+        with pytest.raises(SystemExit) as end:
+            run_script(ogbn_arxiv.main)
+        (line,) = end.value.code.splitlines()
+        return line
+
+    if path.suffix == '.pt':
+        for broken in (content[:-50], b''):
+            path.write_bytes(broken)
+            assert f"{path.name}' cannot be read (" in message()
+        torch.save(Planted(tmp_path / 'ran'), path)
+        assert f"{path.name}': {os.name}.mkdir is no array); remove" in message()
+        assert 'weights_only' not in message()
+    path.unlink()
+    os.mkfifo(path)
+    assert f"{path.name}', a pipe, device or socket); remove it" in message()
 
 
 def write_archive(path, name):

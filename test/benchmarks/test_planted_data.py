@@ -69,6 +69,17 @@ def test_planted_processed_files_do_not_run(name, tmp_path):
     assert not (tmp_path / 'ran').exists()
 
 
+@pytest.mark.parametrize('name', ['raw/ind.cora.x', 'processed/data.pt'])
+def test_a_pipe_is_refused_and_not_waited_for(name, tmp_path):
+    folder = planetoid(tmp_path)
+    load(str(tmp_path), 'cora')
+    path = folder.parent / name
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ValueError, match=f"must be a regular file .*{path.name}', a pipe"):
+        load(str(tmp_path), 'cora')
+
+
 def test_planted_splits_do_not_run(tmp_path):
     folder, random = tmp_path / 'LINKXDataset' / 'penn94' / 'raw', np.random.default_rng(0)
     folder.mkdir(parents=True)

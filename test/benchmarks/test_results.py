@@ -1,9 +1,10 @@
 import json
+import os
 import sys
 
 import pytest
 
-from benchmarks.common.results import command, write_result
+from benchmarks.common.results import DataError, command, read_results, write_result
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
@@ -64,3 +65,22 @@ def test_measurements_do_not_accumulate(tmp_path):
 def test_command_names_folders_without_the_way_there(monkeypatch):
     monkeypatch.setattr(sys, 'argv', [sys.argv[0], '--root', '/home/someone/data sets', '--seeds', '0', 'a/b'])
     assert command().endswith(" --root 'data sets' --seeds 0 a/b")
+
+
+@pytest.mark.parametrize('content', ['[]', '{}', '{"seeds": [0]', 'null', '{"seeds": 1, "metrics": {}}', '\x00', None])
+def test_a_damaged_result_is_named(content, tmp_path):
+    write(tmp_path, [0], [0.5])
+    assert [record['seeds'] for record in read_results(tmp_path / 'task')] == [[0]]
+    path = tmp_path / 'task' / 'ours-mine.json'
+    path.unlink()
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(content)
+    for read in (lambda: read_results(tmp_path / 'task'), lambda: write(tmp_path, [1], [0.5])):
+        with pytest.raises(DataError, match=rf'^{path} is no result \(.*\); remove it$'):
+            read()
+    assert read_results(tmp_path / 'none') == []
+    (tmp_path / 'file').touch()
+    with pytest.raises(DataError, match='file must be a folder'):
+        read_results(tmp_path / 'file')

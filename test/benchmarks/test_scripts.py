@@ -164,3 +164,49 @@ def test_examples_end_in_one_line(tmp_path):
     assert out.returncode == 2
     assert out.stderr.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
     assert 'Traceback' not in out.stderr
+
+
+SEEDED = [
+    *('attention_domains', 'node_classification', 'node_classification_search', 'pokec', 'recommendation', 'sbm', 'tsp'),
+    *('ogb.ogbn_arxiv', 'ogb.ogbn_papers100m', 'ogb.ogbn_products', 'ogb.ogbn_proteins'),
+]
+
+
+@pytest.mark.parametrize('seeds', [['0', '0'], ['3', '1', '3'], ['-1'], [str(2**64)]])
+@pytest.mark.parametrize('name', SEEDED)
+def test_seeds_are_different_numbers_that_are_not_negative(name, seeds, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', '--seeds', *seeds])
+    with pytest.raises(SystemExit) as end:
+        import_module(f'benchmarks.{name}').main()
+    assert end.value.code == 2
+    assert f'--seeds must be different integers from 0 to 2^64 - 1 (got {" ".join(seeds)})' in capsys.readouterr().err
+
+
+RUNS = {
+    'node_classification': ['--dataset', 'digits', '--model', 'mlp', '--set', 'epochs=1', '--seeds', '0'],
+    'attention_domains': ['--dataset', 'digits', '--domains', 'batch', '--epochs', '1', '--seeds', '0'],
+    'recommendation': ['--model', 'itemknn'],
+    'sbm': [],
+}
+
+
+@pytest.mark.parametrize('name', RUNS)
+def test_results_are_looked_at_before_the_training(name, monkeypatch, tmp_path):
+    script = import_module(f'benchmarks.{name}')
+    folder = tmp_path / {'attention_domains': 'domains'}.get(name, name)
+    folder.mkdir()
+    (folder / 'other.json').write_text('[')
+    monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setattr('benchmarks.common.training.Training.__init__', lambda *_, **__: pytest.fail('a training began'))
+    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path), '--output', str(tmp_path), *RUNS[name]])
+    with pytest.raises(SystemExit, match=f'^x: error: {folder / "other.json"} is no result .*; remove it$'):
+        run_script(script.main)
+
+
+def test_output_is_a_folder(monkeypatch, tmp_path, capsys):
+    (tmp_path / 'file').touch()
+    for path in (tmp_path / 'file', tmp_path / 'file' / 'below'):
+        monkeypatch.setattr(sys, 'argv', ['x', '--output', str(path)])
+        with pytest.raises(SystemExit):
+            tsp.main()
+        assert f"argument --output: '{tmp_path / 'file'}' must be a folder" in capsys.readouterr().err

@@ -1,8 +1,11 @@
+import os
+
 import pytest
 import torch
 from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
+from benchmarks.common.results import DataError
 from benchmarks.common.training import Plateau, Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
@@ -63,6 +66,29 @@ def test_a_finished_run_says_so_and_from_where(tmp_path, capsys):
     again.run_epoch = None
     again.fit(20, 1, 1, 'ours, seed 0', lambda *_: None)
     assert capsys.readouterr().err == f'ours, seed 0: finished before after {ended} epochs, read back from {path}\n'
+
+
+@pytest.mark.parametrize('content', [lambda whole: whole[:-20], lambda whole: b'', lambda whole: whole[:-1] + bytes([whole[-1] ^ 1])])
+def test_a_damaged_checkpoint_is_trained_anew(content, tmp_path, capsys):
+    path = tmp_path / 'run'
+    first = training(path)
+    first.fit(5, 5, 1, 'ours', lambda *_: None)
+    whole = path.read_bytes()
+    path.write_bytes(content(whole))
+    capsys.readouterr()
+    again = training(path)
+    assert again.epoch == 0
+    again.fit(5, 5, 1, 'ours', lambda *_: None)
+    assert f'{path} is no intact checkpoint: the training starts anew\n' in capsys.readouterr().err
+    assert torch.equal(again.model[1].weight, first.model[1].weight)
+    assert training(path).epoch == 5
+
+
+@pytest.mark.parametrize('place', [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_not_trained_over(place, tmp_path):
+    place(tmp_path / 'run')
+    with pytest.raises(DataError, match=r"must be a regular file .*run'.*; remove it$"):
+        training(tmp_path / 'run')
 
 
 def test_a_resumed_run_says_so(tmp_path, monkeypatch, capsys):
