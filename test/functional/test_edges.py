@@ -1,5 +1,6 @@
 import pytest
 import torch
+from torch._dynamo.exc import TorchDynamoException
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data
 from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
@@ -306,6 +307,14 @@ def test_values_that_are_not_used_are_refused(form):
     with pytest.raises(ValueError, match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges"):
         edge_list(sorted_edges(matrix, 5, 5), 5, 5)
     assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (5, 1)  # places of pairs, nothing is summed
+
+
+@pytest.mark.compiled
+def test_weights_of_sorted_edges_are_refused_compiled_too():
+    layer, ready = DegreeMaskedAttention(4), sorted_edges(EDGES, 5, 5, edge_weight=VALUES)
+    compiled = torch.compile(lambda x: layer(x, edge_index=ready), fullgraph=True, backend='eager')
+    with pytest.raises((ValueError, TorchDynamoException), match='must have no weights other than 1'):
+        compiled(torch.randn(5, 4))
 
 
 @pytest.mark.parametrize('name', sorted(SPARSE))

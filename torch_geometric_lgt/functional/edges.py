@@ -55,8 +55,9 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge
             those between other numbers of nodes, or edges have weights other than 1, which would be dropped.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
-    if weight is not None and not torch.compiler.is_compiling():
-        bounds = '' if weight.numel() == 0 else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
+    traced = torch.compiler.is_compiling()  # when values of a matrix may be 1, and sorted edges have weights that are not
+    if weight is not None and (not traced or isinstance(edge_index, SortedEdges)):
+        bounds = '' if traced or weight.numel() == 0 else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
         raise ValueError(f'{argument!r} must have no weights other than 1, which are not used here{bounds}; give the edges [2, E] alone')
     return edges
 

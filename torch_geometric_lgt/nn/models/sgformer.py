@@ -204,8 +204,9 @@ class SGFormer(Backbone):
         if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
             raise ValueError(f"'gnn' must take weights of edges where there are some (got {self.gnn}, which drops them); use a GCN")
         is_list = isinstance(edge_index, SortedEdges) or (isinstance(edge_index, Tensor) and edge_index.layout == torch.strided)
-        counted = isinstance(edge_index, Tensor) and (weight is not None or _counts_degrees(self.gnn))  # PyG counts self loops otherwise
-        if is_list or counted or edge_weight is not None:
+        as_list = is_list or edge_weight is not None
+        # PyG normalises a sparse torch.Tensor with self loops as another graph
+        if as_list or (isinstance(edge_index, Tensor) and (weight is not None or _counts_degrees(self.gnn))):
             return (edges,) if weight is None else (edges, weight.to(dtype))
         return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
 
