@@ -75,8 +75,10 @@ class MappedGraph(FeatureStore, GraphStore):
         name: Any = attr.attr_name
         value = self._tensors[name] if name in self.attributes else None
         index: Any = attr.index
-        if value is None or index is None or isinstance(index, slice):
-            return value if value is None or index is None else value[index]
+        if value is None or index is None:
+            return value
+        if isinstance(index, slice):
+            return value[index]
         ids = torch.as_tensor(index)
         if ids.dtype != torch.bool and ids.numel() > 0 and not 0 <= ids.min() <= ids.max() < len(value):
             raise ValueError(f"'index' must hold rows from 0 to {len(value) - 1} of {name!r} (got {int(ids.min())} to {int(ids.max())})")
