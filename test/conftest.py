@@ -1,14 +1,22 @@
+import multiprocessing
 import os
 import random
+import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 
+sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
+# The fork server imports these once, whichever test starts the first process.
+multiprocessing.set_forkserver_preload(
+    ['benchmarks.common.training', 'torch_geometric_lgt.datasets', 'torch_geometric_lgt.loader', 'torch_geometric_lgt.nn', 'pytest']
+)
 if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
@@ -32,6 +40,32 @@ def _afresh(request) -> None:
     seed_all()
     if request.node.get_closest_marker('compiled'):
         torch.compiler.reset()
+
+
+@pytest.fixture(scope='session')
+def start():
+    """Starts a function of a module in a process of its own, with nothing but imports behind it."""
+    context = multiprocessing.get_context('forkserver')
+
+    def run(work, *arguments):
+        process = context.Process(target=work, args=arguments)
+        process.start()
+        return process
+
+    run(int).join()  # the first start imports
+    return run
+
+
+@pytest.fixture(scope='session')
+def exit_code():
+    """Waits for the end of a process."""
+
+    def wait(process):
+        process.join(120)
+        assert process.exitcode is not None, 'it does not end'
+        return process.exitcode
+
+    return wait
 
 
 @pytest.fixture

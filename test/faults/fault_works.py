@@ -74,23 +74,31 @@ def preprocess(folder):
     return SVDEncoding(5, cache_dir=folder)(graph(100)).svd_pe
 
 
-def checkpoints(folder):
+def checkpoints(folder, epochs=40):
     """Saves after each epoch."""
     torch.manual_seed(0)
     model, x = torch.nn.Linear(200, 200), torch.randn(5, 200)
     optimizer = torch.optim.Adam(model.parameters())
     path = folder / 'training.safetensors'
     training = Training(model, optimizer, lambda model, _: model(x).square().sum(), lambda: [x], lambda model: -float(model(x).sum()), path)
-    while training.epoch < 40:
+    while training.epoch < epochs:
         training.run_epoch()
         training._save()
     return torch.cat([value.flatten() for value in model.state_dict().values()])
 
 
-def inference(folder):
+def few_checkpoints(folder):
+    return checkpoints(folder, 8)
+
+
+def inference(folder, batch_size=9):
     _streaming.SAVE_SECONDS = 0.0
     torch.manual_seed(0)
-    return DIFFormer(4, 8, 3).inference(NeighborLoader(graph(), [-1], batch_size=9), folder)
+    return DIFFormer(4, 8, 3).inference(NeighborLoader(graph(), [-1], batch_size=batch_size), folder)
+
+
+def inference_in_halves(folder):
+    return inference(folder, 20)
 
 
 def convert(folder):

@@ -33,6 +33,8 @@ from torch_geometric_lgt.nn import DIFFormer, JaccardSubtractorConv, KernelAtten
 from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE, SVDEncoding
 
 KILLS = 25  # of each of the four that write files
+WORKS = [works.preprocess, works.checkpoints, works.inference, works.convert]
+FEW_WRITES = [works.preprocess, works.few_checkpoints, works.inference_in_halves, works.convert]
 WRITERS = [works.cache, works.state, works.dataset, works.convert]
 
 
@@ -60,7 +62,7 @@ def test_graph_that_changed(tmp_path):
 
 
 @pytest.mark.fault(30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.')
-@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference, works.convert], ids=lambda work: work.__name__)
+@pytest.mark.parametrize('work', WORKS, ids=lambda work: work.__name__)
 def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
     (tmp_path / 'whole').mkdir()
     started = time.perf_counter()
@@ -80,7 +82,7 @@ def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
             break
 
 
-@pytest.mark.parametrize('work', [works.preprocess, works.checkpoints, works.inference, works.convert], ids=lambda work: work.__name__)
+@pytest.mark.parametrize('work', FEW_WRITES, ids=lambda work: work.__name__)
 def test_killed_in_each_write(work, tmp_path, start, exit_code):
     (tmp_path / 'whole').mkdir()
     assert exit_code(start(work, tmp_path / 'whole')) == 0
