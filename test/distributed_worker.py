@@ -1,7 +1,9 @@
-"""Run by torchrun: a slice of the nodes on each process, the outputs and gradients of layers and models into a folder; or the second
-process leaves before the first reduction; or each process on a GPU of its own."""
+"""Run by torchrun, or by a fork for each rank: a slice of the nodes on each process, the outputs and gradients of layers and models into a
+folder; or the second process leaves before the first reduction; or each process on a GPU of its own."""
 
+import contextlib
 import os
+import runpy
 import sys
 from datetime import timedelta
 
@@ -111,6 +113,20 @@ def work(folder, device, lost):
         out = parallel(x[nodes].to(device), near.to(device), process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
         (squared_error(out.cpu(), own) * world).backward()
         save(f'{folder}/{name}-{rank}.pt', out, model)
+
+
+def as_rank(rank, world, port, run, *arguments):
+    """Runs a function with the environment that torchrun gives a process."""
+    ranks = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': world, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+    os.environ.update({name: str(value) for name, value in ranks.items()})
+    run(*arguments)
+
+
+def print_to(folder, script):
+    """Runs a script, whose output goes to a file for each rank."""
+    sys.argv = [str(script)]
+    with (folder / f'{os.environ["RANK"]}.txt').open('w') as file, contextlib.redirect_stdout(file):
+        runpy.run_path(str(script), run_name='__main__')
 
 
 if __name__ == '__main__':

@@ -1,20 +1,32 @@
-import importlib.util
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import distributed_worker as worker
 import pytest
 import torch
 
-WORKER = Path(__file__).with_name('distributed_worker.py')
-SPEC = importlib.util.spec_from_file_location('distributed_worker', WORKER)
-worker = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(worker)
+EXAMPLE = Path(__file__).parents[1] / 'examples' / 'distributed.py'
 
 
 def run(world, folder, *options):
     launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={world}']
-    return subprocess.run([*launch, str(WORKER), str(folder), *options], capture_output=True, text=True, timeout=180, check=False)
+    command = [*launch, worker.__file__, str(folder), *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+
+@pytest.fixture
+def forked(start, exit_code):
+    """Runs a function in as many processes as torchrun would, without what each would import."""
+
+    def run(world, work, *arguments):
+        with socket.create_server(('127.0.0.1', 0)) as server:
+            port = server.getsockname()[1]
+        ranks = [start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)]
+        assert [exit_code(process) for process in ranks] == [0] * world
+
+    return run
 
 
 def same(folder, kind, world, module, out):
@@ -27,9 +39,7 @@ def same(folder, kind, world, module, out):
         torch.testing.assert_close(buffers, dict(module.named_buffers()), atol=1e-12, rtol=1e-10)
 
 
-def assert_equal_to_one_process(world, folder, *options):
-    done = run(world, folder, *options)
-    assert done.returncode == 0, done.stderr
+def assert_equal_to_one_process(world, folder):
     for kind in worker.KINDS:
         layer, x, batch, degree = worker.make(kind)
         same(folder, kind, world, layer, layer(x, *degree, batch=batch))
@@ -38,15 +48,17 @@ def assert_equal_to_one_process(world, folder, *options):
         same(folder, name, world, model, model(x, edges))
 
 
+@pytest.mark.parametrize('mode', ['', pytest.param('nccl', marks=pytest.mark.nccl)])
+def test_processes_of_torchrun_equal_one_process(mode, tmp_path):
+    done = run(2, tmp_path, mode)
+    assert done.returncode == 0, done.stderr
+    assert_equal_to_one_process(2, tmp_path)
+
+
 @pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
-@pytest.mark.parametrize('world', worker.SIZES)
-def test_processes_equal_one_process(world, tmp_path):
-    assert_equal_to_one_process(world, tmp_path)
-
-
-@pytest.mark.nccl
-def test_processes_on_gpus_equal_one_process(tmp_path):
-    assert_equal_to_one_process(2, tmp_path, 'nccl')
+def test_an_empty_process_among_others(tmp_path, forked):
+    forked(4, worker.main, str(tmp_path), '')
+    assert_equal_to_one_process(4, tmp_path)
 
 
 def test_a_lost_process_ends_in_an_error(tmp_path):
@@ -56,11 +68,11 @@ def test_a_lost_process_ends_in_an_error(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_example_prints_the_same_for_any_number_of_processes():
-    path = Path(__file__).parents[1] / 'examples' / 'distributed.py'
-    launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone']
-    options = {'capture_output': True, 'text': True, 'timeout': 180, 'check': True}
-    printed = [subprocess.run([*launch, f'--nproc-per-node={world}', str(path)], **options).stdout.splitlines() for world in (1, 2)]
-    lines = [[line for line in one if 'test accuracy' in line] for one in printed]  # gloo prints how many processes it joins
+def test_example_prints_the_same_for_any_number_of_processes(tmp_path, forked):
+    lines = []
+    for world in (1, 2):
+        forked(world, worker.print_to, tmp_path, EXAMPLE)
+        printed = (tmp_path / '0.txt').read_text().splitlines()
+        lines.append([line for line in printed if 'test accuracy' in line])
     assert lines[0] == lines[1]
     assert len(lines[0]) == 5
