@@ -311,6 +311,7 @@ def test_weights_that_are_no_weights_are_refused(weight):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize('source', ['value', 'output'])
+@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
     model, x, weight = (
         NodeFormer(4, 8, 3, relational_input=source).eval(),

@@ -140,6 +140,7 @@ def test_reset_redraw_state_dict_and_copies():
 
 @pytest.mark.compiled
 @pytest.mark.filterwarnings('ignore:The .grad attribute of a Tensor')  # torch, where GPSConv breaks the graph
+@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
 def test_compiles_as_far_as_gps_does():
     gps = gps_of(LAYERS['kernel'](), GCNConv(8, 8)).float()
     compiled = torch.compile(gps, dynamic=True, backend='aot_eager')

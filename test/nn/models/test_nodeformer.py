@@ -110,6 +110,7 @@ def test_repr_and_errors():
 
 @pytest.mark.parametrize('order', [1, 2])
 @pytest.mark.compiled
+@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
 def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     model = NodeFormer(8, 8, 3, num_layers=2, relational_order=order)
     x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
@@ -126,6 +127,7 @@ def test_compiles_with_given_hops_and_without_at_the_first_order(order):
 
 @pytest.mark.parametrize('source', ['value', 'output'])
 @pytest.mark.compiled
+@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
 def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_loss(source):
     """Gradients too, over edges with self loops and pairs that occur again, in graphs of which one is empty."""
     model = make(relational_input=source).eval()
