@@ -1,9 +1,8 @@
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
+import sbm_worker as worker
 import torch
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import AddRandomWalkPE, Compose, RandomNodeSplit, RootedEgoNets, ToSparseTensor
@@ -91,13 +90,12 @@ def test_is_kept_and_the_same_for_one_seed(tmp_path, monkeypatch):
         assert len(SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)) == 30
 
 
-def test_two_processes_make_it_once(tmp_path):
-    code = f"from torch_geometric_lgt.datasets import SBMDataset; SBMDataset({str(tmp_path)!r}, 'CLUSTER', num_graphs=200)"
-    workers = [subprocess.Popen([sys.executable, '-c', code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    output = [worker.communicate()[1] for worker in workers]
-    assert [worker.returncode for worker in workers] == [0, 0], output
+def test_two_processes_make_it_once(tmp_path, start, exit_code):
+    logs = [tmp_path / 'one', tmp_path / 'other']
+    processes = [start(worker.make_clusters, tmp_path / 'root', log) for log in logs]
+    output = [log.read_text() for process, log in zip(processes, logs, strict=True) if exit_code(process) == 0]
     assert sorted('200/200' in text for text in output) == [False, True]
-    assert len(SBMDataset(tmp_path, 'CLUSTER', num_graphs=200)) == 200
+    assert len(SBMDataset(tmp_path / 'root', 'CLUSTER', num_graphs=200)) == 200
 
 
 def test_transforms_and_loader(tmp_path):
