@@ -4,13 +4,16 @@ python tools/environment.py .venv --torch torch==2.13.0 --extras dev,fast --spar
 """
 
 import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+OLDEST_PIP = 'pip>=21.3'  # the first that installs this package as editable
 SPARSE = ('torch-scatter', 'torch-sparse')
 WHEELS = 'https://data.pyg.org/whl/torch-{version}.html'
+PATIENCE = {'PIP_RETRIES': '2', 'PIP_DEFAULT_TIMEOUT': '10'}  # an index that never answers ends in half a minute
 QUICKLY = ('--retries', '0', '--timeout', '5')
 
 
@@ -23,40 +26,55 @@ class Environment:
 
     def __init__(self, folder: Path) -> None:
         self.python, self.log = folder / 'bin' / 'python', folder / 'setup.log'
-        if self.python.exists():
+        if self.works():
             return
-        done = subprocess.run([sys.executable, '-m', 'venv', str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = [sys.executable, '-m', 'venv', '--clear', str(folder)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             reason = (done.stdout.strip().splitlines() or ['no reason'])[-1]
-            stop(f'no virtual environment could be made in {folder} ({reason}); on Debian, apt install python3-venv')
+            advice = 'choose a folder that can be written to' if 'Errno' in reason else 'on Debian, apt install python3-venv'
+            stop(f'no virtual environment could be made in {folder} ({reason}); {advice}')
+
+    def works(self) -> bool:
+        r"""Tells whether the folder holds an environment that was not interrupted while it was made."""
+        command = [str(self.python), '-m', 'pip', '--version']
+        return self.python.exists() and subprocess.run(command, capture_output=True).returncode == 0
 
     def pip(self, *arguments: str) -> bool:
-        r"""Runs ``pip install`` and tells whether it succeeded."""
-        command = [str(self.python), '-m', 'pip', '--disable-pip-version-check', 'install', *arguments]
+        r"""Runs ``pip install`` and tells whether it succeeded. Modules are compiled when they are imported."""
+        command = [str(self.python), '-m', 'pip', '--disable-pip-version-check', 'install', '--no-compile', *arguments]
         with self.log.open('ab') as log:
             log.write(f'{" ".join(arguments)}\n'.encode())
             log.flush()
-            return subprocess.run(command, cwd=ROOT, stderr=log).returncode == 0
+            return subprocess.run(command, cwd=ROOT, env={**PATIENCE, **os.environ}, stderr=log).returncode == 0
 
     def install(self, *arguments: str) -> None:
+        start = self.log.stat().st_size if self.log.exists() else 0
         if not self.pip(*arguments):
             stop(
-                f'pip could not install {arguments[-1]}: {self.reason()}; see {self.log}, and PIP_INDEX_URL or PIP_FIND_LINKS for a mirror'
+                f'pip could not install {arguments[-1]}: {self.reason(start)}; the whole output is in {self.log}. '
+                'PIP_INDEX_URL and PIP_FIND_LINKS name other places for packages'
             )
 
-    def reason(self) -> str:
-        r"""The last error in the log."""
-        errors = [line for line in self.log.read_text(errors='replace').splitlines() if line.startswith('ERROR')]
-        return errors[-1].partition(' ')[2] if errors else 'no reason'
+    def reason(self, start: int) -> str:
+        r"""The reason of the last failure, from the log behind :obj:`start`."""
+        lines = [line.strip() for line in self.log.read_bytes()[start:].decode(errors='replace').splitlines()]
+        if any('after connection broken by' in line for line in lines):
+            return 'the package index cannot be reached'
+        errors = [line.partition(' ')[2] for line in lines if line.startswith('ERROR:')]
+        return errors[-1] if errors else 'pip gave no reason'
 
-    def version(self, module: str):
-        r"""The version of an installed module, or :obj:`None` where it cannot be imported."""
-        code = f'import {module} as module; print(module.__version__)'
-        done = subprocess.run([str(self.python), '-W', 'ignore', '-c', code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        return done.stdout.strip() if done.returncode == 0 else None
+    def run(self, code: str) -> 'subprocess.CompletedProcess[str]':
+        command = [str(self.python), '-W', 'ignore', '-c', code]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
-    def imported(self) -> bool:
-        return all(self.version(name.replace('-', '_')) is not None for name in SPARSE)
+    def version(self, package: str) -> str:
+        r"""The version of an installed package, empty where there is none."""
+        return self.run(f'from importlib.metadata import version; print(version({package!r}))').stdout.strip()
+
+    def has_sparse(self) -> bool:
+        r"""Tells whether torch-scatter and torch-sparse fit the PyTorch that is installed: whether they can be imported."""
+        return self.run('import torch_scatter, torch_sparse').returncode == 0
 
 
 def install_sparse(environment: Environment, kind: str) -> None:
@@ -65,7 +83,7 @@ def install_sparse(environment: Environment, kind: str) -> None:
         environment.install('--no-build-isolation', *SPARSE)
         return
     page = WHEELS.format(version=environment.version('torch'))
-    if not (environment.pip(*QUICKLY, '--no-deps', '--only-binary', ':all:', '--find-links', page, *SPARSE) and environment.imported()):
+    if not (environment.pip(*QUICKLY, '--no-deps', '--only-binary', ':all:', '--find-links', page, *SPARSE) and environment.has_sparse()):
         subprocess.run([str(environment.python), '-m', 'pip', 'uninstall', '-q', '-y', *SPARSE], stderr=subprocess.DEVNULL)
         print(f'No wheels of {" and ".join(SPARSE)} for this PyTorch in PIP_FIND_LINKS or at {page}: tests that need them are skipped; '
               f'"make test SPARSE=source" compiles them.')  # fmt: skip
@@ -84,10 +102,11 @@ def main() -> None:
     if sys.version_info < (3, 10):  # noqa: UP036
         stop(f'Python 3.10 or newer is needed (got {sys.version.split()[0]}); name another with "make PYTHON=python3.12 .."')
     environment = Environment(args.folder)
-    if environment.version('torch') is None:
-        environment.install('setuptools>=77', 'wheel', args.torch)
-    if args.extras:
-        environment.install(*args.also, '-e', f'.[{args.extras}]')
+    environment.install(OLDEST_PIP)
+    torch = [] if environment.version('torch') else ['setuptools>=77', 'wheel', args.torch]
+    package = ['-e', f'.[{args.extras}]'] if args.extras else []
+    if torch or package:
+        environment.install(*torch, *args.also, *package)
     if args.sparse != 'none':
         install_sparse(environment, args.sparse)
 
