@@ -117,7 +117,6 @@ def draw(test: dict[str, list[float]], attention: Tensor, labels: int, path: Pat
     ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.4, 2, 4) if 1 / limit <= tick <= limit]
     bar = figure.colorbar(image, ax=right, label='weight on the class / weight under uniform attention', ticks=ticks, format='%g')
     bar.minorticks_off()
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
@@ -131,6 +130,10 @@ def main() -> None:
     missing = [module for module in ('matplotlib', 'sklearn') if find_spec(module) is None]
     if missing:
         parser.error(f"{' and '.join(missing)} must be there: pip install 'torch-geometric-lgt[examples]'")
+    try:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"the picture cannot be written to '{args.output}' ({error.strerror}): name another place with --output")
     from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)  # these products are too small to share

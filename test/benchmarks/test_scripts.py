@@ -1,6 +1,7 @@
 """What all scripts promise: they start by name and by path, without the modules of extras, and end a user's mistake with one line."""
 
 import argparse
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -164,6 +165,16 @@ def test_examples_end_in_one_line(tmp_path):
     assert out.returncode == 2
     assert out.stderr.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
     assert 'Traceback' not in out.stderr
+
+
+def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monkeypatch, capsys):
+    (tmp_path / 'file').touch()
+    monkeypatch.setattr('sys.argv', ['quickstart.py', '--output', str(tmp_path / 'file' / 'picture.png')])
+    with pytest.raises(SystemExit):
+        runpy.run_path(str(ROOT / 'examples' / 'quickstart.py'), run_name='__main__')
+    *_, last = capsys.readouterr().err.splitlines()
+    picture = f"'{tmp_path / 'file' / 'picture.png'}'"
+    assert last.endswith(f'the picture cannot be written to {picture} (File exists): name another place with --output')
 
 
 SEEDED = [
