@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV) --torch '$(or $(TORCH),torch)'
 TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb
-PYTEST = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup
+PYTEST = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup -rs
 
 .PHONY: demo venv test test-distribution test-lowest test-random lint types docs mutants endurance clean
 

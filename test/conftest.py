@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import random
+import shutil
 import sys
 import threading
 from functools import partial
@@ -32,6 +33,16 @@ def seed_all() -> None:
 
 
 seed_all()  # for what the modules of the tests draw when they are imported
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Code in C++ is compiled by one worker, which asks once what the processor can do, or not at all."""
+    compiler = os.environ.get('CXX', 'clang++' if sys.platform == 'darwin' else 'g++')
+    skip = pytest.mark.skipif(shutil.which(compiler) is None, reason=f'torch.compile needs a C++ compiler: install {compiler} or set CXX')
+    for item in items:
+        if item.get_closest_marker('inductor'):
+            item.add_marker(pytest.mark.xdist_group('inductor'))
+            item.add_marker(skip)
 
 
 @pytest.fixture(autouse=True)

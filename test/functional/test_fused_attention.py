@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import AttentionState, _fused_loops, _paths, _triton_keys, kernel_attention
+from torch_geometric_lgt.functional import AttentionState, _paths, kernel_attention
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
+
+pytest.importorskip('triton', reason='the kernels need Triton, which PyTorch brings along on Linux only')
+from torch_geometric_lgt.functional import _fused_loops, _triton_keys  # noqa: E402
 
 DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'
 BATCHES = {

@@ -101,7 +101,7 @@ def test_a_million_nodes_in_half_precision_are_finite(dtype):
 
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.compiled
-@pytest.mark.xdist_group('inductor')
+@pytest.mark.inductor
 def test_compiled_code_serves_every_size(kind):
     layer, extra = make(kind, heads=2)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True)

@@ -283,7 +283,7 @@ def test_queries_of_a_batch_only():
 
 @pytest.mark.parametrize('mask', ['degree', 'none'])
 @pytest.mark.compiled
-@pytest.mark.xdist_group('inductor')
+@pytest.mark.inductor
 def test_compiles_whole(mask):
     model = make(mask=mask).float()
     nodes = torch.tensor([1, 8])
