@@ -6,6 +6,7 @@ import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -35,14 +36,23 @@ def seed_all() -> None:
 seed_all()  # for what the modules of the tests draw when they are imported
 
 
-def pytest_collection_modifyitems(items) -> None:
-    """Code in C++ is compiled by one worker, which asks once what the processor can do, or not at all."""
+def missing_compiler() -> str:
+    """Why torch.compile cannot compile C++ here; empty where it can."""
     compiler = os.environ.get('CXX', 'clang++' if sys.platform == 'darwin' else 'g++')
-    skip = pytest.mark.skipif(shutil.which(compiler) is None, reason=f'torch.compile needs a C++ compiler: install {compiler} or set CXX')
+    if shutil.which(compiler) is None:
+        return f'torch.compile needs a C++ compiler: install {compiler} or set CXX'
+    return 'torch.compile cannot link with PyTorch in a folder whose name has spaces' if ' ' in torch.__file__ else ''
+
+
+def pytest_collection_modifyitems(items) -> None:
+    """Code in C++ is compiled by one worker, which asks once what the processor can do."""
+    without_compiler, without_sparse = missing_compiler(), 'torch-sparse is missing: "make test SPARSE=source" compiles it'
     for item in items:
         if item.get_closest_marker('inductor'):
             item.add_marker(pytest.mark.xdist_group('inductor'))
-            item.add_marker(skip)
+            item.add_marker(pytest.mark.skipif(bool(without_compiler), reason=without_compiler))
+        if item.get_closest_marker('sparse'):
+            item.add_marker(pytest.mark.skipif(find_spec('torch_sparse') is None, reason=without_sparse))
 
 
 @pytest.fixture(autouse=True)

@@ -1,9 +1,12 @@
 import sys
 
+import pytest
+
 from benchmarks.runtime import loaders
 from benchmarks.runtime.transform_cases import regular
 
 
+@pytest.mark.sparse
 def test_from_a_graph_to_the_table(monkeypatch, tmp_path):
     monkeypatch.setattr(loaders, 'GRAPHS', {'tiny': lambda: regular(200, 4)})
     for last in (['--rounds', '1'], ['--table']):

@@ -4,8 +4,10 @@ import pytest
 
 from benchmarks.runtime import startup
 
+SPARSE = {'neighbor-loader': pytest.mark.sparse}
 
-@pytest.mark.parametrize('case', startup.CALLS)
+
+@pytest.mark.parametrize('case', [pytest.param(case, marks=SPARSE.get(case, ())) for case in startup.CALLS])
 def test_first_and_second_call(case):
     for method in startup.CALLS[case]:
         found = startup.work(case, method)

@@ -13,7 +13,7 @@ from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
 pytest.importorskip('triton', reason='the kernels need Triton, which PyTorch brings along on Linux only')
-from torch_geometric_lgt.functional import _fused_loops, _triton_keys  # noqa: E402
+from torch_geometric_lgt.functional import _fused_loops, _triton_keys
 
 DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'
 BATCHES = {

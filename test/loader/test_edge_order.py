@@ -10,14 +10,14 @@ from torch_geometric.loader import LinkNeighborLoader
 from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.sampler import NeighborSampler as PyGNeighborSampler
 from torch_geometric.transforms import ToSparseTensor
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.transforms import JaccardScores
 
 N = 60
-pytestmark = pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='the matrices are those of torch-sparse')
+pytestmark = pytest.mark.sparse
 
 
 def graph(attr='weight', **options):

@@ -118,9 +118,9 @@ def test_every_edge_is_alike_likely(replace):
     assert float(((count - 500) ** 2 / 500).sum()) < 31.3
 
 
+@pytest.mark.sparse
 def test_edges_are_as_likely_as_for_the_compiled_sampler():
     """With replacement, where torch-sparse is uniform: without, it favours the first edges."""
-    pytest.importorskip('torch_sparse')
     ours = drawn_into_a_hub(partial(loader, replace=True))
     theirs = drawn_into_a_hub(lambda data, sizes, seeds: PyGNeighborLoader(data, sizes, input_nodes=seeds, replace=True))
     assert theirs.sum() == 6000

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
@@ -148,7 +148,7 @@ def test_scores_of_another_model_or_graph_are_refused(tmp_path):
     model.eval().inference(loader(graph()), tmp_path)
 
 
-@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='the matrices are those of torch-sparse')
+@pytest.mark.sparse
 def test_scores_of_another_adjacency_matrix_are_refused(tmp_path):
     data, model = graph(), BACKBONES['difformer']().double()
     one, other = (
@@ -258,7 +258,7 @@ def test_weights_of_edges_are_those_of_the_pass_over_the_graph(name, workers, tm
         model.inference(loader(other), tmp_path)
 
 
-@pytest.mark.skipif(not WITH_TORCH_SPARSE, reason='the matrices are those of torch-sparse')
+@pytest.mark.sparse
 @pytest.mark.parametrize('name', WEIGHTED)
 def test_values_of_an_adjacency_matrix_are_weights(name):
     model = WEIGHTED[name]().double()
