@@ -15,6 +15,7 @@ from torch_geometric_lgt.testing import dense
 pytest.importorskip('triton', reason='the kernels need Triton, which PyTorch brings along on Linux only')
 from torch_geometric_lgt.functional import _fused_loops, _triton_keys
 
+pytestmark = pytest.mark.kernels
 DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'
 BATCHES = {
     'one': None,

@@ -132,7 +132,7 @@ def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch
     monkeypatch.setattr(_ops, 'MAX_PROGRAMS', programs)
     side = Side(torch.randn(40, H * C), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
     nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
-    assert [graphs.numel() for graphs, _ in _ops.walk(side, C + 1, nodes)] == counts
+    assert [graphs.numel() for graphs, _ in _ops.walk(side, C + 1, [40], nodes)] == counts
 
 
 @pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
@@ -140,7 +140,7 @@ def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, length
     for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
         monkeypatch.setattr(_paths, name, value)
     side = Side(torch.randn(40, H * C), None, None, torch.rand(40, 2), torch.randn(M, C), 'softmax', 1.0, 1.0, H)
-    ((_, (chunks,)),) = _ops.walk(side, 2 * (channels + 1), segments(None, 40, 1))
+    ((_, (chunks,)),) = _ops.walk(side, 2 * (channels + 1), [40], segments(None, 40, 1))
     assert [chunk.stop - chunk.start for chunk in chunks] == lengths
 
 

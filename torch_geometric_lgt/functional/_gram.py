@@ -34,8 +34,8 @@ def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tens
     return call(_ratio, x, numerator, denominator, centre, *nodes, least)[0]
 
 
-def _graphs(elements: int, width: int, columns: int, axis: Segments):
-    return groups(max(64, elements // width), max(1, elements // ((width + 1) * columns)), axis)
+def _graphs(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
+    return groups(max(64, elements // width), max(1, elements // ((width + 1) * columns)), x.shape[:1], axis)
 
 
 def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
 @operator('centres', f'Tensor x, {AXIS}', 'Tensor')
 def _centres(x, sizes, order):
     out = x.new_zeros((sizes.numel(), x.size(1)), dtype=compute_dtype(x.dtype))
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, x.size(1), 1, Segments(sizes, order)):
+    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, x.size(1), 1, x, Segments(sizes, order)):
         out[graphs] = take(x, chunks[0]).unflatten(0, (graphs.numel(), -1)).mean(1)
     return out
 
@@ -55,7 +55,7 @@ def _centres(x, sizes, order):
 def _gram(x, centre, sizes, order):
     width = x.size(1)
     out = x.new_zeros((sizes.numel(), width + 1, width + 1), dtype=torch.double)
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, Segments(sizes, order)):
+    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, x, Segments(sizes, order)):
         square, total = out.new_zeros(graphs.numel(), width, width), out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs].double())
@@ -72,7 +72,7 @@ def _gram_backward(grad, x, centre, sizes, order):
     width = x.size(1)
     slope = (grad + grad.transpose(1, 2)).to(centre.dtype)
     out = torch.empty_like(x)
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, Segments(sizes, order)):
+    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, x, Segments(sizes, order)):
         own, constant = slope[graphs, :width, :width], slope[graphs, width : width + 1, :width]
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
@@ -91,7 +91,7 @@ def _ratio(x, numerator, denominator, centre, sizes, order, least):
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
     inverse = x.new_empty((x.size(0), heads), dtype=centre.dtype)
-    for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
+    for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, x, Segments(sizes, order)):
         above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             part = _rows(x, nodes, centre[graphs])
@@ -106,7 +106,7 @@ def _ratio(x, numerator, denominator, centre, sizes, order, least):
 def _ratio_backward(grad, out, inverse, x, numerator, denominator, centre, sizes, order, _least):
     heads, columns = denominator.size(2), numerator.size(2)
     grad_x, grads = torch.empty_like(x), [torch.zeros_like(part) for part in (numerator, denominator)]
-    for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, Segments(sizes, order)):
+    for graphs, (chunks,) in _graphs(CHUNK_ELEMENTS, max(x.size(1), columns), columns, x, Segments(sizes, order)):
         above, below = (part[graphs, :-1].transpose(1, 2).to(centre.dtype) for part in (numerator, denominator))
         own = [part.new_zeros((graphs.numel(), *part.shape[1:])) for part in grads]
         for nodes in chunks:

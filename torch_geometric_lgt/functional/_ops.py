@@ -1,6 +1,6 @@
 # N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D + 1), K samples.
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn, cast
 
 import torch
@@ -54,9 +54,9 @@ def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
     return sums if factor is None else sums * factor[graphs].unsqueeze(-1)
 
 
-def walk(side: Side, width: int, *axes: Segments) -> Iterator[Group]:
+def walk(side: Side, width: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
     most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features() * width), MAX_PROGRAMS // side.heads))
-    return groups(chunk_rows(side, width // side.rank() - 1), most, *axes)
+    return groups(chunk_rows(side, width // side.rank() - 1), most, lengths, *axes)
 
 
 def nodes_of(chunks: list[Nodes]) -> int:
@@ -160,7 +160,7 @@ def build_state(*args):
     side, values, nodes = key_arguments(args)
     keys = keys_of(side, values)
     sums, maximum, squares = keys.empty_state(nodes.sizes.numel())
-    for graphs, (chunks,) in walk(side, sums.size(3), nodes):
+    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], nodes):
         sums[graphs], maximum[graphs], squares[graphs] = keys.build(graphs.numel(), chunks)
     return sums, maximum, squares
 
@@ -169,7 +169,7 @@ def build_state(*args):
 def build_state_backward(grad_sums, grad_squares, maximum, *args):
     side, values, nodes = key_arguments(args)
     keys = key_grads_of(side, values)
-    for graphs, (chunks,) in walk(side, grad_sums.size(3), nodes):
+    for graphs, (chunks,) in walk(side, grad_sums.size(3), side.x.shape[:1], nodes):
         keys.add(maximum[graphs], chunks, grad_sums[graphs], grad_squares[graphs])
     return given(keys.result(), grad_sums)
 
@@ -179,7 +179,7 @@ def read_state(*args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
     width = sums.size(3) // side.rank() - 1
     queries, (out, normaliser) = queries_of(side, width), empty_read(side, width)
-    for graphs, (chunks,) in walk(side, sums.size(3), nodes):
+    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, normaliser)
     return out, normaliser
 
@@ -188,7 +188,7 @@ def read_state(*args):
 def read_state_backward(grad, normaliser, *args):
     (side, nodes), (sums, maximum) = query_arguments(args), args[NUM_QUERIES:]
     queries, grad_sums = query_grads_of(side, sums.size(3) // side.rank() - 1), torch.zeros_like(sums)
-    for graphs, (chunks,) in walk(side, sums.size(3), nodes):
+    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], nodes):
         grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, normaliser, grad)
     return given([*queries.result(), grad_sums], grad)
 
@@ -202,7 +202,7 @@ def attend(*args):
     queries, keys = queries_of(side, width), keys_of(key_side, values)
     out, normaliser = empty_read(side, width)
     sums, maximum, _ = keys.empty_state(sources.sizes.numel() if keep else 0)
-    for group in walk(key_side, sums.size(3), targets, sources):
+    for group in walk(key_side, sums.size(3), (side.x.size(0), key_side.x.size(0)), targets, sources):
         pairs, (graphs, (to, of)) = pairs_of(queries, keys, group, factor), group
         if pairs is not None:
             pairs.read(out, normaliser)
@@ -220,7 +220,7 @@ def attend_backward(grad, normaliser, sums, maximum, *args):
     queries = query_grads_of(side, values.channels(key_side))
     keys = key_grads_of(key_side, values, queries.grad.x if args[NUM_QUERIES] is None else None)
     grad_factor = None if factor is None else torch.zeros_like(factor)
-    for group in walk(key_side, sums.size(3), targets, sources):
+    for group in walk(key_side, sums.size(3), (side.x.size(0), key_side.x.size(0)), targets, sources):
         pairs, (graphs, (to, of)) = pairs_of(queries, keys, group, factor), group
         if pairs is not None:
             own_grad = pairs.add_grads(queries, keys, normaliser, grad)

@@ -7,6 +7,7 @@ from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._ops import operator
 from torch_geometric_lgt.typing import Adj
 
@@ -90,7 +91,7 @@ def weighted_edges(
 
 def check_not_negative(weight: Tensor | None) -> None:
     r"""Raises a ValueError where a weight is negative, infinite or NaN."""
-    if weight is not None and not torch.compiler.is_compiling() and not bool(((weight >= 0) & (weight < torch.inf)).all()):
+    if weight is not None and may_read_values() and not bool(((weight >= 0) & (weight < torch.inf)).all()):
         bounds = f'{float(weight.min())} to {float(weight.max())}'
         raise ValueError(f"'edge_weight' must not be negative where neighbours are averaged, and finite (got {bounds})")
 
@@ -120,7 +121,7 @@ def _weights_of(value: Tensor, argument: str) -> Tensor | None:
     r"""The values of a sparse matrix as weights; those that change nothing are left out."""
     if value.dim() != 1:
         raise ValueError(f'{argument!r} must have one value for each edge (got values of shape {tuple(value.shape)}); leave them out')
-    if not value.requires_grad and not torch.compiler.is_compiling() and bool((value == 1).all()):
+    if not value.requires_grad and may_read_values() and bool((value == 1).all()):
         return None
     return value if value.is_floating_point() else value.to(torch.get_default_dtype())
 
@@ -132,7 +133,7 @@ def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> T
     if edge_index.dtype not in (torch.long, torch.int32):
         raise ValueError(f'{argument!r} must hold int64 node ids (got {edge_index.dtype}); convert it with {argument}.long()')
     edge_index = edge_index.long()
-    if edge_index.numel() > 0 and not torch.compiler.is_compiling():
+    if edge_index.numel() > 0 and may_read_values():
         low, high = edge_index.amin(1).tolist(), edge_index.amax(1).tolist()
         for name, least, most, bound in zip(('source', 'target'), low, high, (num_src, num_dst), strict=True):
             if least < 0 or most >= bound:

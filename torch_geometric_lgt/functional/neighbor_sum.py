@@ -7,6 +7,7 @@ from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree as counts
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._edge_loops import products, sums
 from torch_geometric_lgt.functional._ops import call, differentiable, given, operator
 from torch_geometric_lgt.functional.edges import NO_ROWS, ROWS, SortedEdges, given_rows
@@ -77,7 +78,7 @@ def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.d
 
 
 def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor | None) -> None:
-    if torch.compiler.is_compiling() or (weight is not None and bool((weight < 0).any())):
+    if not may_read_values() or (weight is not None and bool((weight < 0).any())):
         return
     counted = edge_index if weight is None else edge_index[:, weight != 0]
     if any(not bool((part[ids] > 0).all()) for part, ids in zip(pair, counted, strict=True)):

@@ -1,10 +1,12 @@
 # N nodes, B graphs. The only code that knows `batch`.
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from torch_geometric_lgt.functional._capture import is_capturing
 
 
 class Segments(NamedTuple):
@@ -29,6 +31,7 @@ def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None
     Raises:
         TypeError: If :obj:`batch` is no tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of at least :obj:`batch_size`.
+        RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from the device.
     """
     if batch is None:
         if batch_size is not None and batch_size != 1:
@@ -48,6 +51,8 @@ def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None
             raise ValueError("'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs")
         sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device).scatter_add_(0, batch, torch.ones_like(batch))
         return Segments(sizes, batch.argsort(stable=True))
+    if is_capturing():
+        raise RuntimeError("a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: capture a step over one graph")
     if num_nodes > 0 and int(batch.min()) < 0:
         raise ValueError(f"'batch' must hold graph ids of at least 0 (got {int(batch.min())})")
     top = int(batch.max()) + 1 if num_nodes > 0 else 0
@@ -73,19 +78,20 @@ def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
     return torch.empty_like(graph).scatter_(0, nodes.order, graph)
 
 
-def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:
+def groups(rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
     r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a
     time), a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
 
-    The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus :math:`B` / :obj:`max_graphs`.
+    The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus :math:`B` / :obj:`max_graphs`. A single
+    graph has all nodes, the :obj:`lengths` of the axes, so that nothing is copied from the device.
     """
     device = axes[0].sizes.device
-    sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
-    if len(sizes) == 1:
-        if sizes.any():
-            graph = torch.zeros(1, dtype=torch.long)
-            yield Group(graph.to(device), tuple(_chunks(axis, graph, n, rows) for axis, n in zip(axes, sizes[0].tolist(), strict=True)))
+    if axes[0].sizes.numel() == 1:
+        if any(lengths):
+            graph = torch.zeros(1, dtype=torch.long, device=device)
+            yield Group(graph, tuple(_single(axis, n, rows) for axis, n in zip(axes, lengths, strict=True)))
         return
+    sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
     starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
     occupied = np.flatnonzero(sizes.any(1))
     distinct, member = np.unique(sizes[occupied], axis=0, return_inverse=True)
@@ -100,6 +106,11 @@ def groups(rows: int, max_graphs: int, *axes: Segments) -> Iterator[Group]:
             chunks = tuple(_chunks(axis, begin[some], n, rows) for axis, begin, n in zip(axes, starts, per_graph, strict=True))
             yield Group(some.to(device), chunks)
         first += graphs
+
+
+def _single(axis: Segments, n: int, rows: int) -> list[Tensor | slice]:
+    spans = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+    return list(spans) if axis.order is None else [axis.order[span] for span in spans]
 
 
 def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | slice]:

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 from torch.utils.flop_counter import register_flop_formula
 
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._chunked_map import chunked_map
 from torch_geometric_lgt.functional._loops import scaled
 from torch_geometric_lgt.functional._ops import call, differentiable, operator
@@ -44,7 +45,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
     Raises:
         ValueError: If there are more than :math:`2^{33}` pairs.
     """
-    if not torch.compiler.is_compiling():
+    if may_read_values():
         pairs = int((sources.sizes * targets.sizes).sum())
         if pairs > MAX_PAIRS:
             raise ValueError(f"'kernel' = 'sigmoid' compares all pairs, {pairs} of them here, of at most {MAX_PAIRS}; use 'simple'")
@@ -67,10 +68,10 @@ def sigmoid_scores(q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, heads: 
     return chunked_map(score, max(1, CHUNK_ELEMENTS // q.size(1)), [(q, target), (k, source), *of_targets], [same_graph])
 
 
-def _blocks(heads: int, *axes) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
+def _blocks(heads: int, lengths: tuple[int, int], *axes) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
     r"""Yields the number of graphs, some of their targets, and all of their sources in blocks."""
     rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / heads) ** 0.5))
-    for graphs, (target_chunks, source_chunks) in groups(rows, rows, Segments(*axes[:2]), Segments(*axes[2:])):
+    for graphs, (target_chunks, source_chunks) in groups(rows, rows, lengths, Segments(*axes[:2]), Segments(*axes[2:])):
         for nodes in target_chunks:
             yield graphs.numel(), nodes, source_chunks
 
@@ -78,7 +79,7 @@ def _blocks(heads: int, *axes) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
 @operator('sigmoid_attention', SIDES, '(Tensor, Tensor, Tensor)')
 def _attend(q, k, v, heads, *axes):
     out, maximum, total = _empty(q, v, heads)
-    for graphs, targets, source_chunks in _blocks(heads, *axes):
+    for graphs, targets, source_chunks in _blocks(heads, (q.size(0), k.size(0)), *axes):
         query = split(take(q, targets), graphs, heads)
         row_maximum = query.new_full((*query.shape[:3], 1), neutral(query.dtype))
         row_total, value_sum = torch.zeros_like(row_maximum), query.new_zeros((*query.shape[:3], v.size(1) // heads))
@@ -98,7 +99,7 @@ def _attend(q, k, v, heads, *axes):
 @operator('sigmoid_attention_backward', f'Tensor grad, Tensor grad_total, Tensor out, Tensor maximum, Tensor total, {SIDES}', 'Tensor[]')
 def _attend_backward(grad, grad_total, out, maximum, total, q, k, v, heads, *axes):
     grad_q, grad_k, grad_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (q, k, v))
-    for graphs, targets, source_chunks in _blocks(heads, *axes):
+    for graphs, targets, source_chunks in _blocks(heads, (q.size(0), k.size(0)), *axes):
         query, grad_out, grad_row, result, row_maximum, row_total = (
             split(take(x, targets), graphs, heads) for x in (q, grad, grad_total, out, maximum, total)
         )

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.edges import SortedEdges, first_hop, hops, sorted_edges, weighted_edges, weighted_hop
 from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
@@ -90,7 +91,7 @@ class RelationalBias(torch.nn.Module):
         if self.order > 1:
             raise ValueError(f"'relational_order' must be 1 with weights of edges: they say nothing of longer walks (got {self.order})")
         loops = self.source == 'value'
-        if loops and not torch.compiler.is_compiling() and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
+        if loops and may_read_values() and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
             raise ValueError(
                 "'edge_weight' must be 1 for self loops with relational_input='value', in which each node is its own neighbour with the "
                 'weight 1; leave self loops out'

@@ -9,6 +9,7 @@ from torch.nn import Embedding, Linear
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._sides import compute_dtype, convert
 from torch_geometric_lgt.functional.edges import degrees, edge_list
 from torch_geometric_lgt.functional.segment import segments
@@ -118,7 +119,7 @@ class DegreeMaskedAttention(KernelLayer):
             )
         check_devices(x.device, degree=degree)
         degree = degree.long()
-        if not torch.compiler.is_compiling() and degree.numel() > 0:
+        if may_read_values() and degree.numel() > 0:
             if int(degree.min()) < 0:
                 raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")
             above = int((degree > self.max_degree).sum())

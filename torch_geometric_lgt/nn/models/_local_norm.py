@@ -9,6 +9,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch_geometric.nn import BatchNorm, GraphNorm, GraphSizeNorm, HeteroBatchNorm, LayerNorm, MeanSubtractionNorm, PairNorm
 
 from torch_geometric_lgt.distributed import all_reduce_moments
+from torch_geometric_lgt.functional._capture import may_read_values
 from torch_geometric_lgt.functional._sides import compute_dtype
 
 LEARNED_STATISTICS = (_BatchNorm, _InstanceNorm, HeteroBatchNorm)  # in evaluation those of the training, unless these are not tracked
@@ -32,7 +33,7 @@ class LocalNorm(BatchNorm):
             return super().forward(x)
         z = x.to(compute_dtype(x.dtype))
         count, mean, variance = all_reduce_moments(z[: processes.num_nodes], processes.group)
-        if not torch.compiler.is_compiling() and int(count) == 1:
+        if may_read_values() and int(count) == 1:
             raise ValueError("'process_group' must have more than 1 node in training, as batch normalisation has no variance of one")
         if norm.training and norm.running_mean is not None:
             self._track(count, mean.detach(), variance.detach())
