@@ -29,8 +29,17 @@ build, key_grads = tuned(_triton_keys.build), tuned(_triton_keys.key_grads)
 read, query_grads, sums_grads = (tuned(getattr(_triton_queries, name)) for name in ('read', 'query_grads', 'sums_grads'))
 
 
+def power_of_2(size: int) -> int:
+    r"""Returns the least power of 2 that is no smaller than :obj:`size`."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 def padded(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))
+    return max(16, power_of_2(size))
+
+
+def ceil_div(number: int, divisor: int) -> int:
+    return -(-number // divisor)
 
 
 class Sizes:
@@ -51,19 +60,19 @@ class Sizes:
             'PRECISION': PRECISION,
         }
         self.least = {'LEAST': neutral(torch.float32)}
-        self.padded_rank = {'RP': triton.next_power_of_2(side.rank())}
+        self.padded_rank = {'RP': power_of_2(side.rank())}
 
     @property
     def spans(self) -> tuple[int, int]:
         r"""The number of spans and the nodes of each."""
-        span = triton.cdiv(triton.cdiv(self.nodes, SPANS), 64) * 64
-        return triton.cdiv(self.nodes, span), span
+        span = ceil_div(ceil_div(self.nodes, SPANS), 64) * 64
+        return ceil_div(self.nodes, span), span
 
     def by_nodes(self, meta: dict[str, int]) -> tuple[int, int]:
-        return triton.cdiv(self.nodes, meta['BN']), self.graphs * self.heads
+        return ceil_div(self.nodes, meta['BN']), self.graphs * self.heads
 
     def by_features(self, meta: dict[str, int]) -> tuple[int, int, int]:
-        return self.spans[0], self.graphs * self.heads, triton.cdiv(self.features, meta['BM']) * self.rank
+        return self.spans[0], self.graphs * self.heads, ceil_div(self.features, meta['BM']) * self.rank
 
 
 class FusedKeys(Keys):
