@@ -36,7 +36,7 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
     weight = reference(model.lin_in)
 
     def first(part: Part) -> Tensor:
-        return model.input_layer(stream.node_values('x', part.nodes).to(weight.device, weight.dtype))
+        return model.input_layer(to_device(stream.node_values('x', part.nodes), weight.device).to(weight.dtype))
 
     found = [stream.fill('layer-0', model.hidden_channels, weight.dtype, first)]
     counted = model.reads_edges and last > 0
@@ -48,14 +48,14 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
 
 def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, first: Tensor, degree: Tensor | None) -> Tensor:
     device, conv = reference(model.lin_in).device, model.convs[layer]
-    state = stream.state(f'state-{layer}', lambda nodes: conv.attention_state(x[nodes].to(device)))
+    state = stream.state(f'state-{layer}', lambda nodes: conv.attention_state(to_device(x[nodes], device)))
 
     def rows(part: Part) -> Tensor:
-        here, own = x[part.nodes].to(device), first[part.nodes].to(device)
+        here, own = to_device(x[part.nodes], device), to_device(first[part.nodes], device)
         if degree is None:
             return model.layer(layer, here, own, Around(None), state)
         edges = model.layer_edges(part.to(device))
-        there, ends = x[part.n_id].to(device), (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device))
+        there, ends = to_device(x[part.n_id], device), (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device))
         around = Around(edges, degree=ends if model.reads_pairs else None)
         return model.layer(layer, (there, here) if model.reads_pairs else there, own, around, state)[: part.size]
 
@@ -68,12 +68,12 @@ def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
 
     def first(part: Part) -> Tensor:
         values = (stream.node_values(name, part.nodes) for name in ('x', *(['laplacian_pe'] if model.lin_pe is not None else [])))
-        return model.inputs(*(value.to(weight.device, weight.dtype) for value in values))
+        return model.inputs(*(to_device(value, weight.device).to(weight.dtype) for value in values))
 
     x = stream.fill('layer-0', model.hidden_channels, weight.dtype, first)
     for index in range(model.num_layers):
         x = _stream_edge_layer(model, stream, index, x)
-    return lambda part: model.lin_out(x[part.nodes].to(weight.device))
+    return lambda part: model.lin_out(to_device(x[part.nodes], weight.device))
 
 
 def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -
     sampled = stream.has('attention_mask')
 
     def rows(part: Part) -> Tensor:
-        here, there = (model.reduced(index, x[nodes].to(device)) for nodes in (part.nodes, part.n_id))
+        here, there = (model.reduced(index, to_device(x[nodes], device)) for nodes in (part.nodes, part.n_id))
         jaccard = stream.edge_values('edge_jaccard', part)
         mask = stream.node_values('attention_mask', part.nodes).to(device) if sampled else None
         part = part.to(device)
@@ -122,9 +122,14 @@ def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Calla
     return stream.fill(f'layer-{index + 1}', layer.in_channels, weight.dtype, near if adjacent else far, adjacent)
 
 
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    r"""Copies rows to a device. Copies to a GPU come from pinned memory, so that the host goes on with the next part meanwhile."""
+    return x.to(device) if device.type != 'cuda' or x.is_cuda else x.pin_memory().to(device, non_blocking=True)
+
+
 def _ids(nodes: slice, device: torch.device) -> Tensor:
     return torch.arange(nodes.start, nodes.stop, device=device)
 
 
 def _rows(array: Tensor, device: torch.device, nodes: Tensor) -> Tensor:
-    return array[nodes.cpu()].to(device)
+    return to_device(array[nodes.cpu()], device)
