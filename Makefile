@@ -8,7 +8,7 @@ ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV) --torch '$(or $(TORCH),torc
 TESTED := dev,fast,examples,recommend,graphgym,tsp,tune,peers,ogb
 PYTEST = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup -rs
 
-.PHONY: demo venv test test-distribution test-lowest test-random lint types docs mutants endurance clean
+.PHONY: demo venv test gpu test-distribution test-lowest test-random lint types docs mutants endurance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -17,6 +17,10 @@ venv: $(VENV)/.test-$(SPARSE)
 
 test: lint types
 	$(call PYTEST,$(VENV))
+
+# Checks and measures what needs a GPU; the same command goes on where it stopped: make gpu GPU='--only bounds layers'
+gpu: venv
+	$(BIN)/python -m benchmarks.gpu $(GPU)
 
 # The wheel in an empty environment, which takes a PyTorch of its own.
 test-distribution: venv

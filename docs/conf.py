@@ -8,6 +8,7 @@ from torch_geometric_lgt import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
 import faults
+import gpu
 import mutants
 
 project = 'torch_geometric_lgt'
@@ -77,4 +78,5 @@ generated.mkdir(exist_ok=True)
 for module_name, page_title in API_PAGES.items():
     write_api_page(module_name, page_title, generated)
 write_page(generated / 'faults.rst', faults.page(Path(__file__).parents[1] / 'test'))
+write_page(generated / 'gpu.rst', gpu.page(Path(__file__).parents[1] / 'benchmarks' / 'results' / 'gpu'))
 write_page(generated / 'mutants.rst', mutants.page(Path(__file__).parent / 'mutants.json'))

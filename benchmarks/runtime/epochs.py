@@ -15,13 +15,14 @@ from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_scr
 from benchmarks.recommendation import Task, prepare
 from benchmarks.recommendation_settings import DEFAULTS
 
+CPU = torch.device('cpu')
 TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 
 
-def measure(root: str, dataset: str, models: list[str], rounds: int) -> dict[str, list[float]]:
+def measure(root: str, dataset: str, models: list[str], rounds: int, device: torch.device = CPU) -> dict[str, list[float]]:
     r"""The seconds of each round, after one epoch that is not counted."""
     with data_from(root, INTERACTIONS):
-        task = Task(root, dataset, torch.device('cpu'))
+        task = Task(root, dataset, device)
     seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         runs = {model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model) for model in models}

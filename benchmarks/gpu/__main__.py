@@ -1,0 +1,83 @@
+r"""Everything that a GPU is needed for, in one command: the bounds of the device, the tests of the kernels, the speed of layers and models,
+and trainings at the published size.
+
+make gpu                                            # the same as the next line
+python -m benchmarks.gpu                            # at most 40 minutes; the same command goes on where it stopped
+python -m benchmarks.gpu --only bounds layers --public CLONES
+python -m benchmarks.gpu --device cpu --rehearse    # tiny sizes, to try the command itself
+python -m benchmarks.gpu --only                     # the tables and pictures of the results that are there
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from benchmarks.common.results import say
+from benchmarks.common.scripts import add_root, run_script, script_parser
+from benchmarks.gpu.device import measure_bounds
+from benchmarks.gpu.layers import autotuned, measure_layers
+from benchmarks.gpu.models import measure_models
+from benchmarks.gpu.report import read_list, write_report
+from benchmarks.gpu.run import OutOfTimeError, Run
+from benchmarks.gpu.trainings import run_tests, train
+from torch_geometric_lgt._io import write_atomically
+
+STEPS: dict[str, Callable[[Run], None]] = {
+    'bounds': measure_bounds,
+    'tests': run_tests,
+    'layers': measure_layers,
+    'models': measure_models,
+    'trainings': train,
+}
+
+
+def outcome(step: Callable[[Run], None], run: Run) -> str:
+    r"""Runs one step. A failure is its outcome, so that the other steps run too."""
+    try:
+        step(run)
+    except OutOfTimeError:
+        return 'out of time: the same command goes on'
+    except Exception as error:
+        return f'failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}'
+    return 'done'
+
+
+def write_list(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(rows, indent=2) + '\n').encode())
+
+
+def main() -> None:
+    parser = script_parser(__doc__)
+    add_root(parser, 'of amazon-beauty; without it random interactions take its place')
+    parser.add_argument('--device', type=torch.device, default=torch.device('cuda'), help='a CUDA device, or with --rehearse cpu')
+    parser.add_argument('--rehearse', action='store_true', help='tiny sizes, whose figures mean nothing')
+    parser.add_argument('--limit', type=float, default=40.0, metavar='MINUTES', help='no measurement starts later')
+    parser.add_argument('--only', nargs='*', choices=STEPS, default=[*STEPS], metavar='STEP', help='the steps that are run')
+    parser.add_argument('--public', metavar='CLONES', help="folder with clones of the authors' programs, which are measured too")
+    args = parser.parse_args()
+    if args.device.type == 'cuda' and not torch.cuda.is_available():
+        parser.error('no CUDA device is there; --device cpu --rehearse tries the command itself')
+    if args.device.type == 'cpu' and not args.rehearse:
+        parser.error('--device cpu is for --rehearse only')
+    run = Run(args.device, args.output, Path(args.root), args.public, args.rehearse, args.limit)
+    outcomes = {row['step']: row['outcome'] for row in read_list(run.folder / 'summary.json')}
+    for name in args.only:
+        say(f'{name}, {max(0.0, run.seconds_left()) / 60:.0f} minutes left')
+        outcomes[name] = outcome(STEPS[name], run)
+        say(f'{name}: {outcomes[name]}')
+        write_list(run.folder / 'summary.json', [{'step': name, 'outcome': outcomes[name]} for name in STEPS if name in outcomes])
+    chosen = autotuned()
+    if chosen:
+        known = {(row['kernel'], row['sizes']): row for row in [*read_list(run.folder / 'autotuning.json'), *chosen]}
+        write_list(run.folder / 'autotuning.json', list(known.values()))
+    print(write_report(run.folder))
+    if any(outcomes[name].startswith('failed') for name in args.only):
+        sys.exit(1)
+
+
+if __name__ == '__main__':
+    run_script(main)

@@ -1,0 +1,37 @@
+"""What was measured on a GPU, from the tables and pictures of ``make gpu``."""
+
+from pathlib import Path
+
+TITLE = 'On a GPU'
+HOW = """``make gpu`` checks and measures everything that needs a GPU, on one CUDA device and without a network, in at most 40 minutes. The
+same command goes on where an earlier one stopped. It writes into ``benchmark-results/gpu``; ``python -m benchmarks.gpu --output FOLDER``
+chooses another folder, and ``--help`` lists the steps."""
+NONE = """No result of a GPU is published yet: the Triton kernels are compared with the dense definitions in Triton's interpreter only. Please
+attach the ``gpu`` folder of a run on your device to an issue."""
+TABLES = {
+    'summary': 'The steps of the run.',
+    'device': 'What the device can do at most: bytes copied, read and written, and flops of a square product of width 8192.',
+    'layers': """Layers beside their peers, in one process, in turn; medians of forward and backward together. The share of the bound is the
+time in which the device could move the input and the output once and compute the counted flops, over the time that the layer takes.""",
+    'models': 'Epochs and inferences of whole models. Graphs have the sizes of those of OGB and random content.',
+    'autotuning': "The blocks of nodes and features that Triton's tuner chose, for each kernel and its sizes.",
+}
+PICTURES = {
+    'times': 'Time over the number of nodes: our layers, their peers and the bound of the device.',
+    'shares': 'The share of the bound at the largest number of nodes that was measured.',
+}
+
+
+def page(results: Path) -> str:
+    """The page, with each table and picture that is there."""
+    lines = [TITLE, '=' * len(TITLE), '', HOW]
+    if not (results / 'summary.csv').exists():
+        return '\n'.join([*lines, '', NONE]) + '\n'
+    for name, text in TABLES.items():
+        if (results / f'{name}.csv').exists():
+            path = (results / f'{name}.csv').as_posix()
+            lines += ['', text, '', '.. csv-table::', f'   :file: {path}', '   :header-rows: 1']
+    for name, text in PICTURES.items():
+        if (results / f'{name}.png').exists():
+            lines += ['', f'.. figure:: ../../benchmarks/results/gpu/{name}.png', '   :width: 100%', '', f'   {text}']
+    return '\n'.join(lines) + '\n'
