@@ -87,9 +87,9 @@ def autotuned() -> list[dict[str, str]]:
     r"""Returns the blocks that Triton's tuner chose in this process, for each kernel and its sizes."""
     if not torch.cuda.is_available():
         return []
-    from torch_geometric_lgt.functional import _fused_loops
+    from torch_geometric_lgt.functional import _triton_blocks
 
-    kernels = {name: getattr(_fused_loops, name) for name in ('build', 'key_grads', 'read', 'query_grads', 'sums_grads')}
+    kernels = {name: getattr(_triton_blocks, name) for name in _triton_blocks.SIZES}
     return [
         {'kernel': name, 'sizes': str(sizes), 'chosen': str(config)}
         for name, kernel in kernels.items()

@@ -5,6 +5,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from torch_geometric_lgt.functional import _triton_keys, _triton_queries
+from torch_geometric_lgt.functional._triton_blocks import SIZES
 
 KERNELS = [_triton_keys.build, _triton_keys.key_grads, _triton_queries.read, _triton_queries.query_grads, _triton_queries.sums_grads]
 NUMBERS = {'n', 'span', 'H', 'M'}
@@ -16,4 +17,6 @@ for kernel in KERNELS:
         constants = CONSTANTS | variant
         kinds = {name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32' for name in kernel.arg_names}
         source = ASTSource(kernel, kinds, {name: value for name, value in constants.items() if name in kinds})
-        print(kernel.fn.__name__, 'cubin' in triton.compile(source, target=GPUTarget('cuda', 90, 32)).asm)
+        compiled, name = triton.compile(source, target=GPUTarget('cuda', 90, 32)), kernel.fn.__name__
+        least = 4 * SIZES[name](*(constants[size] for size in ('BN', 'BM', 'CP', 'DP', 'R')))
+        print(name, 'cubin' in compiled.asm, least <= compiled.metadata.shared)

@@ -1,32 +1,16 @@
 # G graphs walked together, n nodes of each, H heads, C channels of a key, D of a value, M features, R rank, W = R * (D + 1).
 import math
-import os
 from typing import Any, cast
 
 import torch
-import triton
 from torch import Tensor
 
-from torch_geometric_lgt.functional import _triton_keys, _triton_queries
 from torch_geometric_lgt.functional._loops import KeyGrads, Keys, Queries, QueryGrads
 from torch_geometric_lgt.functional._sides import Nodes, Side, neutral, take
+from torch_geometric_lgt.functional._triton_blocks import build, key_grads, query_grads, read, sums_grads
 
 SPANS = 64  # programs for each head and block of features among which the nodes of a chunk are divided
 PRECISION = 'tf32x3'  # products of float32 parts with the error of float32
-CONFIGS = [triton.Config({'BN': 32, 'BM': 16}, num_stages=1)]  # fits everywhere
-CONFIGS += [triton.Config({'BN': rows, 'BM': cols}, num_warps=warps) for rows in (32, 64, 128) for cols in (32, 64) for warps in (4, 8)]
-INTERPRETED = os.environ.get('TRITON_INTERPRET') == '1'
-
-
-def tuned(kernel: Any) -> Any:
-    r"""The kernel with the blocks that were fastest for its sizes; in the interpreter, where no device keeps time, with the first."""
-    if INTERPRETED:
-        return triton.heuristics({name: lambda _, size=size: size for name, size in CONFIGS[0].kwargs.items()})(kernel)
-    return triton.autotune(CONFIGS, key=['C', 'D', 'M', 'R'])(kernel)
-
-
-build, key_grads = tuned(_triton_keys.build), tuned(_triton_keys.key_grads)
-read, query_grads, sums_grads = (tuned(getattr(_triton_queries, name)) for name in ('read', 'query_grads', 'sums_grads'))
 
 
 def power_of_2(size: int) -> int:
