@@ -7,10 +7,11 @@ from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import BaseStorage
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
-from torch_geometric.typing import EdgeType, SparseTensor
+from torch_geometric.typing import EdgeType
 from torch_geometric.utils import lexsort
 
 from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.typing import SparseTensor
 
 ONLY = ('', '', '')
 Output = SamplerOutput | HeteroSamplerOutput

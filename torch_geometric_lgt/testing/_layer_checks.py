@@ -11,10 +11,11 @@ from torch.nn import Module
 from torch.testing import assert_close
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric import EdgeIndex
-from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.typing import WITH_TORCH_SPARSE
 
 from torch_geometric_lgt.testing._samples import DOUBLE, sample, subgraph, tiny_graphs
 from torch_geometric_lgt.testing._wrapped_checks import check_wrapped
+from torch_geometric_lgt.typing import SparseTensor
 
 Call = Callable[..., Tensor]
 
@@ -187,7 +188,7 @@ def _check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, size, check_invariants=True)
     formats: dict[str, Any] = {'COO': matrix, 'CSR': matrix.to_sparse_csr(), 'CSC': matrix.to_sparse_csc()}
     if WITH_TORCH_SPARSE:
-        formats['SparseTensor'] = cast(Any, SparseTensor).from_edge_index(edge_index.flip(0), weight, size)
+        formats['SparseTensor'] = SparseTensor.from_edge_index(edge_index.flip(0), weight, size)
     taken = takes_edge_weights(layer, call, x, edge_index)
     for name, edges in formats.items():
         if not taken:

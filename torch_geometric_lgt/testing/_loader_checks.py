@@ -8,9 +8,9 @@ import torch_geometric.typing
 from torch import Tensor
 from torch.testing import assert_close
 from torch_geometric.data import Data
-from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.testing._samples import sample
+from torch_geometric_lgt.typing import SparseTensor
 
 MakeLoader = Callable[..., Iterable[Any]]
 
