@@ -16,9 +16,8 @@ from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
 # The fork server imports these once, whichever test starts the first process.
-multiprocessing.set_forkserver_preload(
-    ['benchmarks.common.training', 'torch_geometric_lgt.datasets', 'torch_geometric_lgt.loader', 'torch_geometric_lgt.nn', 'pytest']
-)
+PACKAGE = [f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')]
+multiprocessing.set_forkserver_preload(['benchmarks.common.training', *PACKAGE, 'pytest'])
 if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)

@@ -4,8 +4,10 @@ folder; or the second process leaves before the first reduction; or each process
 import contextlib
 import os
 import runpy
+import socket
 import sys
 from datetime import timedelta
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
@@ -115,15 +117,36 @@ def work(folder, device, lost):
         save(f'{folder}/{name}-{rank}.pt', out, model)
 
 
-def as_rank(rank, world, port, run, *arguments):
+def free_port():
+    with socket.create_server(('127.0.0.1', 0)) as server:
+        return server.getsockname()[1]
+
+
+def as_rank(rank, world, port, function, *arguments):
     """Runs a function with the environment that torchrun gives a process."""
     ranks = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': world, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
     os.environ.update({name: str(value) for name, value in ranks.items()})
-    run(*arguments)
+    function(*arguments)
 
 
-def print_to(folder, script):
-    """Runs a script, whose output goes to a file for each rank."""
+def torchrun(errors, world, *arguments):
+    """What the command does with this script, without its own imports; what all processes write to stderr goes to a file."""
+    from torch.distributed import run
+
+    with errors.open('w') as file:
+        os.dup2(file.fileno(), 2)
+    run.main(['--standalone', f'--nproc-per-node={world}', __file__, *arguments])
+
+
+def main_with_errors_to(folder, *arguments):
+    """Has a file for each rank in place of stderr."""
+    sys.stderr = (folder / f'{os.environ["RANK"]}.txt').open('w')
+    main(*arguments)
+
+
+def print_to(folder, script, digits):
+    """Runs a script that loads digits, given here, with a file for each rank in place of stdout."""
+    sys.modules['sklearn.datasets'] = SimpleNamespace(load_digits=lambda *, return_X_y: digits)
     sys.argv = [str(script)]
     with (folder / f'{os.environ["RANK"]}.txt').open('w') as file, contextlib.redirect_stdout(file):
         runpy.run_path(str(script), run_name='__main__')

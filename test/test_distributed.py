@@ -1,30 +1,21 @@
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import distributed_worker as worker
 import pytest
 import torch
+from sklearn.datasets import load_digits
 
 EXAMPLE = Path(__file__).parents[1] / 'examples' / 'distributed.py'
 
 
-def run(world, folder, *options):
-    launch = [sys.executable, '-m', 'torch.distributed.run', '--standalone', f'--nproc-per-node={world}']
-    command = [*launch, worker.__file__, str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
-
-
 @pytest.fixture
-def forked(start, exit_code):
-    """Runs a function in as many processes as torchrun would, without what each would import."""
+def ended(start, exit_code):
+    """Runs a function in as many processes as torchrun would, without what each would import; their exit codes."""
 
     def run(world, work, *arguments):
-        with socket.create_server(('127.0.0.1', 0)) as server:
-            port = server.getsockname()[1]
+        port = worker.free_port()
         ranks = [start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)]
-        assert [exit_code(process) for process in ranks] == [0] * world
+        return [exit_code(process) for process in ranks]
 
     return run
 
@@ -49,29 +40,34 @@ def assert_equal_to_one_process(world, folder):
 
 
 @pytest.mark.parametrize('mode', ['', pytest.param('nccl', marks=pytest.mark.nccl)])
-def test_processes_of_torchrun_equal_one_process(mode, tmp_path):
-    done = run(2, tmp_path, mode)
-    assert done.returncode == 0, done.stderr
-    assert_equal_to_one_process(2, tmp_path)
+def test_processes_of_torchrun_equal_one_process(mode, tmp_path, start, exit_code):
+    folder = tmp_path / 'results'
+    folder.mkdir()
+    code = exit_code(start(worker.torchrun, tmp_path / 'errors', 2, str(folder), mode))
+    assert code == 0, (tmp_path / 'errors').read_text()
+    assert_equal_to_one_process(2, folder)
 
 
 @pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
-def test_an_empty_process_among_others(tmp_path, forked):
-    forked(4, worker.main, str(tmp_path), '')
+def test_an_empty_process_among_others(tmp_path, ended):
+    assert ended(4, worker.main, str(tmp_path), '') == [0] * 4
     assert_equal_to_one_process(4, tmp_path)
 
 
-def test_a_lost_process_ends_in_an_error(tmp_path):
-    done = run(2, tmp_path, 'lost')
-    assert done.returncode != 0
-    assert 'RuntimeError' in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_a_lost_process_ends_in_an_error(tmp_path, ended):
+    (tmp_path / 'results').mkdir()
+    left, lost = ended(2, worker.main_with_errors_to, tmp_path, str(tmp_path / 'results'), 'lost')
+    assert left != 0
+    assert lost == 0
+    assert 'RuntimeError' in (tmp_path / '0.txt').read_text()
+    assert not list((tmp_path / 'results').iterdir())
 
 
-def test_example_prints_the_same_for_any_number_of_processes(tmp_path, forked):
+def test_example_prints_the_same_for_any_number_of_processes(tmp_path, ended):
+    digits = tuple(part[:301] for part in load_digits(return_X_y=True))
     lines = []
     for world in (1, 2):
-        forked(world, worker.print_to, tmp_path, EXAMPLE)
+        assert ended(world, worker.print_to, tmp_path, EXAMPLE, digits) == [0] * world
         printed = (tmp_path / '0.txt').read_text().splitlines()
         lines.append([line for line in printed if 'test accuracy' in line])
     assert lines[0] == lines[1]

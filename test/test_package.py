@@ -9,16 +9,29 @@ import torch_geometric_lgt
 PACKAGE = Path(torch_geometric_lgt.__file__).parent
 
 
-def run(code):
-    found = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+CODE = """
+import sys, torch_geometric_lgt as t
+print('torch' in sys.modules)
+t.testing.dense.jaccard
+print('torch_geometric' in sys.modules, 'nm' in dir(t.testing))
+print(t.testing.checks.check_layer.__name__)
+print('nn' in vars(t), t.nn.NodeFormer.__name__, 'nn' in vars(t))
+"""
+
+
+@pytest.fixture(scope='module')
+def printed():
+    """By a fresh interpreter that uses one submodule after another."""
+    found = subprocess.run([sys.executable, '-c', CODE], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
     assert found.returncode == 0, found.stderr
-    return found.stdout.split()
+    return [line.split() for line in found.stdout.splitlines()]
 
 
-def test_submodules_are_imported_when_they_are_used():
+@pytest.mark.xdist_group('printed')  # which starts an interpreter once
+def test_submodules_are_imported_when_they_are_used(printed):
     """The package itself imports nothing, and a submodule what it needs."""
-    code = 'import sys, torch_geometric_lgt as t; print("torch" in sys.modules, "nn" in vars(t), t.nn.NodeFormer.__name__, "nn" in vars(t))'
-    assert run(code) == ['False', 'False', 'NodeFormer', 'True']
+    assert printed[0] == ['False']
+    assert printed[3] == ['False', 'NodeFormer', 'True']
 
 
 @pytest.mark.parametrize('name', [name for name in torch_geometric_lgt.SUBMODULES if name not in ('graphgym', 'visualization')])
@@ -36,9 +49,9 @@ def test_public_submodules_are_all_listed():
         _ = torch_geometric_lgt.nm
 
 
-def test_definitions_import_torch_only():
-    code = 'import sys, torch_geometric_lgt as t; t.testing.dense.jaccard; print("torch_geometric" in sys.modules, "nm" in dir(t.testing))'
-    assert run(code) == ['False', 'False']
-    assert run('import torch_geometric_lgt as t; print(t.testing.checks.check_layer.__name__)') == ['check_layer']
+@pytest.mark.xdist_group('printed')  # which starts an interpreter once
+def test_definitions_import_torch_only(printed):
+    assert printed[1] == ['False', 'False']
+    assert printed[2] == ['check_layer']
     with pytest.raises(AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"):
         _ = torch_geometric_lgt.testing.nm

@@ -27,6 +27,26 @@ for name in sys.argv[1].split():
     except SystemExit as end:
         print(name, end.code)
 """
+BY_PATH = ['benchmarks/sbm.py', 'benchmarks/ogb/ogbn_arxiv.py', 'benchmarks/runtime/loaders.py', 'examples/distributed.py']
+# Forks of a process that has imported what is installed, and nothing of this folder, do what an interpreter does with a path.
+FORKS = """
+import gc, os, runpy, sys, warnings
+import aiohttp, scipy.sparse.linalg, torch_geometric
+folder, *scripts = sys.argv[1:]
+gc.freeze()
+for number, script in enumerate(scripts):
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # some warn of threads, which scripts do not use before their arguments are parsed
+        process = os.fork()
+    if process == 0:
+        for descriptor, stream in ((1, 'out'), (2, 'err')):
+            os.dup2(os.open(f'{folder}/{number}.{stream}', os.O_WRONLY | os.O_CREAT), descriptor)
+        sys.path[0] = os.path.dirname(script)
+        sys.argv = [script, *([] if 'examples' in script else ['--help'])]
+        runpy.run_path(script, run_name='__main__')
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 
 
 class Parsed(Exception):
@@ -61,11 +81,23 @@ def test_every_option_says_what_it_is_and_its_default(parser):
     assert '--output' in options or parser.description.startswith('Hyper-parameters')
 
 
-@pytest.mark.parametrize('path', ['benchmarks/sbm.py', 'benchmarks/ogb/ogbn_arxiv.py', 'benchmarks/runtime/loaders.py'])
-def test_scripts_start_by_their_path_from_any_folder(path, tmp_path):
-    out = subprocess.run([sys.executable, ROOT / path, '--help'], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
-    assert (out.returncode, out.stderr) == (0, '')
-    assert '--output DIR' in out.stdout
+@pytest.fixture(scope='module')
+def started(tmp_path_factory):
+    """The exit code, output and errors of scripts by their path."""
+    folder = tmp_path_factory.mktemp('started')
+    command = [sys.executable, '-c', FORKS, folder, *(ROOT / path for path in BY_PATH)]
+    out = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=True)
+    assert out.stderr == ''
+    texts = ((folder / f'{number}.{stream}').read_text() for number in range(len(BY_PATH)) for stream in ('out', 'err'))
+    return {path: (int(code), next(texts), next(texts)) for path, code in zip(BY_PATH, out.stdout.split(), strict=True)}
+
+
+@pytest.mark.xdist_group('started')  # which starts an interpreter once
+@pytest.mark.parametrize('path', BY_PATH[:3])
+def test_scripts_start_by_their_path_from_any_folder(path, started):
+    code, text, errors = started[path]
+    assert (code, errors) == (0, '')
+    assert '--output DIR' in text
 
 
 def test_help_without_the_modules_of_extras():
@@ -159,12 +191,12 @@ def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
     assert scripts.PUBLISHED == ROOT / 'benchmarks' / 'results'
 
 
-def test_examples_end_in_one_line(tmp_path):
-    command = [sys.executable, ROOT / 'examples' / 'distributed.py']
-    out = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
-    assert out.returncode == 2
-    assert out.stderr.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
-    assert 'Traceback' not in out.stderr
+@pytest.mark.xdist_group('started')  # which starts an interpreter once
+def test_examples_end_in_one_line(started):
+    code, _, errors = started['examples/distributed.py']
+    assert code == 2
+    assert errors.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
+    assert 'Traceback' not in errors
 
 
 def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monkeypatch, capsys):

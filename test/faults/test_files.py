@@ -4,14 +4,11 @@ import contextlib
 import gc
 import gzip
 import io
-import itertools
 import json
 import os
 import pickle
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
@@ -68,35 +65,33 @@ def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
     started = time.perf_counter()
     assert exit_code(start(work, tmp_path / 'whole')) == 0
     longest, whole = time.perf_counter() - started, work(tmp_path / 'whole')
-    kills = 0
-    for number in itertools.count():
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        if killed(work, folder, longest, number):
+    kills, folders = 0, []
+    while kills < KILLS:
+        folders.append(tmp_path / str(len(folders)))
+        folders[-1].mkdir()
+        if killed(work, folders[-1], longest, len(folders)):
             kills += 1
         else:
             longest *= 0.9
-        assert exit_code(start(work, folder)) == 0  # with as many threads: sums in the same order
+    assert exit_code(start(works.go_on, work, folders)) == 0  # with as many threads: sums in the same order
+    for folder in folders:
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
-        if kills == KILLS:
-            break
 
 
 @pytest.mark.parametrize('work', FEW_WRITES, ids=lambda work: work.__name__)
 def test_killed_in_each_write(work, tmp_path, start, exit_code):
     (tmp_path / 'whole').mkdir()
     assert exit_code(start(work, tmp_path / 'whole')) == 0
-    whole = work(tmp_path / 'whole')
-    for number in itertools.count():
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        code = exit_code(start(works.killed_in_write, work, folder, number))
-        if code == 0:
-            break
+    whole, folders, code = work(tmp_path / 'whole'), [], -signal.SIGKILL
+    while code != 0:
         assert code == -signal.SIGKILL
-        assert exit_code(start(work, folder)) == 0
+        folders.append(tmp_path / str(len(folders)))
+        folders[-1].mkdir()
+        code = exit_code(start(works.killed_in_write, work, folders[-1], len(folders) - 1))
+    assert len(folders) > 1
+    assert exit_code(start(works.go_on, work, folders)) == 0
+    for folder in folders:
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
-    assert number > 0
 
 
 @pytest.mark.fault(31, 'One builds it, the other waits and reads.')
@@ -323,16 +318,8 @@ def test_planted_objects(pack, tmp_path):
 
 
 @pytest.mark.fault(34, 'Compiled code is not kept: what numba keeps it reads as a pickle.')
-def test_no_pickle_of_compiled_code(tmp_path):
-    code = """
-import torch
-from torch_geometric_lgt.functional import _common_neighbors, jaccard
-_common_neighbors.SEARCHED_ELEMENTS = -1
-print(jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist(), _common_neighbors._compiled().signatures != [])
-"""
-    environment = os.environ | {'NUMBA_CACHE_DIR': str(tmp_path)}
-    done = subprocess.run([sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout == '[0.0, 0.0] True\n'
+def test_no_pickle_of_compiled_code(tmp_path, start, exit_code):
+    assert exit_code(start(works.compile_loop, tmp_path)) == 0
     assert [*tmp_path.iterdir()] == []
 
 
