@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,9 @@ def command() -> str:
     return shlex.join(['python', *program, *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:])])
 
 
+@cache
 def commit() -> str:
-    r"""The commit of the working tree, with ``+`` where it was changed since."""
+    r"""The commit of the working tree, with ``+`` where it was changed since, when this process first asked."""
     git = ['git', '-C', str(ROOT)]
     head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
     if head.returncode != 0:
