@@ -112,8 +112,7 @@ def write_result(
         'data': data,
         'command': command(),
         'commit': commit(),
-        'versions': {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
-        | {'python': platform.python_version()},
+        'versions': {**versions(), 'python': platform.python_version()},
         'machine': machine(),
         'date': datetime.now(timezone.utc).isoformat(timespec='seconds'),
     }
@@ -124,6 +123,12 @@ def write_result(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
     return path
+
+
+@cache
+def versions() -> dict[str, str]:
+    r"""The versions of the packages that run."""
+    return {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
