@@ -82,7 +82,8 @@ def study_of(args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any
     import optuna
 
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
-    storage = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
+    address = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
+    storage = optuna.storages.get_storage(address)
     others = [other for other in optuna.get_all_study_names(storage) if other.startswith(f'{name}-')]
     study = optuna.create_study(
         storage=storage,
@@ -93,9 +94,9 @@ def study_of(args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any
         load_if_exists=True,
     )
     if study.study_name in others:
-        say(f'{study.study_name}: {len(study.trials)} trials are read back from {storage}')
+        say(f'{study.study_name}: {len(study.trials)} trials are read back from {address}')
     elif others:
-        say(f'{name}: other settings or data, or another version of the package, than in {storage}: the search starts anew')
+        say(f'{name}: other settings or data, or another version of the package, than in {address}: the search starts anew')
     return study
 
 

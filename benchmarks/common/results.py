@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -111,8 +112,7 @@ def write_result(
         'data': data,
         'command': command(),
         'commit': commit(),
-        'versions': {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
-        | {'python': platform.python_version()},
+        'versions': {**versions(), 'python': platform.python_version()},
         'machine': machine(),
         'date': datetime.now(timezone.utc).isoformat(timespec='seconds'),
     }
@@ -123,6 +123,12 @@ def write_result(
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
     return path
+
+
+@cache
+def versions() -> dict[str, str]:
+    r"""The versions of the packages that run."""
+    return {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -155,8 +161,9 @@ def command() -> str:
     return shlex.join(['python', *program, *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:])])
 
 
+@cache
 def commit() -> str:
-    r"""The commit of the working tree, with ``+`` where it was changed since."""
+    r"""The commit of the working tree, with ``+`` where it was changed since, when this process first asked."""
     git = ['git', '-C', str(ROOT)]
     head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
     if head.returncode != 0:

@@ -26,10 +26,10 @@ ROUNDS, SLOW_SECONDS = 5, 5.0
 
 def measure_layers(run: Run) -> None:
     names = [name for name in CASES if name not in PUBLIC_CASES or run.public is not None]
-    sizes = (200,) if run.rehearse else NODES
+    sizes, rounds = ((200,), 2) if run.rehearse else (NODES, ROUNDS)
     for num_nodes, dtype, name in product(sizes, DTYPES, names):
         if num_nodes <= LARGEST.get(name, num_nodes):
-            config = {**SETTINGS, 'num_nodes': num_nodes, 'dtype': dtype, 'rounds': ROUNDS}
+            config = {**SETTINGS, 'num_nodes': num_nodes, 'dtype': dtype, 'rounds': rounds}
             run.measure(name, f'random-{num_nodes}', dtype, config, partial(layer_metrics, run, name, config))
 
 
@@ -56,7 +56,7 @@ def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list
         steps[kind] = step
         if kind == 'ours':
             found |= counted
-    for _ in range(ROUNDS):
+    for _ in range(config['rounds']):
         for kind, step in steps.items():
             times = found.setdefault(f'{kind}_seconds', [])
             if not times or times[0] < SLOW_SECONDS:

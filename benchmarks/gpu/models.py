@@ -24,15 +24,16 @@ ROUNDS = 3
 
 
 def measure_models(run: Run) -> None:
+    rounds = run.size(ROUNDS, 1)
     for shape in ('arxiv', 'proteins', 'products'):
         for model in ogb_shapes.OPTIONS:
-            fraction = 0.002 if run.rehearse else 1.0
-            config = {'shape': shape, 'model': model, 'fraction': fraction, 'rounds': ROUNDS}
+            fraction = run.size(ogb_shapes.SHAPES[shape].nodes, 200) / ogb_shapes.SHAPES[shape].nodes
+            config = {'shape': shape, 'model': model, 'fraction': fraction, 'rounds': rounds}
             run.measure('ogb-shape', shape, model, config, partial(shape_metrics, run, config))
     found = (run.root / BEAUTY).is_dir() and not run.rehearse
-    config = {'model': 'mgformer', 'interactions': BEAUTY if found else 'random, with the sizes of Beauty', 'rounds': ROUNDS}
-    run.measure('epoch', BEAUTY, 'mgformer', config, partial(epoch_metrics, run, found))
-    config = {'nodes': run.size(1_000_000, 500), 'degree': DEGREE, 'features': FEATURES, 'rounds': ROUNDS}
+    config = {'model': 'mgformer', 'interactions': BEAUTY if found else 'random, with the sizes of Beauty', 'rounds': rounds}
+    run.measure('epoch', BEAUTY, 'mgformer', config, partial(epoch_metrics, run, found, rounds))
+    config = {'nodes': run.size(1_000_000, 500), 'degree': DEGREE, 'features': FEATURES, 'rounds': rounds}
     run.measure('inference', 'host-memory', 'sgformer', config, partial(inference_metrics, run, config))
 
 
@@ -44,11 +45,11 @@ def shape_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
         return {}
 
 
-def epoch_metrics(run: Run, found: bool) -> dict[str, list[float]]:
+def epoch_metrics(run: Run, found: bool, rounds: int) -> dict[str, list[float]]:
     root, name = (run.root, BEAUTY) if found else (run.folder / 'data', RANDOM)
     if not found and not (root / name / 'raw.txt').exists():
         write_interactions(root / name, {kind: run.size(size, size // 100) for kind, size in BEAUTY_SIZES.items()})
-    return {'seconds': epochs.measure(str(root), name, ['mgformer'], ROUNDS, run.device)['mgformer']}
+    return {'seconds': epochs.measure(str(root), name, ['mgformer'], rounds, run.device)['mgformer']}
 
 
 def write_interactions(folder: Path, sizes: dict[str, int]) -> None:

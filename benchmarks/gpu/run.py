@@ -2,13 +2,12 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common.results import read_result, say, write_result
+from benchmarks.common.results import read_result, say, versions, write_result
 
 Metrics = Mapping[str, list[float]]
 
@@ -67,5 +66,5 @@ class Run:
 
 def is_same(record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     r"""Tells whether a result is of this configuration, package and PyTorch."""
-    versions = {name: version(name) for name in ('torch', 'torch-geometric-lgt')}
-    return record['config'] == json.loads(json.dumps(config)) and versions.items() <= record['versions'].items()
+    code = {name: versions()[name] for name in ('torch', 'torch-geometric-lgt')}
+    return record['config'] == json.loads(json.dumps(config)) and code.items() <= record['versions'].items()

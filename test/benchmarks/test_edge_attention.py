@@ -8,7 +8,8 @@ from benchmarks.runtime import edge_attention
 from benchmarks.runtime.transform_cases import regular
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
-NODES, SAMPLED = 1000, math.ceil(5 * math.log(1000))
+NODES = 300
+SAMPLED = math.ceil(5 * math.log(NODES))
 
 
 @pytest.fixture(scope='module')

@@ -1,4 +1,6 @@
 import json
+import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -36,7 +38,7 @@ def test_the_whole_run_rehearsed(tmp_path, monkeypatch, capsys):
     assert tables == {'device', 'layers', 'models', 'summary'}
     assert {path.stem for path in (tmp_path / 'gpu').glob('*.png')} == {'times', 'shares'}
     sbm = json.loads((tmp_path / 'sbm' / 'litegt-jaccard-sampling-cluster.json').read_text())
-    assert sbm['config']['training']['epochs'] == 1
+    assert sbm['config']['epochs'] == 1
     tests = json.loads((tmp_path / 'gpu' / 'tests-pytest.json').read_text())['metrics']
     assert tests['tests']['values'][0] > 0
     assert tests['failures']['values'] == tests['errors']['values'] == [0.0]
@@ -95,7 +97,7 @@ def test_failed_tests_are_named(tmp_path, monkeypatch):
         with open(report_path, 'w') as file:
             file.write(suite)
 
-    monkeypatch.setattr(trainings.subprocess, 'run', pytest_run)
+    monkeypatch.setattr(trainings, 'subprocess', SimpleNamespace(run=pytest_run, TimeoutExpired=subprocess.TimeoutExpired))
     now = Run(torch.device('cpu'), tmp_path, tmp_path, None, False, 1.0)
     for _ in range(2):  # the second reads the report of the first
         with pytest.raises(RuntimeError, match=r'^1 tests failed: bad'):
@@ -107,9 +109,9 @@ def test_trainings_get_the_time_that_is_left(tmp_path, monkeypatch):
 
     def timeout(command, timeout, **_):
         commands.append((command, timeout))
-        raise trainings.subprocess.TimeoutExpired(command, timeout)
+        raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr(trainings.subprocess, 'run', timeout)
+    monkeypatch.setattr(trainings, 'subprocess', SimpleNamespace(run=timeout, TimeoutExpired=subprocess.TimeoutExpired))
     now = Run(torch.device('cpu'), tmp_path, tmp_path, None, False, 10.0)
     with pytest.raises(OutOfTimeError):
         trainings.train(now)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from joblib import parallel_config
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
@@ -117,7 +118,8 @@ def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
 
 def test_tours_from_data_to_table_and_pictures(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr('torch_geometric_lgt.datasets.tsp.SIZES', (30, 40))
-    run(monkeypatch, tmp_path, '--models', 'gt', 'gatedgcn', '--pictures', script=tsp)
+    with parallel_config('sequential'):  # processes would import the package anew
+        run(monkeypatch, tmp_path, '--models', 'gt', 'gatedgcn', '--pictures', script=tsp)
     record = json.loads((tmp_path / 'tsp' / 'gt-tsp-small.json').read_text())
     assert (record['config']['batch_size'], record['config']['pe_channels'], record['config']['hidden_channels']) == (8, 0, 16)
     assert '| tsp | small | gatedgcn |' in capsys.readouterr().out

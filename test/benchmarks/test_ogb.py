@@ -46,6 +46,7 @@ def save(name, seed=0):
     if name == 'ogbn-proteins':
         graph |= {'edge_feat': random.random((E, 8), dtype=np.float32), 'node_species': random.integers(0, 9, (N, 1))}
         labels, task = random.integers(0, 2, (N, 112)), ('binary classification', 'rocauc', 2)
+        labels[:, 8:] = 0  # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
     else:
         graph['node_feat'] = random.random((N, 6), dtype=np.float32)
         labels, task = random.integers(0, 4, (N, 1)), ('multiclass classification', 'acc', 4)

@@ -47,7 +47,7 @@ def test_every_model_learns_the_groups(world, model):
 
 @pytest.mark.parametrize('mask', ['none', 'adjacency'])
 def test_masks_and_scoring_rules(world, mask):
-    options = f'--mask {mask} --epochs 20 --lr 0.05 --every 10 --batch-size 64 --dim 8 --seeds 0 1 --encoding 0 --refresh 1'.split()
+    options = f'--mask {mask} --epochs 20 --lr 0.05 --every 10 --batch-size 256 --dim 8 --seeds 0 1 --encoding 0 --refresh 1'.split()
     rules = ('inner', 'cosine', 'popularity')
     found = {rule: run(world, *options, '--scoring', rule, '--variant', rule)[0] for rule in rules}
     valid = {rule: record['metrics']['valid_ndcg@20']['values'] for rule, record in found.items()}
