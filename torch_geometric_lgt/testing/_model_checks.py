@@ -61,7 +61,7 @@ def _check_training(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
 
 def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> list[float]:
     optimizer, found = torch.optim.Adam(model.parameters(), lr=0.03), []
-    for step in range(60):
+    for step in range(30):
         optimizer.zero_grad()
         out = scores(model)
         loss = cross_entropy(out, y)
