@@ -296,7 +296,7 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 
 @pytest.mark.compiled
 def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
-    model, x, weight = NodeFormer(4, 8, 3).eval(), features(N, 4).detach().float(), weights(PROPER).detach().float()
+    model, x, weight = NodeFormer(4, 8, 3, num_layers=1).eval(), features(N, 4).detach().float(), weights(PROPER).detach().float()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     for run in (model, compiled):
         with pytest.raises((ValueError, TorchDynamoException), match='edge_weight'):
@@ -314,7 +314,7 @@ def test_weights_that_are_no_weights_are_refused(weight):
 @torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
     model, x, weight = (
-        NodeFormer(4, 8, 3, relational_input=source).eval(),
+        NodeFormer(4, 8, 3, num_layers=1, relational_input=source).eval(),
         features(N, 4).detach().float(),
         weights(PROPER).detach().float(),
     )

@@ -63,10 +63,10 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_gradients(layer, call, *sample(9, in_channels))
     check_wrapped(layer, call, *sample(9, in_channels))
     _check_reset(make)
-    _check_compile(make(), call, x.float(), edge_index, batch)
     _check_precision(layer, call, x, edge_index, batch)
     if linear:
         _check_cost(make(), call, in_channels)
+    _check_compile(make(), call, x.float(), edge_index, batch)
 
 
 def _check_permutation(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:

@@ -33,13 +33,17 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
         if isinstance(part, (Linear, PyGLinear, Embedding)):
             expected = _results(_multiplied(layer, name), call, x, edge_index, batch)
             for how, wrap in (('a hook', _hooked), ('a parametrisation', _parametrised), ('another module in its place', _replaced)):
-                wrapped = copy.deepcopy(layer)
-                learned = wrap(wrapped, name)
-                found = _results(wrapped, call, x, edge_index, batch)
-                if learned is not None and learned.grad is None:
+                wrapped = _copy(layer, part)
+                found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
+                if found[2] is None:
                     raise AssertionError(f'no gradient reaches {how} at {name!r}')
-                for actual, wanted in zip(found, expected, strict=True):
+                for actual, wanted in zip(found[:2], expected[:2], strict=True):
                     assert_close(actual, wanted, rtol=1e-8, atol=1e-8, msg=lambda text, at=(how, name): f'{at[0]} at {at[1]!r}: {text}')
+
+
+def _copy(layer: Module, part: Module) -> Module:
+    r"""The layer with a copy of one part and of all that holds it; the other modules are the layer's own."""
+    return copy.deepcopy(layer, {id(module): module for module in layer.modules() if all(inner is not part for inner in module.modules())})
 
 
 def _factor(part: Any) -> Tensor:
@@ -49,7 +53,7 @@ def _factor(part: Any) -> Tensor:
 
 
 def _multiplied(layer: Module, name: str) -> Module:
-    layer = copy.deepcopy(layer)
+    layer = _copy(layer, layer.get_submodule(name))
     part: Any = layer.get_submodule(name)
     factor = _factor(part)
     with torch.no_grad():
@@ -88,8 +92,11 @@ def _replaced(layer: Module, name: str) -> Tensor:
     return scaled.factor
 
 
-def _results(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> tuple[Tensor, Tensor]:
+def _results(
+    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor, learned: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    r"""The output, the gradient of the features, and that of what is learned, the output's where nothing is."""
     x = x.clone().requires_grad_()
     out = call(layer, x, edge_index, batch)
-    out.square().sum().backward()
-    return out.detach(), torch.zeros_like(x) if x.grad is None else x.grad
+    grad, reached = torch.autograd.grad(out.square().sum(), (x, out if learned is None else learned), allow_unused=True)
+    return out.detach(), torch.zeros_like(x) if grad is None else grad, reached
