@@ -53,7 +53,7 @@ types: venv
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
-# Changes of functional/ that no test notices: make mutants MODULES='segment edges'
+# Changes of functional/ that no test notices: make mutants MODULES='segment neighbors.edges'
 mutants: venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check mutmut==3.8.*
 	$(BIN)/python tools/mutants.py $(MODULES)

@@ -17,7 +17,7 @@ from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.tables import as_csv
 from benchmarks.edge_networks import Transformer
 from torch_geometric_lgt._io import write_atomically
-from torch_geometric_lgt.functional.node_sampling import attention_distance, largest_per_graph
+from torch_geometric_lgt.functional.neighbors.node_sampling import attention_distance, largest_per_graph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from torch_geometric.nn import LightGCN
 from torch_geometric.utils import scatter, sort_edge_index
 
 from torch_geometric_lgt.functional import alignment_uniformity
-from torch_geometric_lgt.functional._ranking import Scores, Scoring, cosine_scores, item_factor
+from torch_geometric_lgt.functional.ranking import Scores, Scoring, cosine_scores, item_factor
 from torch_geometric_lgt.nn import MGFormer
 
 INNER, COSINE, POWERS = -1.0, 0.0, (0.1, 0.2, 0.3)

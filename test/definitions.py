@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
 
-from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.functional.neighbors.edges import degrees
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, NodeFormer, SGFormer
 
 SIZES = {2: (11, 9), 4: (3, 0, 16, 1)}

@@ -3,7 +3,7 @@ that they did not. mutmut makes the changes and finds out which tests run them; 
 fork of that process, or a new one if it is in what runs at import only. Tests run until one fails: those that noticed changes of the module
 first, then from the shortest on.
 
-python tools/mutants.py segment edges --tests test/functional      # all changes of two modules
+python tools/mutants.py segment neighbors.edges --tests test/functional      # all changes of two modules
 python tools/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
 
 Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs Python 3.11 and mutmut 3.8; tests of
@@ -40,10 +40,15 @@ SURVIVORS = ROOT / 'tools' / 'survivors.toml'
 OUTCOMES = {0: 'survived', 1: 'noticed', -signal.SIGALRM: 'without an end'}
 
 
+def path_of(module: str) -> Path:
+    r"""Returns the file of a module, by its dotted name below ``functional``."""
+    return Path(FUNCTIONAL, *module.split('.')).with_suffix('.py')
+
+
 def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
     subprocess.run(['git', 'clone', '-q', str(ROOT), str(copy)], check=True)
     lists = {
-        'source_paths': [f'{FUNCTIONAL}/{name}.py' for name in modules],
+        'source_paths': [str(path_of(name)) for name in modules],
         'pytest_add_cli_args': SELECTED,
         'pytest_add_cli_args_test_selection': tests,
         'also_copy': ['tools', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
@@ -76,7 +81,7 @@ class Forks:
         items = sorted(session.items, key=lambda item: seconds[item.nodeid])
         elsewhere = [item for item in items if item.nodeid not in recorded]
         done = {line.split(' ')[0] for line in self.results.read_text().splitlines()} if self.results.exists() else set()
-        names = [name for path in sorted(Path(FUNCTIONAL).glob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
+        names = [name for path in sorted(Path(FUNCTIONAL).rglob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
         for afresh in (False, True):
             self.fork('', items[:200] if afresh else items, 3600, afresh)
             self.wait()
@@ -157,10 +162,11 @@ def report(copy: Path, record: Path | None) -> int:
     os.chdir(copy)
     modules, survived = {}, []
     for name, outcome in sorted(outcomes.items()):
-        module, function = name.rpartition('__mutmut_')[0].split('.')[2:]
+        *rooms, function = name.rpartition('__mutmut_')[0].split('.')[2:]
+        module = '.'.join(rooms)
         modules.setdefault(module, Counter())[outcome.partition(' (')[0]] += 1
         if outcome == 'survived':
-            diff = [line for line in get_diff_for_mutant(name, path=f'{FUNCTIONAL}/{module}.py').splitlines()[3:] if line[0] in '+-']
+            diff = [line for line in get_diff_for_mutant(name, path=str(path_of(module))).splitlines()[3:] if line[0] in '+-']
             removed, added = (' '.join(line[1:].strip() for line in diff if line[0] == sign) for sign in '-+')
             change = f'{module}.{function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")}: {removed} -> {added}'
             why = next((why for why, explained in kinds if explained.fullmatch(change)), None)
@@ -178,7 +184,8 @@ def report(copy: Path, record: Path | None) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = sorted(path.stem for path in (ROOT / FUNCTIONAL).glob('*.py') if path.stem != '__init__')
+    paths = [path.relative_to(ROOT / FUNCTIONAL) for path in (ROOT / FUNCTIONAL).rglob('*.py') if path.stem != '__init__']
+    every = sorted('.'.join(path.with_suffix('').parts) for path in paths)
     parser.add_argument('modules', nargs='*', default=every)
     parser.add_argument('--tests', nargs='+', default=['test/functional', 'test/nn', 'test/test_distributed.py'])
     parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')

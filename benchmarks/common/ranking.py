@@ -2,7 +2,7 @@
 from torch import Tensor
 from torch_geometric.metrics import LinkPredMetricCollection, LinkPredNDCG, LinkPredRecall
 
-from torch_geometric_lgt.functional._ranking import History, Scoring, rank
+from torch_geometric_lgt.functional.ranking import History, Scoring, rank
 
 
 def evaluate(

@@ -87,9 +87,9 @@ def autotuned() -> list[dict[str, str]]:
     r"""Returns the blocks that Triton's tuner chose in this process, for each kernel and its sizes."""
     if not torch.cuda.is_available():
         return []
-    from torch_geometric_lgt.functional import _triton_blocks
+    from torch_geometric_lgt.functional._engine.triton import blocks
 
-    kernels = {name: getattr(_triton_blocks, name) for name in _triton_blocks.SIZES}
+    kernels = {name: getattr(blocks, name) for name in blocks.SIZES}
     return [
         {'kernel': name, 'sizes': str(sizes), 'chosen': str(config)}
         for name, kernel in kernels.items()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.common.ranking import History, Scoring, evaluate, rank
-from torch_geometric_lgt.functional import _ranking
+from torch_geometric_lgt.functional import ranking
 
 
 def brute_force(scores, pairs, seen, num_users, k):
@@ -43,7 +43,7 @@ def test_equals_brute_force(k):
 
 
 def test_chunks_and_seen_items(monkeypatch):
-    monkeypatch.setitem(_ranking.CHUNK_ELEMENTS, 'cpu', 6)
+    monkeypatch.setitem(ranking.CHUNK_ELEMENTS, 'cpu', 6)
     scores = torch.arange(12.0).view(4, 3)
     seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
     scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import _paths
+from torch_geometric_lgt.functional._engine import dispatch
 
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
@@ -11,5 +11,5 @@ DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 @pytest.fixture
 def device(monkeypatch):
     """The device, which the kernels serve."""
-    monkeypatch.setattr(_paths, 'FUSED_DEVICES', (DEVICE.type,))
+    monkeypatch.setattr(dispatch, 'FUSED_DEVICES', (DEVICE.type,))
     return DEVICE

@@ -6,7 +6,7 @@ import pytest
 import torch
 from cuda_cases import BATCH, DEGREE, EDGES, JACCARD, SAMPLED, F, X, mgformer
 
-from torch_geometric_lgt.functional.edges import sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, DIFFormerConv, KernelAttentionConv, LiteGT, SGFormer, SGFormerConv
 
 pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason='it needs a CUDA device')]

@@ -14,7 +14,8 @@ from torch_geometric.data import Data
 from benchmarks.common.training import Training
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
-from torch_geometric_lgt.functional import _common_neighbors, jaccard
+from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.functional.neighbors import common_neighbors
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
@@ -181,9 +182,9 @@ def compile_loop(folder):
     os.environ['NUMBA_CACHE_DIR'] = str(folder)
     numba.config.reload_config()
     assert str(folder) == numba.config.CACHE_DIR
-    _common_neighbors.SEARCHED_ELEMENTS = -1
+    common_neighbors.SEARCHED_ELEMENTS = -1
     assert jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist() == [0.0, 0.0]
-    assert _common_neighbors._compiled().signatures != []
+    assert common_neighbors._compiled().signatures != []
 
 
 def out_of_memory():

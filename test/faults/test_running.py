@@ -13,7 +13,7 @@ from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.recommenders import GraphEncoder, bpr
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.functional.neighbors.edges import degrees
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.nn import MGFormer
 

@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torch_geometric_lgt.functional import _sides, jaccard
-from torch_geometric_lgt.functional.edges import degrees
+from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.functional._engine import layout
+from torch_geometric_lgt.functional.neighbors.edges import degrees
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._samples import subgraph
@@ -55,7 +56,7 @@ def made(name, problem):
 
 
 def run(layer, x, edges, batch, rows=1 << 17):
-    with mock.patch.object(_sides, 'CHUNK_ELEMENTS', rows):
+    with mock.patch.object(layout, 'CHUNK_ELEMENTS', rows):
         if isinstance(layer, JaccardSubtractorConv):
             return layer(x, edges, jaccard(edges, x.size(0)).to(x.dtype))
         if isinstance(layer, DegreeMaskedAttention):

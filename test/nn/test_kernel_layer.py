@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.functional import _loops
+from torch_geometric_lgt.functional._engine import chunked
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, FeatureMap, KernelAttentionConv, SGFormerConv
 from torch_geometric_lgt.transforms import NodeDegree
@@ -196,12 +196,12 @@ def test_keys_and_values_of_one_input_take_one_product(num_nodes, products, make
         getattr(conv, name).bias = None
     evaluated = []
 
-    class Counted(_loops.Affine):
+    class Counted(chunked.Affine):
         def __init__(self, x, *parts):
             evaluated.append(len(parts))
             super().__init__(x, *parts)
 
-    monkeypatch.setattr(_loops, 'Affine', Counted)
+    monkeypatch.setattr(chunked, 'Affine', Counted)
 
     def gradients():
         return torch.autograd.grad(conv(x).sin().sum(), [x, *conv.parameters()])

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from torch_geometric_lgt.functional import _ops
+from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
 from torch_geometric_lgt.testing import dense
@@ -39,7 +39,7 @@ def definition(conv, x, batch):
 def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(name, norm, chunk, beside, dtype, monkeypatch):
     """Outputs and gradients by pairs, by states, and with Frobenius norms beside a large graph by products of columns."""
     if chunk is not None:
-        monkeypatch.setattr(_ops, 'chunk_rows', lambda *_: chunk)
+        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
     conv, bound = make(name, norm, dtype), PRECISIONS[dtype]
     batch = torch.cat([BATCH, torch.full((beside,), 12)])
     x, grad = torch.randn(28 + beside, 6, dtype=dtype).requires_grad_(), torch.randn(28 + beside, 16, dtype=dtype)

@@ -13,7 +13,7 @@ from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
-from torch_geometric_lgt.functional.edges import weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
 from torch_geometric_lgt.nn._attention_layer import check_features

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional._sides import compute_dtype
 from torch_geometric_lgt.functional.feature_maps import unit_rows
+from torch_geometric_lgt.functional.numerics import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._capture import is_capturing
+from torch_geometric_lgt.functional.tracing import is_capturing
 
 
 class Segments(NamedTuple):

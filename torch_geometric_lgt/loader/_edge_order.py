@@ -10,7 +10,7 @@ from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 from torch_geometric.typing import EdgeType
 from torch_geometric.utils import lexsort
 
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.typing import SparseTensor
 
 ONLY = ('', '', '')

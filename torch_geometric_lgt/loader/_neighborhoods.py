@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.edges import ranges
+from torch_geometric_lgt.functional.neighbors.edges import ranges
 
 DAMAGED = 'a MappedGraph whose verify() fails must be written again'
 

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 from torch_geometric.loader.utils import filter_data
 
-from torch_geometric_lgt.functional.edges import edge_list
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.loader._edge_order import check_store, sort_by_target
 
 CHUNK_EDGES = 1 << 24

@@ -9,8 +9,8 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import Values
-from torch_geometric_lgt.functional.edges import SortedEdges
+from torch_geometric_lgt.functional.inputs import Values
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.nn._parts import initialize, is_plain, linear_part, make_linear, reference
 from torch_geometric_lgt.typing import Batch

@@ -1,18 +1,17 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M features, F input width, R rank, K samples.
-from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn import Linear
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._paths import is_fused
-from torch_geometric_lgt.functional._sides import Side, Values, check_projection, compute_dtype
-from torch_geometric_lgt.functional.attention_scores import attention_scores
-from torch_geometric_lgt.functional.attention_state import build_state, read_state
-from torch_geometric_lgt.functional.edges import weighted_edges
+from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
+from torch_geometric_lgt.functional.attention.scores import attention_scores
+from torch_geometric_lgt.functional.attention.state import build_state, read_state
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
-from torch_geometric_lgt.functional.kernel_attention import attend, node_pair
+from torch_geometric_lgt.functional.inputs import Side, Values, check_projection
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.nn._parts import is_plain, linear_part
@@ -69,17 +68,7 @@ class KernelLayer(AttentionLayer):
         return Side(*linear_part(lin, x), mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
-        side = self._side(x, self.lin_query, mask, sampling)
-        num_features = side.num_features() // side.samples
-        folded = num_features * x.size(1) <= self.head_key_channels * (x.size(1) + num_features)
-        if side.kind != 'softmax' or side.weight is None or not folded or is_fused(side, 0):
-            return side
-        # the norm of a query cancels, so its features need one product instead of two
-        with torch.autocast(x.device.type, enabled=False):
-            matrix = side.scale * cast(Tensor, side.projection)
-            weight = torch.einsum('mc,hcf->hmf', matrix, side.weight.unflatten(0, (self.heads, -1))).flatten(0, 1)
-            bias = None if side.bias is None else (side.bias.unflatten(0, (self.heads, -1)) @ matrix.t()).flatten()
-        return Side(x, weight, bias, mask, None, 'logits', 1.0, 1.0, self.heads, side.samples)
+        return folded(self._side(x, self.lin_query, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
         r"""The log-weights ``[N, H * K]`` that the keys of :obj:`x` have in the samples, drawn anew; :obj:`None` where none are drawn: in

@@ -3,12 +3,12 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import Side, Values
-from torch_geometric_lgt.functional.attention_scores import attention_scores
-from torch_geometric_lgt.functional.attention_state import build_state
-from torch_geometric_lgt.functional.edges import weighted_edges
-from torch_geometric_lgt.functional.kernel_attention import node_pair
-from torch_geometric_lgt.functional.linear_attention import LinearForm, linear_attend, linear_kind, linear_read, linear_state
+from torch_geometric_lgt.functional.attention.kernel import node_pair
+from torch_geometric_lgt.functional.attention.linear import LinearForm, linear_attend, linear_kind, linear_read, linear_state
+from torch_geometric_lgt.functional.attention.scores import attention_scores
+from torch_geometric_lgt.functional.attention.state import build_state
+from torch_geometric_lgt.functional.inputs import Side, Values
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
 from torch_geometric_lgt.nn._parts import is_plain, linear_part

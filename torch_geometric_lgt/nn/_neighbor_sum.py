@@ -2,13 +2,13 @@
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from torch_geometric_lgt.functional.edges import SortedEdges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 
 
 class NeighborSum(MessagePassing):
-    r"""Sums up the neighbours, see :meth:`~torch_geometric_lgt.functional.neighbor_sum.neighbor_sum`. As a layer of message passing it gets
-    the masks of PyG's explainers: the mask of an edge multiplies what comes over the edge, after all normalisation."""
+    r"""Sums up the neighbours, see :meth:`~torch_geometric_lgt.functional.neighbors.neighbor_sum.neighbor_sum`. As a layer of message
+    passing it gets the masks of PyG's explainers: the mask of an edge multiplies what comes over the edge, after all normalisation."""
 
     def forward(self, x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int, edge_mask: Tensor | None = None) -> Tensor:
         r"""``[N_t, H * C]``; :obj:`edge_mask` ``[E]`` stands in for the mask of an explainer where :obj:`edges` are not those it sees."""

@@ -7,10 +7,10 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional._capture import may_read_values
-from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, first_hop, hops, sorted_edges, weighted_edges, weighted_hop
-from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, first_hop, hops, sorted_edges, weighted_edges, weighted_hop
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 

@@ -3,7 +3,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
-from torch_geometric_lgt.functional.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 
 
 def homogeneous(data: Data) -> Data:

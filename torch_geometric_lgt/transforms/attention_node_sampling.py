@@ -2,7 +2,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from torch_geometric_lgt.functional.node_sampling import MEASURES, attention_distance, largest_per_graph
+from torch_geometric_lgt.functional.neighbors.node_sampling import MEASURES, attention_distance, largest_per_graph
 from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 

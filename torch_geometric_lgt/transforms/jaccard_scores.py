@@ -3,7 +3,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from torch_geometric_lgt.functional.jaccard import NEIGHBORS, jaccard, minhash_jaccard
+from torch_geometric_lgt.functional.neighbors.jaccard import NEIGHBORS, jaccard, minhash_jaccard
 from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 

@@ -13,7 +13,7 @@ from torch_geometric.transforms import BaseTransform
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
-from torch_geometric_lgt.functional.jaccard import neighborhoods
+from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, homogeneous, num_nodes_of

@@ -4,7 +4,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn import TransformerConv
 from torch_geometric.utils import barabasi_albert_graph
 
-from torch_geometric_lgt.functional import _edge_loops, jaccard
+from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.functional.neighbors import edge_sums
 from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.testing import dense
 
@@ -55,7 +56,7 @@ def compare(conv, x_src, x_dst, edges, mask):
 @pytest.mark.parametrize('mask', [None, MASK, ~MASK, torch.zeros(7, dtype=torch.bool)], ids=['all', 'some', 'others', 'none'])
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 def test_matches_dense(kernel, mask, chunk, monkeypatch):
-    monkeypatch.setattr(_edge_loops, 'CHUNK_ELEMENTS', chunk)
+    monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', chunk)
     compare(JaccardSubtractorConv(5, 8, 4, kernel).double(), torch.randn(7, 5, dtype=DOUBLE), None, EDGES, mask)
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional import _sides, kernel_attention
+from torch_geometric_lgt.functional import kernel_attention
+from torch_geometric_lgt.functional._engine import layout
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -38,7 +39,7 @@ def test_matches_dense_with_gradients(feature_map, key_channels):
 
 
 def test_gradients_of_scores(monkeypatch):
-    monkeypatch.setattr(_sides, 'CHUNK_ELEMENTS', 1)  # chunks of 64 pairs
+    monkeypatch.setattr(layout, 'CHUNK_ELEMENTS', 1)  # chunks of 64 pairs
     conv = KernelAttentionConv(6, 8, heads=2).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])

@@ -4,8 +4,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.adjacency_attention import adjacency_attention
-from torch_geometric_lgt.functional.edges import check_not_negative, weighted_edges
+from torch_geometric_lgt.functional.neighbors.adjacency_attention import adjacency_attention
+from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, weighted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum

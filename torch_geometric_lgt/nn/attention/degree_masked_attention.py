@@ -9,10 +9,10 @@ from torch.nn import Embedding, Linear
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._capture import may_read_values
-from torch_geometric_lgt.functional._sides import compute_dtype, convert
-from torch_geometric_lgt.functional.edges import degrees, edge_list
+from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list
+from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._parts import embedding_rows, linear_part

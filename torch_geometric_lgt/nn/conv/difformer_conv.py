@@ -2,12 +2,12 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges, weighted_edges
-from torch_geometric_lgt.functional.kernel_attention import node_pair
-from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.attention.kernel import node_pair
+from torch_geometric_lgt.functional.attention.sigmoid import sigmoid_attention, sigmoid_scores
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges, weighted_edges
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph
-from torch_geometric_lgt.functional.sigmoid_attention import sigmoid_attention, sigmoid_scores
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._linear_layer import LinearLayer
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum

@@ -6,9 +6,15 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edge_attention import edge_attention, edge_distances, edge_softmax, mean_weight, row_normalized
-from torch_geometric_lgt.functional.edges import SortedEdges, check_not_negative, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edge_attention import (
+    edge_attention,
+    edge_distances,
+    edge_softmax,
+    mean_weight,
+    row_normalized,
+)
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, check_not_negative, sorted_edges
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices, check_features
 from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn._parts import linear_part, make_linear

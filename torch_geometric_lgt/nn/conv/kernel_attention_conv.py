@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._sides import Values
-from torch_geometric_lgt.functional.attention_scores import log_attention_scores
-from torch_geometric_lgt.functional.attention_state import build_state
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list
+from torch_geometric_lgt.functional.attention.scores import log_attention_scores
+from torch_geometric_lgt.functional.attention.state import build_state
+from torch_geometric_lgt.functional.inputs import Values
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_unused
 from torch_geometric_lgt.nn._kernel_layer import KernelLayer

@@ -11,7 +11,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.edges import sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_features, check_sizes, check_width
 from torch_geometric_lgt.nn._parts import make_linear, reference
 from torch_geometric_lgt.nn.models._around import Around, Edges

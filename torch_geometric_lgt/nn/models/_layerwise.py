@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.edges import sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.models._around import Around
 from torch_geometric_lgt.nn.models._streaming import Part, Stream

@@ -6,8 +6,8 @@ from torch import Tensor
 from torch_geometric.nn import GCN, GCNConv, MessagePassing
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.neighbor_sum import neighbor_sum, root, symmetric_weight, weight_of_degrees
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum, root, symmetric_weight, weight_of_degrees
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
 from torch_geometric_lgt.typing import Adj
 

@@ -9,8 +9,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch_geometric.nn import BatchNorm, GraphNorm, GraphSizeNorm, HeteroBatchNorm, LayerNorm, MeanSubtractionNorm, PairNorm
 
 from torch_geometric_lgt.distributed import all_reduce_moments
-from torch_geometric_lgt.functional._capture import may_read_values
-from torch_geometric_lgt.functional._sides import compute_dtype
+from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.tracing import may_read_values
 
 LEARNED_STATISTICS = (_BatchNorm, _InstanceNorm, HeteroBatchNorm)  # in evaluation those of the training, unless these are not tracked
 STATISTICS = (GraphNorm, GraphSizeNorm, MeanSubtractionNorm, PairNorm)

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from torch_geometric_lgt._io import allocate, is_unfinished, map_array, open_regular, read_tensors, write_atomically, write_tensors
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.edges import weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.nn.models._keys import graph_key, model_key
 
 VERSION, KIND, RESULT, LOCK, SAVE_SECONDS = 3, 'streamed_state', 'scores', '.lock', 20.0

@@ -3,7 +3,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.edges import sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import DIFFormerConv

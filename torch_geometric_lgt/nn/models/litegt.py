@@ -9,8 +9,8 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP, global_mean_pool
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_features, check_sizes, check_width
 from torch_geometric_lgt.nn._parts import make_linear, reference

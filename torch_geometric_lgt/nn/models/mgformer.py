@@ -14,8 +14,8 @@ from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional._ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
-from torch_geometric_lgt.functional.edges import degrees, edge_list, edges_into, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, edges_into, weighted_edges
+from torch_geometric_lgt.functional.ranking import History, Scoring, checked_rule, cosine_scores, item_factor, rank, rule_bits, rule_of
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention

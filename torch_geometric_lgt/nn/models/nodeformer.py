@@ -6,7 +6,7 @@ from torch.nn import Linear, ModuleList
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
-from torch_geometric_lgt.functional.edges import SortedEdges, edge_list, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list, sorted_edges
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv

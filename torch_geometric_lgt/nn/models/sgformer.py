@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch_geometric.nn import GCN, GCNConv
 
-from torch_geometric_lgt.functional._sides import compute_dtype
-from torch_geometric_lgt.functional.edges import SortedEdges, weighted_edges
-from torch_geometric_lgt.functional.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, weighted_edges
+from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
+from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._attention_layer import check_devices
 from torch_geometric_lgt.nn._parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv

@@ -1,0 +1,184 @@
+from functools import partial
+
+import pytest
+import torch
+
+from torch_geometric_lgt.functional import kernel_attention, linear_attention
+from torch_geometric_lgt.functional._engine import operators
+from torch_geometric_lgt.testing import dense
+
+BATCHES = {
+    'one': (None, None, 17, 17),
+    'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), None, 11, 11),
+    'unsorted': (torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3]), None, 9, 9),
+    'many': (torch.arange(8).repeat_interleave(3), None, 24, 24),
+    'bipartite': (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2]), 5, 8),
+}
+
+
+def draw(num_keys, num_queries, dtype=torch.float64):
+    sizes = ((num_queries, 5), (num_keys, 5), (num_keys, 3), (num_queries, 3))
+    return [torch.randn(num, 2, size, dtype=dtype).requires_grad_() for num, size in sizes]
+
+
+def slow(leaves, norm, own, batch_k, batch_q):
+    if own:
+        return dense.sgformer_attention(*leaves, norm, batch_q, batch_k)
+    return dense.diffusion_attention(*leaves[:3], norm, batch_q, batch_k)
+
+
+def fast(leaves, norm, own, batch):
+    return linear_attention(*leaves[:3], batch, norm=norm, own=leaves[3] if own else None)
+
+
+def relative(actual, expected):
+    return float(((actual - expected).norm() / expected.norm().clamp(min=1e-300)).detach())
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+@pytest.mark.parametrize('name', BATCHES)
+def test_matches_dense_with_gradients(name, norm, own, chunk, monkeypatch):
+    if chunk is not None:
+        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+    batch_k, batch_q, *sizes = BATCHES[name]
+    leaves = draw(*sizes)
+    batch = batch_k if batch_q is None else (batch_k, batch_q)
+    actual = fast(leaves, norm, own, batch)
+    expected = slow(leaves, norm, own, batch_k, batch_k if batch_q is None else batch_q)
+    assert relative(actual, expected) < 1e-12
+    grad, used = torch.randn_like(expected), leaves if own else leaves[:3]
+    for one, other in zip(*(torch.autograd.grad(out, used, grad) for out in (actual, expected)), strict=True):
+        assert relative(one, other) < 1e-10
+
+
+def test_the_sum_of_the_weights_is_one():
+    q, k, _, _ = draw(9, 9)
+    ones = torch.ones(9, 2, 1, dtype=torch.float64)
+    for norm in ('row', 'frobenius'):
+        for own in (None, ones):
+            torch.testing.assert_close(linear_attention(q, k, ones, norm=norm, own=own), ones)
+
+
+@pytest.mark.parametrize('own', [False, True])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_zero_rows_and_graphs_are_defined(norm, own):
+    """A zero query or key stays zero: what is left is the plain mean, or the node's own value."""
+    leaves = [leaf.detach() for leaf in draw(6, 6)]
+    leaves[0].zero_()
+    for leaf in leaves:
+        leaf.requires_grad_()
+    out = fast(leaves, norm, own, None)
+    torch.testing.assert_close(out, leaves[3] if own else leaves[2].mean(0, keepdim=True).expand_as(out))
+    grads = torch.autograd.grad(out.square().sum(), leaves if own else leaves[:3])
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.parametrize('own', [False, True])
+def test_a_key_opposite_to_the_query_gives_zero(own):
+    q = torch.tensor([[[0.0, 2.0]]], dtype=torch.float64)
+    v = torch.ones(1, 1, 3, dtype=torch.float64)
+    assert torch.equal(linear_attention(q, -3 * q, v, own=v if own else None), torch.zeros_like(v))
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('channels', [1, 2, 3, 8, 64])
+@pytest.mark.parametrize(('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)])
+def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(norm, num_nodes, channels, dtype, own, chunk, monkeypatch):
+    """What is left of the denominator is a rounding error, whatever the lengths, the number of terms and the chunks."""
+    if chunk is not None and num_nodes < 100:
+        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+    direction, (of_query, of_key) = torch.randn(1, 4, channels), 0.1 + torch.rand(2, num_nodes, 4, 1)
+    q, v = (of_query * direction).to(dtype), torch.randn(num_nodes, 4, 3, dtype=dtype)
+    leaves = [x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))]
+    out = fast(leaves, norm, own, None)
+    assert torch.equal(out, torch.zeros_like(v))
+    used = leaves if own else leaves[:3]
+    for leaf, grad in zip(used, torch.autograd.grad(out, used, torch.randn_like(out)), strict=True):
+        assert torch.equal(grad, torch.zeros_like(leaf))
+
+
+@pytest.mark.parametrize('chunk', [None, 2])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, chunk, monkeypatch):
+    """Of one channel row norms leave signs: many denominators are 0, others small."""
+    if chunk is not None:
+        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+    batch = torch.tensor([0, 3, 1, 3, 2, 4, 4, 3, 5, 4, 2, 6, 4, 7, 8, 8])
+    leaves = [torch.randn(16, 16, size).to(dtype).requires_grad_() for size in (1, 1, 2, 2)]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    actual, expected = fast(leaves, norm, own, batch), slow(exact, norm, own, batch, batch)
+    bound, grad = 1e-5 if dtype == torch.float32 else 1e-12, torch.randn_like(expected)
+    assert (expected == 0).any()
+    assert relative(actual.double(), expected) < bound
+    used = slice(4 if own else 3)
+    grads = torch.autograd.grad(actual, leaves[used], grad.to(dtype)), torch.autograd.grad(expected, exact[used], grad)
+    for one, other in zip(*grads, strict=True):
+        assert float((one.double() - other).norm()) < bound * float(other.norm().clamp(min=1))
+
+
+@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
+def test_one_key_that_differs_is_no_rounding_error(dtype, own):
+    """All other weights are 0: the output is the value of that key, or where each query has a value the mean of the two sums."""
+    q, k = torch.ones(3000, 1, 1, dtype=dtype), -torch.ones(3000, 1, 1, dtype=dtype)
+    k[1234], v = 1, torch.arange(3000).remainder(7).to(dtype)[:, None, None]
+    out = linear_attention(q, k, v, own=v if own else None)
+    mean = (2 * v[1234] - v.sum(0)) / 3000
+    torch.testing.assert_close(out, (v + mean) / (2 / 3000) if own else v[1234:1235].expand(3000, 1, 1), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize('scale', [1e-6, 1.0, 300.0, 1e6])
+@pytest.mark.parametrize('norm', ['row', 'frobenius'])
+def test_scales_cancel_in_float32(norm, scale):
+    leaves = draw(50, 50)
+    for own in (False, True):
+        expected = slow(leaves, norm, own, None, None)
+        scaled = [leaf.float() * (scale if i < 2 else 1) for i, leaf in enumerate(leaves)]
+        assert relative(fast(scaled, norm, own, None).double(), expected) < 1e-6
+
+
+def test_frobenius_norms_leave_little_to_attention():
+    """The share of the output that is not the node's own value, falling faster than one over the number of nodes."""
+    shares = []
+    for num in (100, 1000):
+        q, k, v = (torch.randn(num, 1, 16, dtype=torch.float64) for _ in range(3))
+        shares.append([relative(linear_attention(q, k, v, norm=norm, own=v), v) for norm in ('frobenius', 'row')])
+    (few, few_row), (many, many_row) = shares
+    assert many < few / 20
+    assert many_row > 0.1 * few_row
+    assert few < 1e-3 < few_row
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'norm': 'column'}, "'norm' must be one of"),
+        ({'own': torch.ones(4, 2, 2)}, r"'own' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)"),
+        ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
+    ],
+)
+def test_raises(change, message):
+    q, k, v, _ = (leaf.detach().float() for leaf in draw(4, 4))
+    with pytest.raises(ValueError, match=message):
+        linear_attention(q, k, v, **change)
+
+
+def test_queries_and_keys_that_do_not_fit_each_other():
+    q = torch.randn(5, 2, 4)
+    with pytest.raises(ValueError, match=r"'k' must be as 'q' of torch\.float32"):
+        linear_attention(q, q.double(), q)
+    for function in (linear_attention, partial(kernel_attention, feature_map='relu')):
+        with pytest.raises(ValueError, match=r"'k' must have the heads and channels of 'q', \(2, 4\) \(got \(2, 3\)\)"):
+            function(q, q[..., :3], q)
+
+
+def test_ids_of_graphs_beyond_their_number():
+    x, batch = torch.randn(3, 1, 2), torch.tensor([0, 0, 2])
+    with pytest.raises(ValueError, match="'batch' holds the graph id 2 but 'batch_size' is 2"):
+        linear_attention(x, x, x, batch, 2)

@@ -1,0 +1,217 @@
+import gc
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import AttentionState, kernel_attention
+from torch_geometric_lgt.functional._engine import dispatch, operators
+from torch_geometric_lgt.functional.attention.kernel import kept
+from torch_geometric_lgt.functional.inputs import Side, Values
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+
+H, C, M = 2, 4, 8
+BATCHES = {'one': None, 'ragged': torch.arange(40) // torch.tensor([1, 7]).repeat(20)}
+
+
+def layer_and_arguments(kind, batch=None):
+    if kind == 'masked':
+        return DegreeMaskedAttention(H * C, heads=H, num_features=M, value_projection=True), (torch.arange(40) % 9, batch)
+    return KernelAttentionConv(H * C, H * C, heads=H, num_features=M), (None, batch)
+
+
+def in_place_product(_, a, b, out_shape=None, **kwargs):
+    return 2 * a[0] * a[1] * b[1]
+
+
+class Executed(TorchDispatchMode):
+    """Runs the loops of each operator in the open and counts the matrix products that they do."""
+
+    def __init__(self):
+        super().__init__()
+        self.flops = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace != 'torch_geometric_lgt':
+            return func(*args, **(kwargs or {}))
+        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place_product}) as counter:
+            out = getattr(operators, func._opname)._init_fn(*args, **(kwargs or {}))
+        self.flops[func._opname] = counter.get_total_flops()
+        return out
+
+
+def executed_and_counted(run):
+    with Executed() as executed:
+        run()
+    with FlopCounterMode(display=False) as counter:
+        run()
+    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
+    return executed.flops, {name: counts[name] for name in executed.flops}
+
+
+@pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('kind', ['plain', 'masked'])
+def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
+    layer, arguments = layer_and_arguments(kind, BATCHES[batch])
+    x = torch.randn(40, H * C, requires_grad=True)
+
+    def run():
+        degree = arguments[:1] if kind == 'masked' else ()
+        state = layer.attention_state(x, *degree, batch=arguments[1]) if through_state else None
+        layer(x, *arguments, state=state).sum().backward()
+
+    flops, counts = executed_and_counted(run)
+    assert counts == flops
+    names = ('build_state', 'read_state') if through_state else ('attend',)
+    assert set(flops) == {name + suffix for name in names for suffix in ('', '_backward')}
+
+
+@pytest.mark.parametrize('samples', [2, 3])
+@pytest.mark.parametrize('batch', BATCHES)
+def test_flop_formulas_with_samples(batch, samples):
+    leaves = [torch.randn(40, H, C, requires_grad=True) for _ in range(3)]
+    noise, projection = torch.randn(40, H, samples), torch.randn(M, C)
+    flops, counts = executed_and_counted(
+        lambda: kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
+    )
+    assert set(flops) == {'attend', 'attend_backward'}
+    assert counts == flops
+
+
+def test_flop_formulas_of_sources_and_targets():
+    """Twenty graphs of one target and two sources, by pairs, and one of 20 and 60, by its state."""
+    batch = torch.arange(40).clamp(max=20), torch.cat([torch.arange(20).repeat_interleave(2), torch.full((60,), 20)])
+    q, k, v = (torch.randn(n, H, C, requires_grad=True) for n in (40, 100, 100))
+    flops, counts = executed_and_counted(lambda: kernel_attention(q, k, v, 'softmax', torch.randn(M, C), batch[::-1]).sum().backward())
+    assert set(flops) == {'attend', 'attend_backward'}
+    assert counts == flops
+
+
+def test_flops_of_the_closed_form():
+    layer, (degree, _) = layer_and_arguments('masked')
+    x = torch.randn(40, H * C, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        layer(x, degree).sum().backward()
+    width, inner = 2 * (C + 1), H * C
+    folded, linear, features, state = 2 * inner * H * M, 2 * inner * inner, 2 * inner * M, 2 * H * M * width
+    queries = 4 * folded + 4 * state  # the projection of queries is folded into their linear part
+    keys = 4 * 2 * linear + 3 * features + 3 * state
+    counts = counter.get_flop_counts()['Global']
+    assert sum(n for name, n in counts.items() if 'attend' in str(name)) == 40 * (queries + keys)
+
+
+@pytest.mark.parametrize('kind', ['plain', 'masked'])
+def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
+    costs = []
+    for n in (1000, 4000):
+        layer, _ = layer_and_arguments(kind)
+        x, saved = torch.randn(n, H * C, requires_grad=True), 0
+
+        def pack(tensor):
+            nonlocal saved
+            saved += tensor.numel() * tensor.element_size()
+            return tensor
+
+        with FlopCounterMode(display=False) as counter:
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                out = layer(x, torch.arange(n) % 9) if kind == 'masked' else layer(x)
+            out.sum().backward()
+        costs.append((counter.get_total_flops(), saved))
+    (flops, saved), (more_flops, more_saved) = costs
+    assert 0 < more_flops <= 4.2 * flops
+    assert 0 < more_saved <= 4.2 * saved
+
+
+@pytest.mark.parametrize(('elements', 'programs', 'counts'), [(250, 99, [3, 3, 3, 1]), (1 << 20, 9, [4, 4, 2]), (1, 1, [1] * 10)])
+def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch):
+    """A graph's state has 2 * 8 * 5 numbers, and a program of a GPU for each head."""
+    monkeypatch.setattr(operators, 'STATE_ELEMENTS', elements)
+    monkeypatch.setattr(operators, 'MAX_PROGRAMS', programs)
+    side = Side(torch.randn(40, H * C), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
+    assert [graphs.numel() for graphs, _ in operators.walk(side, C + 1, [40], nodes)] == counts
+
+
+@pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
+def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, monkeypatch):
+    for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
+        monkeypatch.setattr(dispatch, name, value)
+    side = Side(torch.randn(40, H * C), None, None, torch.rand(40, 2), torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    ((_, (chunks,)),) = operators.walk(side, 2 * (channels + 1), [40], segments(None, 40, 1))
+    assert [chunk.stop - chunk.start for chunk in chunks] == lengths
+
+
+def test_denominators_of_half_precision_are_single():
+    side = Side(torch.randn(40, H * C).bfloat16(), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    out, denominators = operators.empty_read(side, C)
+    assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == ((40, H * C), torch.bfloat16, (40, H), torch.float32)
+
+
+@pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(10, 1, True), (9, 1, False), (20, 2, True), (19, 2, False)])
+def test_states_are_kept_that_need_no_more_room_than_the_keys(num_nodes, graphs, expected):
+    """2 * 8 * 5 numbers of a graph beside 8 of a node."""
+    side = Side(torch.ones(num_nodes, H * C), None, None, None, torch.ones(M, C), 'softmax', 1.0, 1.0, H)
+    nodes = segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)
+    assert kept(side, Values(None, None, None), nodes) is expected
+
+
+def test_many_small_graphs_keep_no_states():
+    n, graphs = 3000, 600
+    batch = torch.cat([torch.arange(graphs - 1).repeat_interleave(2), torch.full((n - 2 * (graphs - 1),), graphs - 1)])
+    conv, x, largest = KernelAttentionConv(16, 16), torch.randn(n, 16, requires_grad=True), 0
+
+    def pack(tensor):
+        nonlocal largest
+        largest = max(largest, tensor.numel())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = conv(x, batch=batch)
+    assert largest == x.numel() < conv.attention_state(x, batch).sums.numel()
+    torch.testing.assert_close(out[-5:], conv(x[batch == graphs - 1])[-5:])
+
+
+def test_what_saved_tensors_hooks_put_elsewhere_is_not_kept_here():
+    q, k, v = (torch.randn(40, H, C, requires_grad=part == 0) for part in range(3))
+    kept = weakref.ref(v)
+    with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.numpy, torch.from_numpy):
+        out = kernel_attention(q, k, v, 'softmax', torch.randn(M, C))
+    del v
+    gc.collect()
+    assert kept() is None
+    out.sum().backward()
+
+
+@pytest.mark.parametrize(
+    'transform',
+    [
+        lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+        lambda f, x: torch.func.grad(lambda y: f(y).sum())(x),
+        lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    ],
+    ids=['vmap', 'grad', 'jvp'],
+)
+@pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
+def test_function_transforms_are_refused(transform, through_state):
+    projection = torch.randn(M, C)
+
+    def run(x):
+        if through_state:
+            return AttentionState.from_keys(x, x, 'softmax', projection).read(x, 'softmax', projection)
+        return kernel_attention(x, x, x, 'softmax', projection)
+
+    with pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'):
+        transform(run, torch.randn(5, H, C))
+
+
+def test_forward_mode_is_refused():
+    x = torch.randn(5, H, C)
+    with (
+        torch.autograd.forward_ad.dual_level(),
+        pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'),
+    ):
+        kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')

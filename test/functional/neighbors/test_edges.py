@@ -1,0 +1,389 @@
+import pytest
+import torch
+from torch._dynamo.exc import TorchDynamoException
+from torch_geometric import EdgeIndex
+from torch_geometric.data import Data
+from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
+from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
+
+from torch_geometric_lgt.functional import attention_distance, jaccard, minhash_jaccard
+from torch_geometric_lgt.functional.neighbors import edges as module
+from torch_geometric_lgt.functional.neighbors.edges import (
+    check_not_negative,
+    degrees,
+    edge_list,
+    edges_into,
+    hops,
+    ranges,
+    rows_of,
+    sorted_edges,
+    weighted_edges,
+    weighted_hop,
+)
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, LiteGT, NodeFormer, SGFormer
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+
+EDGES = torch.tensor([[0, 0, 3, 1, 4], [1, 2, 1, 0, 4]])
+FORMATS = {
+    'int64': lambda: EDGES,
+    'int32': EDGES.int,
+    'EdgeIndex': lambda: EdgeIndex(EDGES, sparse_size=(5, 5)),
+    'csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csr(),
+    'csc': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t().to_sparse_csc(),
+    'coo': lambda: to_torch_coo_tensor(EDGES, size=(5, 5)).t(),
+    'transposed csr': lambda: to_torch_csr_tensor(EDGES, size=(5, 5)).t(),
+    'transposed csc': lambda: to_torch_csc_tensor(EDGES, size=(5, 5)).t(),
+}
+if WITH_TORCH_SPARSE:
+    FORMATS['SparseTensor'] = lambda: SparseTensor.from_edge_index(EDGES, sparse_sizes=(5, 5)).t()
+
+
+def pairs(edge_index):
+    return sorted(map(tuple, edge_index.t().tolist()))
+
+
+@pytest.mark.parametrize('form', FORMATS)
+def test_formats_hold_the_same_edges(form):
+    edges = edge_list(FORMATS[form](), 5, 5)
+    assert type(edges) is torch.Tensor
+    assert edges.dtype == torch.int64
+    assert pairs(edges) == pairs(EDGES)
+
+
+@pytest.mark.parametrize('form', FORMATS)
+def test_layers_and_transform_take_every_format(form):
+    layer, conv, x = DegreeMaskedAttention(4), KernelAttentionConv(4, 4), torch.randn(5, 4)
+    adj = FORMATS[form]()
+    torch.testing.assert_close(layer(x, edge_index=adj), layer(x, torch.tensor([2, 2, 1, 1, 0])))
+    scores = dict(zip(map(tuple, edge_list(adj, 5, 5).t().tolist()), conv.attention_scores(x, adj).tolist(), strict=True))
+    expected = dict(zip(map(tuple, EDGES.t().tolist()), conv.attention_scores(x, EDGES).tolist(), strict=True))
+    assert scores.keys() == expected.keys()
+    assert all(scores[pair] == pytest.approx(expected[pair], abs=1e-6) for pair in expected)
+
+
+def test_degrees_ignore_repeats_loops_and_direction():
+    assert degrees(torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 2, 0]]), 4).tolist() == [2, 1, 1, 0]
+    assert degrees(torch.empty(2, 0, dtype=torch.long), 3).tolist() == [0, 0, 0]
+    assert degrees(torch.empty(2, 0, dtype=torch.long), 0).tolist() == []
+
+
+def test_bipartite_bounds_are_checked_by_side():
+    edge_list(torch.tensor([[4], [1]]), 5, 2)
+    with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
+        edge_list(torch.tensor([[1], [4]]), 5, 2)
+
+
+@pytest.mark.parametrize(
+    ('edge_index', 'error', 'message'),
+    [
+        ([[0], [1]], TypeError, r"'edge_index' must be a tensor \[2, E\] or a sparse matrix \(got list\)$"),
+        (EDGES.float(), ValueError, 'int64 node ids'),
+        (EDGES.t(), ValueError, r'must have shape \[2, E\] \(got \(5, 2\)\); transpose it$'),
+        (torch.zeros(3, 4, dtype=torch.long), ValueError, r'\(got \(3, 4\)\)$'),
+        (torch.zeros(2, 2, 2, dtype=torch.long), ValueError, r'\(got \(2, 2, 2\)\)$'),
+        (EDGES[:, 0], ValueError, r'\(got \(2,\)\)$'),
+        (EDGES + 1, ValueError, r'source ids from 0 to 4 \(got 1 to 5\); are the ids one-based\?$'),
+        (EDGES - 1, ValueError, r'source ids from 0 to 4 \(got -1 to 3\)$'),
+        (EDGES + 2, ValueError, r'source ids from 0 to 4 \(got 2 to 6\)$'),
+        (torch.tensor([[0, 5], [1, 1]]), ValueError, r'source ids from 0 to 4 \(got 0 to 5\)$'),
+        (torch.tensor([[1], [6]]), ValueError, r'target ids from 0 to 4 \(got 6 to 6\)$'),
+    ],
+)
+def test_raises(edge_index, error, message):
+    with pytest.raises(error, match=message):
+        edge_list(edge_index, 5, 5)
+
+
+def test_no_edges_and_no_nodes():
+    none = torch.empty(2, 0, dtype=torch.long)
+    assert edge_list(none, 0, 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize('is_sorted', [False, True])
+def test_edges_into_some_nodes(is_sorted):
+    edges = torch.randint(20, (2, 60))
+    edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
+    nodes = torch.tensor([7, 3, 7, 19, 0])
+    weight = torch.rand(edges.size(1))
+    found, none = edges_into(nodes, edges)
+    assert none is None
+    expected = [(int(u), place) for place, node in enumerate(nodes.tolist()) for u, v in edges.t() if v == node]
+    assert pairs(found) == sorted(expected)
+    assert found[1].tolist() == sorted(found[1].tolist())
+    same, taken = edges_into(nodes, edges, weight)
+    assert torch.equal(same, found)
+    weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
+    triples = [(u, place, w) for place, node in enumerate(nodes.tolist()) for (u, v), w in weighted if v == node]
+    assert sorted((int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)) == sorted(triples)
+    if is_sorted:
+        assert [(int(u), int(p)) for u, p in found.t()] == expected
+
+
+def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
+    def refused(self, *_, **__):
+        raise AssertionError('sorted again')
+
+    monkeypatch.setattr(torch.Tensor, 'argsort', refused)
+    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [[5, 6], [0, 0]]
+    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long))[0].shape == (2, 0)
+    for target in ([1, 0, 2], [0, 2, 1]):
+        with pytest.raises(AssertionError, match='sorted again'):
+            edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
+
+
+@pytest.mark.parametrize(('target', 'order'), [([], None), ([1], None), ([0, 1, 1, 3], None), ([1, 0], [1, 0]), ([2, 0, 2], [1, 0, 2])])
+def test_rows_sort_only_what_is_not_sorted(target, order):
+    source = torch.arange(10, 10 + len(target))
+    found = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
+    assert found.pointer.tolist() == [sum(node < end for node in target) for end in range(5)]
+    assert (None if found.order is None else found.order.tolist()) == order
+    assert found.source.tolist() == (source if order is None else source[order]).tolist()
+
+
+@pytest.mark.parametrize('name', sorted(FORMATS.keys() & {'SparseTensor', 'csr'}))
+def test_adj_t_is_read_by_the_transform(name):
+    data = Data(adj_t=FORMATS[name](), num_nodes=5)
+    assert NodeDegree()(data).degree.tolist() == [2, 2, 1, 1, 0]
+
+
+def test_hops_are_walks_of_each_length():
+    edges = torch.tensor([[0, 1, 1, 2, 0], [1, 2, 2, 3, 1]])
+    assert [pairs.t().tolist() for pairs in hops(edges, 5, 3, self_loops=False)] == [
+        [[0, 1], [1, 2], [2, 3]],
+        [[0, 2], [1, 3]],
+        [[0, 3]],
+    ]
+    within = hops(edges, 5, 2)
+    assert within[0].t().tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 3], [3, 3], [4, 4]]
+    assert within[1].size(1) == 5 + 3 + 2
+    assert hops(edges, 5, 0) == []
+    loop = hops(torch.tensor([[0, 0], [0, 1]]), 2, 1)
+    assert loop[0].t().tolist() == [[0, 0], [0, 1], [1, 1]]
+
+
+def test_ranges():
+    index, number = ranges(torch.tensor([7, 0, 3]), torch.tensor([2, 0, 3]))
+    assert index.tolist() == [0, 0, 2, 2, 2]
+    assert number.tolist() == [7, 8, 3, 4, 5]
+
+
+@pytest.mark.parametrize('form', FORMATS)
+def test_both_orders_of_every_format(form):
+    edges = sorted_edges(FORMATS[form](), 5, 6)
+    assert pairs(edges.edge_index) == pairs(EDGES)
+    for rows, (source, target), size in ((edges.forth, edges.edge_index, 6), (edges.back, edges.edge_index.flip(0), 5)):
+        order = torch.arange(5) if rows.order is None else rows.order
+        assert torch.equal(rows.source, source[order])
+        assert bool((target[order].diff() >= 0).all())
+        assert rows.pointer.diff().tolist() == torch.bincount(target, minlength=size).tolist()
+    assert sorted_edges(edges, 5, 6) is edges
+    assert sorted_edges(EDGES, 5, 6, backward=False).back is None
+
+
+@pytest.mark.parametrize('change', [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]])
+def test_what_an_edge_index_keeps_beside_its_edges_is_not_trusted(change):
+    """PyG's flip and sort_by keep orders of the edges before."""
+    edges = change(EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values.fill_cache_())
+    model, x = DIFFormer(4, 8, 3), torch.randn(5, 4)
+    plain = edges.as_tensor() if isinstance(edges, EdgeIndex) else edges
+    torch.testing.assert_close(model(x, edges), model(x, plain.clone()))
+
+
+@pytest.mark.parametrize('sizes', [(4, 5), (5, 4), (6, 5)])
+def test_edges_sorted_for_other_nodes_are_refused(sizes):
+    edges = sorted_edges(EDGES, 5, 5)
+    for take in (edge_list, sorted_edges):
+        with pytest.raises(ValueError, match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets"):
+            take(edges, *sizes)
+    with pytest.raises(ValueError, match="'edge_index' must hold source ids from 0 to 3"):
+        sorted_edges(sorted_edges(EDGES, 5, 5, backward=False), 4, 5)
+    hops_of_five = NodeFormer(4, 8, 3).hops(EDGES, 5)
+    with pytest.raises(ValueError, match="'edge_index' must be sorted for 6 sources and 6 targets"):
+        NodeFormer(4, 8, 3)(torch.randn(6, 4), hops_of_five)
+
+
+@pytest.mark.parametrize('name', ['DIFFormer', 'NodeFormer', 'SGFormer', 'LiteGT'])
+def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
+    """Forward and backward over three layers look at both directions of a plain list once, an evaluation at one; a sorted graph is not
+    looked at."""
+    model = {
+        'DIFFormer': lambda: DIFFormer(4, 8, 3, num_layers=3),
+        'NodeFormer': lambda: NodeFormer(4, 8, 3, num_layers=3),
+        'SGFormer': lambda: SGFormer(4, 8, 3, gnn_num_layers=3),
+        'LiteGT': lambda: LiteGT(4, 8, 3, num_layers=3, heads=2, kernel='softmax'),
+    }[name]().eval()
+    x, calls, plain = torch.randn(9, 4), [], torch.randint(9, (2, 40))
+    monkeypatch.setattr(module, 'rows_of', lambda edge_index, num: calls.append(1) or rows_of(edge_index, num))
+    expected = model(x, plain)
+    expected.sum().backward()
+    assert len(calls) == 2
+    if name != 'NodeFormer':
+        calls.clear()
+        with torch.no_grad():
+            model(x, plain)
+        assert len(calls) == 1
+    ready = model.hops(plain, 9) if name == 'NodeFormer' else sorted_edges(plain, 9, 9)
+    calls.clear()
+    out = model(x, ready)
+    out.sum().backward()
+    assert calls == []
+    torch.testing.assert_close(out, expected)
+
+
+def test_hops_lie_by_target():
+    for pairs_of_order in hops(torch.randint(30, (2, 50)), 30, 2):
+        assert bool((pairs_of_order[1].diff() >= 0).all())
+
+
+def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
+    """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted have no other order."""
+    edges = torch.tensor([[0, 2, 1], [0, 1, 1]])
+    assert sorted_edges(edges, 3, 2).rows()[2] is None
+    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
+    assert sorted_edges(edges, 3, 2).rows()[2].tolist() == [0, 1, 2]
+
+
+VALUES = torch.tensor([0.5, 2.0, 3.0, -1.0, 0.25])
+
+
+def weighted(form, value):
+    """The edges with values, in a format of a sparse matrix with targets as rows."""
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), value, (5, 5), check_invariants=False)
+    if form == 'SparseTensor':
+        return SparseTensor.from_edge_index(EDGES, value, (5, 5)).t()
+    if form == 'repeated coo':  # each edge in two halves
+        return torch.sparse_coo_tensor(EDGES.flip(0).repeat(1, 2), value.repeat(2) / 2, (5, 5), check_invariants=False)
+    return {
+        'coo': matrix,
+        'csr': matrix.to_sparse_csr(),
+        'csc': matrix.to_sparse_csc(),
+        'transposed csr': matrix.t().to_sparse_csr().t(),
+        'transposed csc': matrix.t().to_sparse_csc().t(),
+    }[form]
+
+
+SPARSE = ['coo', 'repeated coo', 'csr', 'csc', 'transposed csr', 'transposed csc'] + ['SparseTensor'] * WITH_TORCH_SPARSE
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_are_weights_in_the_order_of_the_edges(form):
+    value = VALUES.clone().requires_grad_()
+    edges, weight = weighted_edges(weighted(form, value), 5, 5)
+    found = dict(zip(map(tuple, edges.t().tolist()), weight.tolist(), strict=True))
+    assert found == dict(zip(map(tuple, EDGES.t().tolist()), VALUES.tolist(), strict=True))
+    factor = torch.tensor([10.0 * u + v for u, v in edges.t().tolist()])
+    expected = torch.tensor([10.0 * u + v for u, v in EDGES.t().tolist()])
+    assert torch.equal(torch.autograd.grad((factor * weight).sum(), value)[0], expected)
+    ready = sorted_edges(weighted(form, VALUES), 5, 5)
+    assert torch.equal(ready.weight, weight)
+    assert torch.equal(ready.edge_index, edges)
+    assert torch.equal(weighted_edges(ready, 5, 5)[1], weight)
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_of_one_are_no_weights_unless_they_are_learned(form):
+    assert weighted_edges(weighted(form, torch.ones(5)), 5, 5)[1] is None
+    assert weighted_edges(weighted(form, torch.ones(5, requires_grad=True)), 5, 5)[1].tolist() == [1] * 5
+    edges, weight = weighted_edges(weighted(form, torch.ones(5)), 5, 5, VALUES)
+    assert torch.equal(weight, VALUES)
+    assert torch.equal(edges, edge_list(weighted(form, torch.ones(5)), 5, 5))
+
+
+@pytest.mark.parametrize('form', SPARSE)
+def test_values_that_are_not_used_are_refused(form):
+    matrix, x = weighted(form, VALUES), torch.randn(5, 4)
+    uses = {
+        'edge_list': lambda: edge_list(matrix, 5, 5),
+        'jaccard': lambda: jaccard(matrix, 5),
+        'minhash': lambda: minhash_jaccard(matrix, 5, 4),
+        'distance': lambda: attention_distance(matrix, 5),
+        'hops': lambda: KernelAttentionConv(4, 4, relational_order=2).hops(matrix, 5),
+        'degrees': lambda: DegreeMaskedAttention(4)(x, edge_index=matrix),
+        'probability': lambda: KernelAttentionConv(4, 4).log_edge_probability(x, matrix),
+    }
+    for use in uses.values():
+        with pytest.raises(ValueError, match='weights'):
+            use()
+    with pytest.raises(ValueError, match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges"):
+        edge_list(sorted_edges(matrix, 5, 5), 5, 5)
+    assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (5, 1)  # places of pairs, nothing is summed
+
+
+@pytest.mark.compiled
+def test_weights_of_sorted_edges_are_refused_compiled_too():
+    layer, ready = DegreeMaskedAttention(4), sorted_edges(EDGES, 5, 5, edge_weight=VALUES)
+    compiled = torch.compile(lambda x: layer(x, edge_index=ready), fullgraph=True, backend='eager')
+    with pytest.raises((ValueError, TorchDynamoException), match='must have no weights other than 1'):
+        compiled(torch.randn(5, 4))
+
+
+@pytest.mark.parametrize('name', sorted(SPARSE))
+def test_transforms_refuse_values(name):
+    data = Data(adj_t=weighted(name, VALUES.abs()), num_nodes=5)
+    transforms = JaccardScores(), AttentionNodeSampling(), NodeDegree(), LaplacianPE(2), SVDEncoding(2)
+    for transform in transforms:
+        with pytest.raises(ValueError, match="'adj_t' must have no weights other than 1"):
+            transform(data)
+
+
+def test_whole_numbers_are_weights_and_several_values_are_none():
+    matrix = torch.sparse_coo_tensor(EDGES.flip(0), torch.tensor([1, 2, 1, 1, 1]), (5, 5), check_invariants=False)
+    assert weighted_edges(matrix, 5, 5)[1].dtype == torch.get_default_dtype()
+    several = torch.sparse_coo_tensor(EDGES.flip(0), torch.ones(5, 2), (5, 5, 2), check_invariants=False)
+    with pytest.raises(ValueError, match=r"'edge_index' must have one value for each edge \(got values of shape \(5, 2\)\)"):
+        weighted_edges(several, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ('edge_index', 'weight', 'message'),
+    [
+        (EDGES, VALUES[:4], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(4,\)\)$"),
+        (EDGES, VALUES[:, None], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(5, 1\)\)$"),
+        (EDGES, [1.0] * 5, r"'edge_weight' must have shape \(5,\), one number for each edge \(got list\)$"),
+        (EDGES, torch.ones(5, dtype=torch.long), r"'edge_weight' must hold floating-point numbers \(got torch.int64\)"),
+        (EDGES, torch.ones(5, device='meta'), r"'edge_weight' must be on the device of 'edge_index', cpu \(got meta\)$"),
+        (weighted('csr', VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
+        (sorted_edges(EDGES, 5, 5, edge_weight=VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(edge_index, weight, message):
+    for take in (weighted_edges, lambda *args: sorted_edges(*args[:3], edge_weight=args[3])):
+        with pytest.raises(ValueError, match=message):
+            take(edge_index, 5, 5, weight)
+
+
+def test_sorted_edges_take_weights_later():
+    edges = sorted_edges(EDGES, 5, 5)
+    again = sorted_edges(edges, 5, 5, edge_weight=VALUES)
+    assert again.weight is VALUES
+    assert again.forth is edges.forth
+    assert sorted_edges(again, 5, 5) is again
+
+
+@pytest.mark.parametrize('self_loops', [False, True])
+def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
+    edges, weight = torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]), torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0])
+    found, share = weighted_hop(edges, 3, self_loops, weight)
+    matrix = torch.zeros(3, 3).index_put((found[0], found[1]), share, accumulate=True)
+    expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
+    torch.testing.assert_close(matrix, expected.fill_diagonal_(1) if self_loops else expected)
+    assert pairs(found.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
+    assert torch.equal(found[:, : edges.size(1)], edges)
+    assert weighted_hop(edges[:, :0], 0, self_loops, weight[:0])[0].shape == (2, 0)
+
+
+@pytest.mark.parametrize('weight', [torch.tensor([0.5, -1e-9]), torch.tensor([1.0, float('nan')])])
+def test_negative_weights_are_named(weight):
+    check_not_negative(None)
+    check_not_negative(weight.abs().nan_to_num())
+    with pytest.raises(ValueError, match="'edge_weight' must not be negative where neighbours are averaged"):
+        check_not_negative(weight)
+
+
+@pytest.mark.parametrize('self_loops', [False, True])
+@pytest.mark.parametrize(('num_nodes', 'num_edges'), [(0, 0), (1, 0), (1, 3), (9, 1), (9, 60)])
+def test_the_first_order_is_the_set_of_edges(num_nodes, num_edges, self_loops):
+    edges = torch.randint(max(1, num_nodes), (2, num_edges))
+    wanted = {(target, source) for source, target in edges.t().tolist()} | {(i, i) for i in range(num_nodes) if self_loops}
+    found = hops(edges, num_nodes, 1, self_loops)[0]
+    assert [tuple(pair) for pair in found.flip(0).t().tolist()] == sorted(wanted)

@@ -1,0 +1,169 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.utils import barabasi_albert_graph, to_undirected
+
+from torch_geometric_lgt.functional import jaccard, minhash_jaccard
+from torch_geometric_lgt.functional.neighbors import common_neighbors
+from torch_geometric_lgt.functional.neighbors.jaccard import _scrambled
+from torch_geometric_lgt.testing import dense
+
+
+@pytest.fixture(params=['compiled', 'searched'])
+def loop(request, monkeypatch):
+    if request.param == 'searched':
+        monkeypatch.setattr(common_neighbors, '_compiled', lambda: None)
+        monkeypatch.setattr(common_neighbors, 'CHUNK_ELEMENTS', 50)
+    else:
+        assert common_neighbors._compiled() is not None
+        monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', -1)
+
+
+def adjacency(edges, num_nodes, neighbors):
+    out = torch.zeros(num_nodes, num_nodes)
+    source, target = edges
+    if neighbors != 'in':
+        out[source, target] = 1
+    if neighbors != 'out':
+        out[target, source] = 1
+    return out.fill_diagonal_(0)
+
+
+@pytest.mark.parametrize('neighbors', ['all', 'in', 'out'])
+@pytest.mark.parametrize(('num_nodes', 'num_edges'), [(1, 3), (9, 4), (30, 200), (63, 300)])
+def test_matches_dense(loop, neighbors, num_nodes, num_edges):
+    edges = torch.randint(num_nodes, (2, num_edges))
+    expected = dense.jaccard(adjacency(edges, num_nodes, neighbors))
+    torch.testing.assert_close(jaccard(edges, num_nodes, neighbors=neighbors), expected[edges[0], edges[1]])
+    pairs = torch.cartesian_prod(torch.arange(num_nodes), torch.arange(num_nodes)).t()
+    torch.testing.assert_close(jaccard(edges.int(), num_nodes, pairs, neighbors), expected.flatten())
+
+
+def test_hand_computed(loop):
+    """A triangle 0, 1, 2 with a tail 2 - 3, a repeated edge and a self loop; node 4 is alone and has a self loop too."""
+    edges = torch.tensor([[0, 1, 2, 2, 3, 0, 1, 4], [1, 2, 0, 3, 2, 1, 1, 4]])
+    assert jaccard(edges, 5).tolist() == pytest.approx([1 / 3, 1 / 4, 1 / 4, 0, 0, 1 / 3, 1, 0])
+    assert jaccard(edges, 5, torch.tensor([[0, 3], [3, 4]])).tolist() == [0.5, 0]
+
+
+def test_marks_each_larger_node_once(monkeypatch):
+    """A hub 0 of 3, 4, 5, 6 with 1 and 2, which have one neighbour of it each and then none."""
+    starts = []
+
+    def loop(pointer, neighbor, large, small, start, out, threads, thread):
+        starts.append((large.tolist(), small.tolist(), start.tolist()))
+        common_neighbors._count(pointer, neighbor, large, small, start, out, threads, thread)
+
+    monkeypatch.setattr(common_neighbors, '_compiled', lambda: loop)
+    monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', -1)
+    edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
+    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1, 1], [1, 2, 2, 0, 6]])).tolist() == [2 / 4, 1 / 4, 1 / 2, 2 / 4, 0]
+    assert starts == [([0, 0, 1, 1], [1, 2, 2, 6], [0, 2, 4])] * torch.get_num_threads()
+
+
+def test_nothing_to_count(loop):
+    nothing, pairs = torch.empty(2, 0, dtype=torch.long), torch.tensor([[0, 1], [1, 1]])
+    assert jaccard(nothing, 3).shape == (0,)
+    assert jaccard(nothing, 3, pairs).tolist() == [0, 0]
+    assert minhash_jaccard(nothing, 3, 4, pairs).tolist() == [0, 0]
+
+
+def test_time_grows_with_the_smaller_degree(loop, monkeypatch):
+    """Two hubs that share 50 000 leaves, in a star's worth of pairs with one hub: no list of a hub is walked for a leaf."""
+    leaves = torch.arange(2, 50_002)
+    edges = to_undirected(torch.cat([torch.stack([torch.full_like(leaves, hub), leaves]) for hub in (0, 1)], 1))
+    assert jaccard(edges, 50_002, torch.tensor([[0, 0], [1, 2]])).tolist() == [1, 0]
+    walked = []
+    monkeypatch.setattr(common_neighbors, '_compiled', lambda: None)
+    search = np.searchsorted
+    monkeypatch.setattr(np, 'searchsorted', lambda known, wanted: walked.append(np.size(wanted)) or search(known, wanted))
+    jaccard(edges, 50_002)
+    cuts = math.ceil(200_000 / common_neighbors.CHUNK_ELEMENTS)
+    assert sum(walked) == 200_000 + cuts  # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
+
+
+def test_any_number_of_threads(loop):
+    edges = barabasi_albert_graph(500, 6)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for number in (1, 3):
+            torch.set_num_threads(number)
+            found.append(jaccard(edges, 500))
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*found)
+
+
+def test_estimate_stays_within_its_bound():
+    edges = barabasi_albert_graph(300, 8)
+    exact, state = jaccard(edges, 300), torch.get_rng_state()
+    for num_hashes in (64, 1024):
+        generators = [torch.Generator().manual_seed(seed) for seed in (*range(20), 0)]
+        draws = torch.stack([minhash_jaccard(edges, 300, num_hashes, generator=generator) for generator in generators])
+        assert torch.equal(draws[0], draws[20])
+        error, variance = draws[:20] - exact, exact * (1 - exact) / num_hashes
+        assert (error**2).mean() == pytest.approx(float(variance.mean()), rel=0.2)
+        assert (error.abs() > 3 * variance.sqrt() + 1 / num_hashes).float().mean() < 0.02
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize('neighbors', ['all', 'in', 'out'])
+def test_estimate_of_equal_and_disjoint_neighbourhoods(neighbors):
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [2, 2, 0, 5, 5, 3]])
+    exact = jaccard(edges, 7, torch.tensor([[0, 0, 0, 6], [1, 0, 3, 6]]), neighbors)
+    estimate = minhash_jaccard(edges, 7, 8, torch.tensor([[0, 0, 0, 6], [1, 0, 3, 6]]), neighbors)
+    for value, guess in zip(exact.tolist(), estimate.tolist(), strict=True):
+        assert guess == value or value not in (0, 1)
+
+
+def test_raises():
+    edges = torch.tensor([[0, 1], [1, 5]])
+    with pytest.raises(ValueError, match='target ids from 0 to 4'):
+        jaccard(edges, 5)
+    with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
+        jaccard(edges, 6, neighbors='both')
+    with pytest.raises(ValueError, match="'num_hashes' must be positive"):
+        minhash_jaccard(edges, 6, 0)
+    with pytest.raises(ValueError, match='source ids from 0 to 5'):
+        jaccard(edges, 6, torch.tensor([[-1], [0]]))
+
+
+def test_one_hash_and_one_filled_row():
+    estimate = minhash_jaccard(torch.tensor([[0], [1]]), 3, 1, torch.tensor([[1, 1, 0, 2], [1, 0, 2, 1]]), 'in')
+    assert estimate.tolist() == [1, 0, 0, 0]  # a node without neighbours is like none
+
+
+def test_estimate_has_the_default_dtype():
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert minhash_jaccard(torch.tensor([[0, 1], [1, 2]]), 3, 3).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_orders_are_those_of_splitmix64():
+    """Its first outputs after the seed 0; estimates of one key stay what they were."""
+    step = 0x9E3779B97F4A7C15
+    found = [int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)]
+    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
+
+
+def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch):
+    calls = []
+    monkeypatch.setattr(common_neighbors, '_compiled', lambda: calls.append(1))
+    monkeypatch.setattr(common_neighbors, '_lookups', 0)
+    monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', 5)
+    edges = torch.tensor([[0, 1, 2], [1, 2, 0]])  # two neighbours for each of three pairs
+    jaccard(edges[:, :2], 3)
+    assert (common_neighbors._lookups, calls) == (2, [])
+    jaccard(edges, 3)
+    assert (common_neighbors._lookups, calls) == (8, [1])
+
+
+def test_scores_are_of_the_default_dtype():
+    edges = torch.tensor([[0, 1], [2, 2]])
+    for score in (jaccard(edges, 3), minhash_jaccard(edges, 3, 4)):
+        assert score.dtype == torch.get_default_dtype()
