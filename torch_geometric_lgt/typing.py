@@ -1,4 +1,4 @@
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import torch_geometric.typing
 from torch import Tensor
@@ -9,3 +9,8 @@ SparseTensor: Any = cast(Any, torch_geometric.typing).SparseTensor
 """The class of torch-sparse, or PyG's stand-in for it."""
 PairTensor: TypeAlias = tuple[Tensor, Tensor]
 Batch: TypeAlias = Tensor | tuple[Tensor | None, Tensor | None] | None
+
+GRADIENT = 'gradient'
+Differentiable: TypeAlias = Annotated[Tensor, GRADIENT]
+"""An argument of an operator that has a gradient."""
+DifferentiableOrNone: TypeAlias = Annotated[Tensor | None, GRADIENT]

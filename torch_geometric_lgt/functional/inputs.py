@@ -1,33 +1,48 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
+# N nodes, G graphs computed together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
 # K samples.
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS, UNIT_KINDS
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
+from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 SAMPLED_KINDS = ('softmax', 'logits')
 
 
-class Side(NamedTuple):
-    r"""What makes queries or keys: the linear part of :obj:`x` (none: :obj:`x` itself), the mask weights ``[N, R]``, the feature map, the
-    number of samples with the log-weights ``[N, H * K]`` that keys have in them, and the values ``[N, H * D]`` that each query adds to its
-    sum with weight 1."""
+@dataclass(frozen=True, kw_only=True)
+class KernelInput:
+    r"""Describes how queries or keys are computed: their input, an optional linear part, mask weights, feature map and samples.
 
-    x: Tensor
-    weight: Tensor | None
-    bias: Tensor | None
-    mask: Tensor | None
-    projection: Tensor | None
-    kind: str
-    scale: float
-    power: float
+    Attributes:
+        x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the queries or keys themselves, ``[N, H * C]``.
+        heads (int): :math:`H`.
+        kind (str): The feature map.
+        weight (torch.Tensor, optional): ``[H * C, F]`` of the linear part.
+        bias (torch.Tensor, optional): ``[H * C]`` of the linear part.
+        mask (torch.Tensor, optional): The mask weights ``[N, R]``.
+        projection (torch.Tensor, optional): ``[M, C]``, of maps that have one.
+        scale (float): Factor of queries or keys before the feature map.
+        power (float): Power of the focused map.
+        samples (int): :math:`K`, the number of weightings of the keys.
+        noise (torch.Tensor, optional): The log-weights ``[N, H * K]`` of keys in the samples.
+        self_value (torch.Tensor, optional): The values ``[N, H * D]`` that each query adds to its sum with weight 1.
+    """
+
+    x: Differentiable
     heads: int
+    kind: str
+    weight: DifferentiableOrNone = None
+    bias: DifferentiableOrNone = None
+    mask: DifferentiableOrNone = None
+    projection: Tensor | None = None
+    scale: float = 1.0
+    power: float = 1.0
     samples: int = 1
     noise: Tensor | None = None
-    own: Tensor | None = None
+    self_value: DifferentiableOrNone = None
 
     def rank(self) -> int:
         return 1 if self.mask is None else self.mask.shape[1]
@@ -39,13 +54,43 @@ class Side(NamedTuple):
         drawn = self.channels() + (self.kind in BIASED_KINDS) if self.projection is None else self.projection.shape[0]
         return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
 
-    def aligned(self) -> 'Side':
-        r"""The same side with its parameters in the dtype that sums are computed in."""
+    def aligned(self) -> 'KernelInput':
+        r"""Returns the same input with its parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
-        return self._replace(**{name: convert(getattr(self, name), dtype) for name in ('weight', 'bias', 'mask', 'projection', 'noise')})
+        return replace(
+            self,
+            weight=convert(self.weight, dtype),
+            bias=convert(self.bias, dtype),
+            mask=convert(self.mask, dtype),
+            projection=convert(self.projection, dtype),
+            noise=convert(self.noise, dtype),
+        )
 
 
-def plain_side(
+@dataclass(frozen=True, kw_only=True)
+class ValueInput:
+    r"""Describes how values are computed: their input and an optional linear part.
+
+    Attributes:
+        x (torch.Tensor): The input ``[N, F]``, often that of the keys; without :obj:`weight` the values themselves, ``[N, H * D]``.
+        weight (torch.Tensor, optional): ``[H * D, F]``.
+        bias (torch.Tensor, optional): ``[H * D]``.
+    """
+
+    x: Differentiable
+    weight: DifferentiableOrNone = None
+    bias: DifferentiableOrNone = None
+
+    def channels(self, heads: int) -> int:
+        return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // heads
+
+    def aligned(self) -> 'ValueInput':
+        r"""Returns the same values with their parameters in the dtype that sums are computed in."""
+        dtype = compute_dtype(self.x.dtype)
+        return ValueInput(x=self.x, weight=convert(self.weight, dtype), bias=convert(self.bias, dtype))
+
+
+def kernel_input(
     x: Tensor,
     mask: Tensor | None,
     feature_map: str,
@@ -54,8 +99,8 @@ def plain_side(
     power: float,
     samples: int = 1,
     noise: Tensor | None = None,
-) -> Side:
-    r"""The side of given queries or keys ``[N, H, C]``.
+) -> KernelInput:
+    r"""Describes queries or keys ``[N, H, C]`` that are computed already.
 
     Raises:
         ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit.
@@ -81,7 +126,17 @@ def plain_side(
         check_samples(feature_map, mask)
         samples = samples if noise is None else noise.size(2)
         noise = None if noise is None else noise.flatten(1)
-    return Side(x.flatten(1), None, None, mask, projection, feature_map, scale, power, x.size(1), samples, noise)
+    return KernelInput(
+        x=x.flatten(1),
+        heads=x.size(1),
+        kind=feature_map,
+        mask=mask,
+        projection=projection,
+        scale=scale,
+        power=power,
+        samples=samples,
+        noise=noise,
+    )
 
 
 def check_samples(kind: str, mask: Tensor | None) -> None:
@@ -91,32 +146,15 @@ def check_samples(kind: str, mask: Tensor | None) -> None:
         )
 
 
-class Values(NamedTuple):
-    r"""What makes the values: the linear part of :obj:`x` (none: :obj:`x` itself); :obj:`x` is :obj:`None` where it is that of the keys."""
-
-    x: Tensor | None
-    weight: Tensor | None
-    bias: Tensor | None
-
-    def channels(self, keys: Side) -> int:
-        x = keys.x if self.x is None else self.x
-        return (x.shape[1] if self.weight is None else self.weight.shape[0]) // keys.heads
-
-    def aligned(self, keys: Side) -> 'Values':
-        r"""The same values with their parameters in the dtype that sums are computed in."""
-        dtype = compute_dtype(keys.x.dtype)
-        return Values(self.x, convert(self.weight, dtype), convert(self.bias, dtype))
-
-
-def plain_values(v: Tensor, k: Tensor) -> Values:
-    r"""Given values ``[N, H, D]``.
+def value_input(v: Tensor, k: Tensor) -> ValueInput:
+    r"""Describes values ``[N, H, D]`` that are computed already.
 
     Raises:
         ValueError: If they are not as many as the keys, or of other heads.
     """
     if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
         raise ValueError(f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got {tuple(v.shape)})")
-    return Values(v.flatten(1), None, None)
+    return ValueInput(x=v.flatten(1))
 
 
 def check_projection(projection: Tensor | None) -> None:
@@ -125,9 +163,9 @@ def check_projection(projection: Tensor | None) -> None:
         raise ValueError("'projection' must not require a gradient, features have none for it; give projection.detach()")
 
 
-def rounding_share(side: Side) -> float:
+def rounding_share(queries: KernelInput) -> float:
     r"""Bounds the rounding errors in the sum of a positive constant and of inner products of vectors of at most unit length, as a share of
     the constant. Those of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated
     elsewhere, with other rounding errors in their linear part."""
-    units = (side.channels() + 8) * (1 if side.kind in UNIT_KINDS else 64)
-    return units * torch.finfo(compute_dtype(side.x.dtype)).eps
+    units = (queries.channels() + 8) * (1 if queries.kind in UNIT_KINDS else 64)
+    return units * torch.finfo(compute_dtype(queries.x.dtype)).eps

@@ -9,10 +9,10 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.inputs import Values
+from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
-from torch_geometric_lgt.nn._parts import initialize, is_plain, linear_part, make_linear, reference
+from torch_geometric_lgt.nn._parts import initialize, linear_part, make_linear, reference
 from torch_geometric_lgt.typing import Batch
 
 
@@ -123,10 +123,12 @@ class AttentionLayer(MessagePassing):
     def _value(self, x: Tensor) -> Tensor:
         return x if self.lin_value is None else self.lin_value(x)
 
-    def _values(self, x: Tensor, shared: bool) -> Values:
-        r"""What makes the values of :obj:`x`, :obj:`shared` with the keys."""
-        values = Values(x, None, None) if self.lin_value is None else Values(*linear_part(self.lin_value, x))
-        return values._replace(x=None) if shared and is_plain(self.lin_value) else values
+    def _values(self, x: Tensor) -> ValueInput:
+        r"""Describes how the values of :obj:`x` are computed."""
+        if self.lin_value is None:
+            return ValueInput(x=x)
+        x, weight, bias = linear_part(self.lin_value, x)
+        return ValueInput(x=x, weight=weight, bias=bias)
 
     @staticmethod
     def _targets(state: AttentionState, x_src: Tensor, x_dst: Tensor, batch: Batch, batch_size: int | None) -> Segments:

@@ -1,5 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M features, F input width, R rank, K samples.
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import Linear
@@ -9,12 +11,12 @@ from torch_geometric_lgt.functional.attention.kernel import attend, folded, node
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
 from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
-from torch_geometric_lgt.functional.inputs import Side, Values, check_projection
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, check_projection
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
-from torch_geometric_lgt.nn._parts import is_plain, linear_part
+from torch_geometric_lgt.nn._parts import linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -59,15 +61,27 @@ class KernelLayer(AttentionLayer):
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
         return (self.head_key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
 
-    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool) -> Side:
+    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool) -> KernelInput:
         if not isinstance(self.feature_map, FeatureMap):
             features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
-            return Side(features, None, None, mask, None, 'values', 1.0, 1.0, self.heads)
+            return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
-        return Side(*linear_part(lin, x), mask, phi.projection, phi.kind, self._scale(sampling), phi.power, self.heads, samples)
+        x, weight, bias = linear_part(lin, x)
+        return KernelInput(
+            x=x,
+            heads=self.heads,
+            kind=phi.kind,
+            weight=weight,
+            bias=bias,
+            mask=mask,
+            projection=phi.projection,
+            scale=self._scale(sampling),
+            power=phi.power,
+            samples=samples,
+        )
 
-    def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> Side:
+    def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
         return folded(self._side(x, self.lin_query, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
@@ -79,15 +93,12 @@ class KernelLayer(AttentionLayer):
         gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
         return gumbel.div_(self.temperature)
 
-    def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> Side:
-        return self._side(x, self.lin_key, mask, noise is not None)._replace(noise=noise)
-
-    def _value_side(self, x: Tensor) -> Values:
-        return self._values(x, isinstance(self.feature_map, FeatureMap) and is_plain(self.lin_key))
+    def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:
+        return replace(self._side(x, self.lin_key, mask, noise is not None), noise=noise)
 
     def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
         self._check_sources(x)
-        return build_state(self._keys(x, mask, noise), self._value_side(x), nodes)
+        return build_state(self._keys(x, mask, noise), self._values(x), nodes)
 
     def _attend(
         self,
@@ -107,7 +118,7 @@ class KernelLayer(AttentionLayer):
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         keys = self._keys(x_src, masks[0], self.key_noise(x_src))
-        values = self._value_side(x_src) if value is None else Values(value, None, None)
+        values = self._values(x_src) if value is None else ValueInput(x=value)
         return attend(queries, keys, values, sources, targets)
 
     def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:

@@ -7,7 +7,7 @@ from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.attention.linear import LinearForm, linear_attend, linear_kind, linear_read, linear_state
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
-from torch_geometric_lgt.functional.inputs import Side, Values
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import AttentionLayer
@@ -32,20 +32,20 @@ class LinearLayer(AttentionLayer):
         if self.self_term:
             self._check_sources(x)
 
-    def _side(self, lin: torch.nn.Module, x: Tensor) -> Side:
-        return Side(*linear_part(lin, x), None, None, self.kind, 1.0, 1.0, self.heads)
+    def _side(self, lin: torch.nn.Module, x: Tensor) -> KernelInput:
+        x, weight, bias = linear_part(lin, x)
+        return KernelInput(x=x, heads=self.heads, kind=self.kind, weight=weight, bias=bias)
 
     def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:
         queries, keys = self._side(self.lin_query, x_dst), self._side(self.lin_key, x_src)
-        shared = queries.x is x_dst and keys.x is x_src
-        values = self._values(x_src, shared) if value is None else Values(value, None, None)
-        own = None if not self.self_term else values if x_src is x_dst else self._values(x_dst, shared)
+        values = self._values(x_src) if value is None else ValueInput(x=value)
+        own = None if not self.self_term else values if x_src is x_dst else self._values(x_dst)
         return LinearForm(queries, keys, values, own, self.norm)
 
     def _reading(self, x: Tensor) -> LinearForm:
         r"""The queries of :obj:`x`, with values of their own if the layer has some, to read a state: no key is evaluated."""
         queries = self._side(self.lin_query, x)
-        values = self._values(x, queries.x is x) if self.self_term else Values(None, queries.weight, queries.bias)
+        values = self._values(x) if self.self_term else ValueInput(x=queries.x, weight=queries.weight, bias=queries.bias)
         return LinearForm(queries, queries, values, values if self.self_term else None, self.norm)
 
     def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
@@ -55,7 +55,7 @@ class LinearLayer(AttentionLayer):
         nodes = segments(batch, x.size(0), batch_size, x.device)
         if self.norm == 'row':
             keys = self._side(self.lin_key, x)
-            return build_state(keys, self._values(x, keys.x is x), nodes)
+            return build_state(keys, self._values(x), nodes)
         self._check_targets(x)
         return linear_state(self._form(x, x), nodes, nodes)
 

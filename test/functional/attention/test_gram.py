@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional._engine import gram as engine
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.gram import _map
 from torch_geometric_lgt.functional.attention.linear import LinearForm
-from torch_geometric_lgt.functional.inputs import Side, Values
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
 
@@ -139,8 +139,8 @@ def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
 def test_products_of_columns_need_a_wider_precision_than_the_input():
     for dtype, expected in ((torch.bfloat16, True), (torch.float32, True), (torch.float64, False)):
         x, weight = torch.ones(100, 4, dtype=dtype), torch.ones(4, 4, dtype=dtype)
-        side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, 1)
-        assert LinearForm(side, side, Values(None, weight, None), None, 'row').affine(segments(None, 100)) is expected
+        side = KernelInput(x=x, heads=1, kind='values', weight=weight)
+        assert LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row').affine(segments(None, 100)) is expected
 
 
 def test_three_products_forward_and_backward_in_place_of_fifteen():
@@ -169,7 +169,7 @@ def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype)
 
 def test_maps_of_half_precision_are_single():
     weight, bias, centre = torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([3.0]).bfloat16(), torch.tensor([[1.0, 2**-9]])
-    for part, constant in ((Values(None, weight, bias), 4 + 2**-8), (Values(None, weight, None), 1 + 2**-8)):
+    for part, constant in ((ValueInput(x=centre, weight=weight, bias=bias), 4 + 2**-8), (ValueInput(x=centre, weight=weight), 1 + 2**-8)):
         assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]
 
 
@@ -188,14 +188,14 @@ def test_maps_of_half_precision_are_single():
 )
 def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(width, heads, num_nodes, graphs, expected):
     x, weight = torch.ones(num_nodes, width), torch.ones(4 * heads, width)
-    side = Side(x, weight, None, None, None, 'values', 1.0, 1.0, heads)
-    form = LinearForm(side, side, Values(None, weight, None), None, 'row')
+    side = KernelInput(x=x, heads=heads, kind='values', weight=weight)
+    form = LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row')
     assert form.affine(segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)) is expected
 
 
 def test_factors_of_half_precision_are_single():
     x = torch.ones(3, 4, dtype=torch.bfloat16)
-    side, own = Side(x, None, None, None, None, 'values', 1.0, 1.0, 2), Values(x, None, None)
+    side, own = KernelInput(x=x, heads=2, kind='values'), ValueInput(x=x)
     factor = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]), torch.full((1, 2), 4.0))
     torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
     alone = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]))

@@ -6,7 +6,7 @@ import torch
 from torch_geometric_lgt.functional._engine import layout
 from torch_geometric_lgt.functional._engine.affine import Affine
 from torch_geometric_lgt.functional._engine.layout import rows, split
-from torch_geometric_lgt.functional.inputs import Side, Values, plain_side
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input
 from torch_geometric_lgt.functional.numerics import inverse_of
 
 HALF, SINGLE = torch.bfloat16, torch.float32
@@ -39,22 +39,22 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
 def test_what_a_side_is_refused_for(given, message):
     arguments = {'mask': None, 'feature_map': 'elu', 'projection': None, 'scale': 1.0, 'power': 3.0, **given}
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
-        plain_side(torch.zeros(5, 2, 4), **arguments)
+        kernel_input(torch.zeros(5, 2, 4), **arguments)
 
 
 def test_parameters_of_half_precision_take_part_in_single():
     parts = {name: torch.ones(3, 4, dtype=HALF) for name in ('x', 'weight', 'bias', 'mask', 'projection', 'noise')}
-    side = Side(**parts, kind='softmax', scale=1.0, power=3.0, heads=1)
-    aligned = side.aligned()._asdict()
-    assert {name: aligned[name].dtype for name in parts} == {'x': HALF} | dict.fromkeys(list(parts)[1:], SINGLE)
-    values = Values(*(torch.ones(3, 4, dtype=HALF) for _ in range(3))).aligned(side)
-    assert [part.dtype for part in values] == [HALF, SINGLE, SINGLE]
+    side = KernelInput(**parts, kind='softmax', scale=1.0, power=3.0, heads=1)
+    aligned = side.aligned()
+    assert {name: getattr(aligned, name).dtype for name in parts} == {'x': HALF} | dict.fromkeys(list(parts)[1:], SINGLE)
+    values = ValueInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
+    assert [part.dtype for part in (values.x, values.weight, values.bias)] == [HALF, SINGLE, SINGLE]
 
 
 @pytest.mark.parametrize(('elements', 'expected'), [(100, 64), (900, 90), (10**6, 4096)])
 def test_rows_whose_features_are_so_many_numbers(elements, expected, monkeypatch):
     monkeypatch.setattr(layout, 'CHUNK_ELEMENTS', elements)
-    assert rows(Side(torch.ones(7, 8), None, None, None, torch.ones(5, 4), 'softmax', 1.0, 1.0, 2)) == expected
+    assert rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4))) == expected
 
 
 def test_inverse_of_what_is_too_small():

@@ -8,8 +8,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine import dispatch, operators
-from torch_geometric_lgt.functional.attention.kernel import kept
-from torch_geometric_lgt.functional.inputs import Side, Values
+from torch_geometric_lgt.functional.attention.kernel import stores_states
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 
@@ -38,7 +38,9 @@ class Executed(TorchDispatchMode):
         if func.namespace != 'torch_geometric_lgt':
             return func(*args, **(kwargs or {}))
         with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place_product}) as counter:
-            out = getattr(operators, func._opname)._init_fn(*args, **(kwargs or {}))
+            operator = getattr(operators, func._opname.removesuffix('_backward'))
+            run = operator.gradient if func._opname.endswith('_backward') else operator.forward
+            out = run._init_fn(*args, **(kwargs or {}))
         self.flops[func._opname] = counter.get_total_flops()
         return out
 
@@ -131,7 +133,7 @@ def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch
     """A graph's state has 2 * 8 * 5 numbers, and a program of a GPU for each head."""
     monkeypatch.setattr(operators, 'STATE_ELEMENTS', elements)
     monkeypatch.setattr(operators, 'MAX_PROGRAMS', programs)
-    side = Side(torch.randn(40, H * C), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', projection=torch.randn(M, C))
     nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
     assert [graphs.numel() for graphs, _ in operators.walk(side, C + 1, [40], nodes)] == counts
 
@@ -140,13 +142,13 @@ def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch
 def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, monkeypatch):
     for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
         monkeypatch.setattr(dispatch, name, value)
-    side = Side(torch.randn(40, H * C), None, None, torch.rand(40, 2), torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', mask=torch.rand(40, 2), projection=torch.randn(M, C))
     ((_, (chunks,)),) = operators.walk(side, 2 * (channels + 1), [40], segments(None, 40, 1))
     assert [chunk.stop - chunk.start for chunk in chunks] == lengths
 
 
 def test_denominators_of_half_precision_are_single():
-    side = Side(torch.randn(40, H * C).bfloat16(), None, None, None, torch.randn(M, C), 'softmax', 1.0, 1.0, H)
+    side = KernelInput(x=torch.randn(40, H * C).bfloat16(), heads=H, kind='softmax', projection=torch.randn(M, C))
     out, denominators = operators.empty_read(side, C)
     assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == ((40, H * C), torch.bfloat16, (40, H), torch.float32)
 
@@ -154,9 +156,9 @@ def test_denominators_of_half_precision_are_single():
 @pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(10, 1, True), (9, 1, False), (20, 2, True), (19, 2, False)])
 def test_states_are_kept_that_need_no_more_room_than_the_keys(num_nodes, graphs, expected):
     """2 * 8 * 5 numbers of a graph beside 8 of a node."""
-    side = Side(torch.ones(num_nodes, H * C), None, None, None, torch.ones(M, C), 'softmax', 1.0, 1.0, H)
+    side = KernelInput(x=torch.ones(num_nodes, H * C), heads=H, kind='softmax', projection=torch.ones(M, C))
     nodes = segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)
-    assert kept(side, Values(None, None, None), nodes) is expected
+    assert stores_states(side, ValueInput(x=side.x), nodes) is expected
 
 
 def test_many_small_graphs_keep_no_states():

@@ -171,13 +171,13 @@ def test_ranges():
 def test_both_orders_of_every_format(form):
     edges = sorted_edges(FORMATS[form](), 5, 6)
     assert pairs(edges.edge_index) == pairs(EDGES)
-    for rows, (source, target), size in ((edges.forth, edges.edge_index, 6), (edges.back, edges.edge_index.flip(0), 5)):
+    for rows, (source, target), size in ((edges.by_target, edges.edge_index, 6), (edges.by_source, edges.edge_index.flip(0), 5)):
         order = torch.arange(5) if rows.order is None else rows.order
         assert torch.equal(rows.source, source[order])
         assert bool((target[order].diff() >= 0).all())
         assert rows.pointer.diff().tolist() == torch.bincount(target, minlength=size).tolist()
     assert sorted_edges(edges, 5, 6) is edges
-    assert sorted_edges(EDGES, 5, 6, backward=False).back is None
+    assert sorted_edges(EDGES, 5, 6, backward=False).by_source is None
 
 
 @pytest.mark.parametrize('change', [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]])
@@ -238,9 +238,9 @@ def test_hops_lie_by_target():
 def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
     """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted have no other order."""
     edges = torch.tensor([[0, 2, 1], [0, 1, 1]])
-    assert sorted_edges(edges, 3, 2).rows()[2] is None
+    assert sorted_edges(edges, 3, 2).orders()[2] is None
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
-    assert sorted_edges(edges, 3, 2).rows()[2].tolist() == [0, 1, 2]
+    assert sorted_edges(edges, 3, 2).orders()[2].tolist() == [0, 1, 2]
 
 
 VALUES = torch.tensor([0.5, 2.0, 3.0, -1.0, 0.25])
@@ -356,7 +356,7 @@ def test_sorted_edges_take_weights_later():
     edges = sorted_edges(EDGES, 5, 5)
     again = sorted_edges(edges, 5, 5, edge_weight=VALUES)
     assert again.weight is VALUES
-    assert again.forth is edges.forth
+    assert again.by_target is edges.by_target
     assert sorted_edges(again, 5, 5) is again
 
 

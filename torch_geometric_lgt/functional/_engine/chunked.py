@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
-from torch_geometric_lgt.functional._engine.layout import Nodes, join, mask_of, noise_of, own_of, split, take
+from torch_geometric_lgt.functional._engine.layout import Nodes, join, mask_of, noise_of, self_value_of, split, take
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, log_features, log_features_vjp
-from torch_geometric_lgt.functional.inputs import Side, Values, rounding_share
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, rounding_share
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, neutral, without_cancellation
 
 
@@ -63,7 +63,7 @@ def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
 class Queries:
     r"""The query side of a call."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: KernelInput) -> None:
         self.side, self.affine = side, Affine(side.x, (side.weight, side.bias, side.scale))
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,7 +84,7 @@ class Queries:
             mask = mask_of(self.side, nodes, sums.size(0))
             last = product[..., -rank:]
             den = last if mask is None else (last * mask).sum(-1, keepdim=True)
-            own = own_of(self.side, nodes, sums.size(0))
+            own = self_value_of(self.side, nodes, sums.size(0))
             den = den if own is None else den + 1
             if own is not None or self.side.kind in BIASED_KINDS:
                 constant = sums[:, :, :1, -1:] if own is None else 1.0
@@ -99,11 +99,11 @@ class Queries:
 class QueryGrads(Queries):
     r"""The gradients of the query side of a call."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, side: KernelInput) -> None:
         super().__init__(side)
         self.grad = AffineGrad(self.affine)
         self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
-        self.grad_own = None if side.own is None else torch.empty_like(side.own)
+        self.grad_self_value = None if side.self_value is None else torch.empty_like(side.self_value)
 
     def add(self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor) -> Tensor:
         r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
@@ -116,13 +116,13 @@ class QueryGrads(Queries):
             den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
             inverse = inverse_of(den)
             g = g * inverse
-            own = own_of(side, nodes, graphs)
+            own = self_value_of(side, nodes, graphs)
             if mask is None or self.grad_mask is None:
                 read = g @ transposed[:, :, :-1]
                 total = (feature * read).sum(-1, keepdim=True)
-                if own is not None and self.grad_own is not None:
+                if own is not None and self.grad_self_value is not None:
                     total += (g * own).sum(-1, keepdim=True)
-                    self.grad_own[nodes] = join(g).to(self.grad_own.dtype)
+                    self.grad_self_value[nodes] = join(g).to(self.grad_self_value.dtype)
                 slope = total.mul_(inverse).neg_()
                 columns, grad_feature = torch.cat([g, slope], -1), read.addcmul_(slope, transposed[:, :, -1:])
             else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
@@ -137,24 +137,24 @@ class QueryGrads(Queries):
             self.grad.add(nodes, x, join(grad_q))
         return grad_sums.transpose(2, 3)
 
-    def result(self) -> list[Tensor | None]:
-        r"""Those of the input, the weight, the bias, the mask and the query's own values; to be called after those of keys that share the
-        input."""
-        parameters = self.grad.parameters(self.side.heads * self.side.channels())
-        return [self.grad.x.to(self.side.x.dtype), *parameters, self.grad_mask, self.grad_own]
+    def result(self) -> dict[str, Tensor | None]:
+        r"""Returns the gradients by name. Call it after :meth:`KeyGrads.add` of keys that share the input."""
+        weight, bias = self.grad.parameters(self.side.heads * self.side.channels())
+        x = self.grad.x.to(self.side.x.dtype)
+        return {'x': x, 'weight': weight, 'bias': bias, 'mask': self.grad_mask, 'self_value': self.grad_self_value}
 
 
 class Keys:
     r"""The keys and values of a call."""
 
-    def __init__(self, side: Side, values: Values) -> None:
+    def __init__(self, side: KernelInput, values: ValueInput) -> None:
         self.side, self.values = side, values
-        self.widths = side.heads * side.channels(), side.heads * values.channels(side)
-        keys, given = (side.weight, side.bias, side.scale), (values.weight, values.bias, 1.0)
+        self.widths = side.heads * side.channels(), side.heads * values.channels(side.heads)
+        of_keys, of_values = (side.weight, side.bias, side.scale), (values.weight, values.bias, 1.0)
         alike = (side.bias is None) == (values.bias is None)
-        self.joint = values.x is None and side.weight is not None and values.weight is not None and alike
-        self.affine = Affine(side.x, keys, given) if self.joint else Affine(side.x, keys)
-        self.value_affine = self.affine if self.joint else Affine(side.x if values.x is None else values.x, given)
+        self.joint = values.x is side.x and side.weight is not None and values.weight is not None and alike
+        self.affine = Affine(side.x, of_keys, of_values) if self.joint else Affine(side.x, of_keys)
+        self.value_affine = self.affine if self.joint else Affine(values.x, of_values)
 
     def flat(self, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         r"""The input of the keys ``[G * n, F]``, the keys ``[G * n, H * C]``, the input of the values, the values ``[G * n, H * D]``."""
@@ -177,7 +177,7 @@ class Keys:
         side, dtype = self.side, compute_dtype(self.side.x.dtype)
         start = 0.0 if side.kind in LINEAR_KINDS else neutral(dtype)
         maximum = side.x.new_full((graphs, side.heads, side.num_features()), start, dtype=dtype)
-        sums = maximum.new_zeros((*maximum.shape, side.rank() * (self.values.channels(side) + 1)))
+        sums = maximum.new_zeros((*maximum.shape, side.rank() * (self.values.channels(side.heads) + 1)))
         return sums, maximum, sums.new_zeros((graphs, side.heads))
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,10 +208,10 @@ class Keys:
 class KeyGrads(Keys):
     r"""The gradients of the keys and values of a call; that of the input may go to :obj:`shared`, where queries collect theirs."""
 
-    def __init__(self, side: Side, values: Values, shared: Tensor | None = None) -> None:
+    def __init__(self, side: KernelInput, values: ValueInput, shared: Tensor | None = None) -> None:
         super().__init__(side, values)
         self.shared, self.grad = shared is not None, AffineGrad(self.affine, shared)
-        self.value_grad = self.grad if self.joint else AffineGrad(self.value_affine, self.grad.x if values.x is None else None)
+        self.value_grad = self.grad if self.joint else AffineGrad(self.value_affine, self.grad.x if values.x is side.x else None)
         self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
 
     def add(self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None) -> None:
@@ -245,12 +245,14 @@ class KeyGrads(Keys):
             self.grad.add(nodes, x, grad_k)
             self.value_grad.add(nodes, x_value, grad_v)
 
-    def result(self) -> list[Tensor | None]:
-        r"""Those of the input, the weight, the bias and the mask of the keys, then of the input, the weight and the bias of the values."""
-        if self.joint:
-            parts = self.grad.parameters(*self.widths)
-        else:
-            parts = self.grad.parameters(self.widths[0]) + self.value_grad.parameters(self.widths[1])
-        own = None if self.shared else self.grad.x.to(self.side.x.dtype)
-        value = None if self.values.x is None else self.value_grad.x.to(self.values.x.dtype)
-        return [own, *parts[:2], self.grad_mask, value, *parts[2:]]
+    def result(self) -> dict[str, Tensor | None]:
+        r"""Returns the gradients of the keys by name."""
+        weight, bias = self.grad.parameters(*self.widths)[:2] if self.joint else self.grad.parameters(self.widths[0])
+        x = None if self.shared else self.grad.x.to(self.side.x.dtype)
+        return {'x': x, 'weight': weight, 'bias': bias, 'mask': self.grad_mask}
+
+    def value_result(self) -> dict[str, Tensor | None]:
+        r"""Returns the gradients of the values by name."""
+        weight, bias = self.grad.parameters(*self.widths)[2:] if self.joint else self.value_grad.parameters(self.widths[1])
+        x = None if self.values.x is self.side.x else self.value_grad.x.to(self.values.x.dtype)
+        return {'x': x, 'weight': weight, 'bias': bias}

@@ -1,7 +1,9 @@
-# N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D + 1), K samples.
+r"""Registers operators of PyTorch. It knows tensors and schemas, no attention."""
+
 import functools
+from collections import namedtuple
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -9,36 +11,117 @@ from torch.autograd.forward_ad import unpack_dual
 from torch.library import custom_op
 from torch.utils.flop_counter import register_flop_formula
 
+from torch_geometric_lgt.functional._engine.arguments import Arguments
 
-def operator(name: str, arguments: str, returns: str) -> Callable:
-    make = custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({arguments}) -> {returns}')
-
-    def decorate(function: Callable) -> Callable:
-        @functools.wraps(function)
-        def run(*args):
-            first = next(value for value in args if isinstance(value, Tensor))
-            with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
-                return function(*args)
-
-        return make(run)
-
-    return decorate
+A = TypeVar('A', bound=Arguments)
 
 
-def call(operator: Callable, *args):
-    r"""Runs an operator with automatic differentiation."""
-    reverse_mode_only(*args)
-    return operator(*args)
+class Operator(Generic[A]):
+    r"""An operator of PyTorch over arguments of one class, see :meth:`operator`."""
+
+    gradient: Any
+
+    def __init__(self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]) -> None:
+        self.name, self.arguments, self.returns = function.__name__.strip('_'), arguments, returns
+        tensors = 'Tensor' if len(returns) == 1 else f'({", ".join(["Tensor"] * len(returns))})'
+        self.forward = _custom_op(self.name, arguments.schema, tensors, lambda *values: function(arguments.unpack(values)))
+        functools.update_wrapper(self, function)
+
+    def __call__(self, arguments: A) -> Any:
+        r"""Runs the operator with automatic differentiation."""
+        values = arguments.pack()
+        reverse_mode_only(*values)
+        return self.forward(*values)
+
+    def fake(self, function: Callable[[A], Any]) -> Callable[[A], Any]:
+        r"""Registers what makes outputs of the right shape, for compilation."""
+        self.forward.register_fake(lambda *values: function(self.arguments.unpack(values)))
+        return function
+
+    def backward(self, outputs: tuple[str, ...], saved: tuple[str, ...] = ()) -> Callable:
+        r"""Registers the backward pass, a function of the arguments, the gradients of :obj:`outputs` and the outputs :obj:`saved`, both by
+        name. It returns gradients by the names of the arguments. Gradients of gradients are refused."""
+
+        def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
+            cls, num_grads, num_saved = self.arguments, len(outputs), len(saved)
+            grads_of, saved_of = namedtuple('Gradients', outputs), namedtuple('Saved', saved)
+            slots = [position for position, slot in enumerate(cls.slots) if slot.has_gradient]
+
+            def run(*values: Any) -> list[Tensor]:
+                grads = grads_of(*values[:num_grads])
+                found = function(cls.unpack(values[num_grads + num_saved :]), grads, saved_of(*values[num_grads : num_grads + num_saved]))
+                return cls.pack_gradients(found, values[0])
+
+            def fake(*values: Any) -> list[Tensor]:
+                inputs = values[num_grads + num_saved :]
+                return [values[0].new_empty(0) if inputs[slot] is None else torch.empty_like(inputs[slot]) for slot in slots]
+
+            passed = [*(f'Tensor grad_{name}' for name in outputs), *(f'Tensor saved_{name}' for name in saved)]
+            self.gradient = _custom_op(f'{self.name}_backward', ', '.join([*passed, cls.schema]), 'Tensor[]', run)
+            self.gradient.register_fake(fake)
+            indices = ([self.returns.index(name) for name in names] for names in (outputs, saved))
+            _differentiate(self.forward, self.gradient, slots, *indices)
+            return function
+
+        return decorate
+
+    def flops(self, forward: Callable[[A], int], backward: Callable[[A], int] | None = None) -> None:
+        r"""Registers the numbers of flops of both passes."""
+        for name, formula in ((self.name, forward), (f'{self.name}_backward', backward)):
+            if formula is not None:
+                _count(name, self.arguments, formula)
 
 
-def reverse_mode_only(*args) -> None:
+def operator(arguments: type[A], returns: tuple[str, ...]) -> Callable[[Callable[[A], Any]], Operator[A]]:
+    r"""Makes an operator of a function of such :obj:`arguments` that returns the tensors :obj:`returns`."""
+    return lambda function: Operator(function, arguments, returns)
+
+
+def _custom_op(name: str, schema: str, returns: str, function: Callable) -> Any:
+    def run(*values: Any) -> Any:
+        first = next(value for value in values if isinstance(value, Tensor))
+        with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
+            return function(*values)
+
+    return custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({schema}) -> {returns}')(run)
+
+
+def _differentiate(forward: Any, backward: Any, slots: list[int], outputs: list[int], saved: list[int]) -> None:
+    name = forward._name
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        output = output if isinstance(output, tuple) else (output,)
+        ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
+        ctx.save_for_backward(*(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor)))
+        ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
+
+    def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
+        values = [next(tensors) if other is None else other[0] for other in ctx.others]
+        found = dict(zip(slots, backward(*(grads[i].contiguous() for i in outputs), *results, *values), strict=True))
+        return tuple(None if value is None else found.get(i) for i, value in enumerate(values))
+
+    def refuse(_ctx: Any, *_grads: Tensor) -> NoReturn:
+        raise_second_order(name)
+
+    forward.register_autograd(run, setup_context=setup_context)
+    backward.register_autograd(refuse)
+
+
+def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:
+    num_values = len(arguments.slots)
+    packet = getattr(torch.ops.torch_geometric_lgt, name)
+    register_flop_formula(packet, get_raw=True)(lambda *values, **_: formula(arguments.unpack(values[-num_values:])))
+
+
+def reverse_mode_only(*values: Any) -> None:
     r"""Refuses what would drop a tangent.
 
     Raises:
         NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func` transforms.
     """
     if not torch.compiler.is_compiling():
-        tensors = [value for value in args if isinstance(value, Tensor)]
+        tensors = [value for value in values if isinstance(value, Tensor)]
         if torch._C._are_functorch_transforms_active() or any(unpack_dual(value).tangent is not None for value in tensors):
             raise NotImplementedError('attention states have derivatives in reverse mode only: use autograd, no vmap or torch.func')
 
@@ -70,7 +153,7 @@ def first_order(name: str) -> Callable:
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)
-        def run(ctx, *grads):
+        def run(ctx: Any, *grads: Tensor) -> Any:
             with torch.no_grad():
                 found = backward(ctx, *grads)
             if not torch.is_grad_enabled():
@@ -80,38 +163,3 @@ def first_order(name: str) -> Callable:
         return run
 
     return decorate
-
-
-def given(grads: list[Tensor | None], like: Tensor) -> list[Tensor]:
-    r"""An operator returns no :obj:`None`: an empty tensor stands for it."""
-    return [like.new_empty(0) if grad is None else grad for grad in grads]
-
-
-def differentiable(
-    forward: Callable, backward: Callable, inputs: tuple[int, ...], outputs: tuple[int, ...], saved: tuple[int, ...]
-) -> None:
-    r"""Registers :obj:`backward`: from the gradients of :obj:`outputs`, the outputs :obj:`saved` and all arguments to the gradients of the
-    arguments :obj:`inputs`. Gradients of gradients are refused."""
-    name = cast(Any, forward)._name
-
-    def setup_context(ctx, inputs, output) -> None:
-        output = output if isinstance(output, tuple) else (output,)
-        ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
-        ctx.save_for_backward(*(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor)))
-        ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
-
-    def run(ctx, *grads):
-        kept, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
-        args = [next(tensors) if other is None else other[0] for other in ctx.others]
-        found = dict(zip(inputs, backward(*(grads[i].contiguous() for i in outputs), *kept, *args), strict=True))
-        return tuple(None if value is None else found.get(i) for i, value in enumerate(args))
-
-    def refuse(_ctx, *_grads):
-        raise_second_order(name)
-
-    cast(Any, forward).register_autograd(run, setup_context=setup_context)
-    cast(Any, backward).register_autograd(refuse)
-
-
-def count(name: str, formula: Callable[[tuple], int]) -> None:
-    register_flop_formula(getattr(torch.ops.torch_geometric_lgt, name), get_raw=True)(lambda *args, **_: formula(args))

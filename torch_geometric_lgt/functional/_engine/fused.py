@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine.chunked import KeyGrads, Keys, Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.layout import Nodes, take
 from torch_geometric_lgt.functional._engine.triton.blocks import build, key_grads, query_grads, read, sums_grads
-from torch_geometric_lgt.functional.inputs import Side
+from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import neutral
 
 SPANS = 64  # programs for each head and block of features among which the nodes of a chunk are divided
@@ -31,7 +31,7 @@ def ceil_div(number: int, divisor: int) -> int:
 class Sizes:
     r"""What all kernels of a call are told of its sizes."""
 
-    def __init__(self, side: Side, graphs: int, nodes: int, channels: int) -> None:
+    def __init__(self, side: KernelInput, graphs: int, nodes: int, channels: int) -> None:
         self.graphs, self.heads, self.nodes, self.rank, self.features = graphs, side.heads, nodes, side.rank(), side.num_features()
         self.counts = nodes, side.heads, side.num_features()
         self.projection = cast(Tensor, side.projection).contiguous()
@@ -68,7 +68,7 @@ class FusedKeys(Keys):
         sums, maximum, squares = self.empty_state(graphs)
         for nodes in chunks:
             _, k, _, v = (part.contiguous() for part in self.flat(nodes))
-            sizes = Sizes(self.side, graphs, k.size(0) // graphs, self.values.channels(self.side))
+            sizes = Sizes(self.side, graphs, k.size(0) // graphs, self.values.channels(self.side.heads))
             count, span = sizes.spans
             parts = [tensor.new_empty((count, *tensor.shape)) for tensor in (sums, maximum, squares)]
             mask = _mask(self.side, nodes, k)
@@ -88,7 +88,7 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
         for nodes in chunks:
             x, k, x_value, v = self.flat(nodes)
             k, v = k.contiguous(), v.contiguous()
-            sizes = Sizes(side, graphs, k.size(0) // graphs, self.values.channels(side))
+            sizes = Sizes(side, graphs, k.size(0) // graphs, self.values.channels(side.heads))
             grad_k, grad_v, mask = torch.empty_like(k), torch.empty_like(v), _mask(side, nodes, k)
             grad_mask = k.new_empty((k.size(0), side.heads, side.rank()))
             tensors = k, v, mask, sizes.projection, maximum.contiguous(), grad_sums.contiguous(), grad_k, grad_v, grad_mask
@@ -139,7 +139,7 @@ class FusedQueryGrads(QueryGrads, FusedQueries):
         return grad_sums
 
 
-def _mask(side: Side, nodes: Nodes, like: Tensor) -> Tensor:
+def _mask(side: KernelInput, nodes: Nodes, like: Tensor) -> Tensor:
     return like if side.mask is None else take(side.mask, nodes).contiguous()
 
 

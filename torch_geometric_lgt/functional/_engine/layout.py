@@ -3,7 +3,7 @@
 
 from torch import Tensor
 
-from torch_geometric_lgt.functional.inputs import Side
+from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 18
@@ -11,7 +11,7 @@ CHUNK_ELEMENTS = 1 << 18
 Nodes = Tensor | slice
 
 
-def rows(side: Side) -> int:
+def rows(side: KernelInput) -> int:
     r"""Nodes of a chunk: its features fill the nearest cache."""
     return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features())))
 
@@ -30,16 +30,16 @@ def join(x: Tensor) -> Tensor:
     return x.transpose(1, 2).reshape(x.size(0) * x.size(2), -1)
 
 
-def mask_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+def mask_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, 1, n, R]``."""
     return None if side.mask is None else split(take(side.mask, nodes), graphs, 1)
 
 
-def noise_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+def noise_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, H, n, K]``."""
     return None if side.noise is None else split(take(side.noise, nodes), graphs, side.heads)
 
 
-def own_of(side: Side, nodes: Nodes, graphs: int) -> Tensor | None:
+def self_value_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, H, n, D]``."""
-    return None if side.own is None else split(take(side.own, nodes), graphs, side.heads)
+    return None if side.self_value is None else split(take(side.self_value, nodes), graphs, side.heads)

@@ -2,7 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked import KeyGrads, Keys, Queries, QueryGrads, largest, scaled
-from torch_geometric_lgt.functional._engine.layout import Nodes, join, mask_of, own_of, split, take
+from torch_geometric_lgt.functional._engine.layout import Nodes, join, mask_of, self_value_of, split, take
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features, log_features_vjp
 from torch_geometric_lgt.functional.inputs import rounding_share
 from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
@@ -31,7 +31,7 @@ class Pairs:
             of_query = one.expand(graphs, 1, targets, 1) if of_query is None else of_query
             self.masks = of_query, one.expand(graphs, 1, sources, 1) if of_key is None else of_key
         self.masked = self._under_mask(self.weight)
-        self.own = own_of(queries.side, to, graphs)
+        self.own = self_value_of(queries.side, to, graphs)
 
     def _under_mask(self, x: Tensor) -> Tensor:
         return x if self.masks is None else x * (self.masks[0] @ self.masks[1].transpose(2, 3))
@@ -56,9 +56,9 @@ class Pairs:
         g = g * inverse
         parts = g @ self.v.transpose(2, 3)
         slope = (parts * self.masked).sum(-1, keepdim=True)
-        if self.own is not None and queries.grad_own is not None:
+        if self.own is not None and queries.grad_self_value is not None:
             slope += (g * self.own).sum(-1, keepdim=True)
-            queries.grad_own[self.to] = join(g).to(queries.grad_own.dtype)
+            queries.grad_self_value[self.to] = join(g).to(queries.grad_self_value.dtype)
         grad_weight = parts - slope * inverse
         self._add_mask_grads(queries, keys, grad_weight)
         grad_weight = self._under_mask(grad_weight)

@@ -7,11 +7,11 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS
-from torch_geometric_lgt.functional.inputs import Side, Values, rounding_share
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, rounding_share
 from torch_geometric_lgt.functional.segment import Segments
 
 
-def gram_state(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments) -> AttentionState:
+def gram_state(queries: KernelInput, keys: KernelInput, values: ValueInput, sources: Segments, targets: Segments) -> AttentionState:
     r"""The state of keys and values that are affine maps of one input, with linear features, and the sum of squares of the queries: all of
     it follows from the inner products of the columns of the input, so that no key, value or query is evaluated. The state is in double
     precision."""
@@ -30,7 +30,7 @@ def gram_state(queries: Side, keys: Side, values: Values, sources: Segments, tar
     return AttentionState(sums, sums.new_zeros(sums.shape[:3]), squares, sources.sizes, query_squares=query_squares)
 
 
-def gram_read(state: AttentionState, queries: Side, own: Values | None, targets: Segments) -> Tensor:
+def gram_read(state: AttentionState, queries: KernelInput, own: ValueInput | None, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``: a state read by queries that are affine maps of their input, with linear features: each output is the ratio of two
     affine maps of the query's input. With :obj:`own` each query adds that affine map of its input with weight 1."""
     with torch.autocast(queries.x.device.type, enabled=False):
@@ -47,7 +47,7 @@ def gram_read(state: AttentionState, queries: Side, own: Values | None, targets:
     return affine_ratio(queries.x, numerator, denominator, centre, targets, least)
 
 
-def _map(part: Side | Values, heads: int, centre: Tensor) -> Tensor:
+def _map(part: KernelInput | ValueInput, heads: int, centre: Tensor) -> Tensor:
     r"""``[B, F + 1, H, C]``: the affine map of an input less the centre ``[B, F]`` of its graph, with a 1 behind it."""
     weight = cast(Tensor, part.weight).to(centre.dtype)
     constant = centre @ weight.t() if part.bias is None else torch.addmm(part.bias.to(centre.dtype), centre, weight.t())

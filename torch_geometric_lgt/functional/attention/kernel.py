@@ -4,10 +4,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine import custom_op, operators
+from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional._engine.dispatch import is_fused
 from torch_geometric_lgt.functional.attention.state import check_fit
-from torch_geometric_lgt.functional.inputs import Side, Values, plain_side, plain_values
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 
 
@@ -40,7 +40,7 @@ def kernel_attention(
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): Values ``[N_s, H, D]``.
+        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
         feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
             :obj:`"focused"`, or :obj:`"logits"` and :obj:`"values"` if :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already.
             (default: :obj:`"softmax"`)
@@ -63,9 +63,9 @@ def kernel_attention(
     """
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
-    queries = plain_side(q, query_mask, feature_map, projection, scale, power, keys.samples)
-    return attend(queries, keys, plain_values(v, k), sources, targets).unflatten(1, (q.size(1), -1))
+    keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
+    queries = kernel_input(q, query_mask, feature_map, projection, scale, power, keys.samples)
+    return attend(queries, keys, value_input(v, k), sources, targets).unflatten(1, (q.size(1), -1))
 
 
 def check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
@@ -90,16 +90,26 @@ def node_pair(
     return segments(batch[0], num_src, batch_size, device), segments(batch[1], num_dst, batch_size, device)
 
 
-def attend(queries: Side, keys: Side, values: Values, sources: Segments, targets: Segments, factor: Tensor | None = None) -> Tensor:
+def attend(
+    queries: KernelInput, keys: KernelInput, values: ValueInput, sources: Segments, targets: Segments, factor: Tensor | None = None
+) -> Tensor:
     r"""``[N_t, H * D]``: the keys' state, its features multiplied by :obj:`factor` ``[B, H, M]``, read by the queries. States that need
     more room than the keys' inputs are not kept."""
     check_fit(queries, targets, (sources.sizes.size(0), keys.heads, keys.num_features(), keys.rank(), keys.samples))
-    keep = kept(keys, values, sources)
-    shared = keys.aligned()._replace(x=None) if keys.x is queries.x else keys.aligned()
-    return custom_op.call(operators.attend, *queries.aligned(), *targets, *shared, *values.aligned(keys), *sources, factor, keep)[0]
+    store = stores_states(keys, values, sources)
+    arguments = operators.AttendArguments(
+        queries=queries.aligned(),
+        targets=targets,
+        keys=keys.aligned(),
+        values=values.aligned(),
+        sources=sources,
+        factor=factor,
+        store_states=store,
+    )
+    return operators.attend(arguments)[0]
 
 
-def folded(queries: Side) -> Side:
+def folded(queries: KernelInput) -> KernelInput:
     r"""Returns the queries with their projection multiplied into their linear part, where that takes less work: the norm of a query
     cancels, so that its features need one product instead of two."""
     x, num_features, channels = queries.x, queries.num_features() // queries.samples, queries.channels()
@@ -110,12 +120,12 @@ def folded(queries: Side) -> Side:
         matrix = queries.scale * cast(Tensor, queries.projection)
         weight = torch.einsum('mc,hcf->hmf', matrix, queries.weight.unflatten(0, (queries.heads, -1))).flatten(0, 1)
         bias = None if queries.bias is None else (queries.bias.unflatten(0, (queries.heads, -1)) @ matrix.t()).flatten()
-    return Side(x, weight, bias, queries.mask, None, 'logits', 1.0, 1.0, queries.heads, queries.samples)
+    return KernelInput(x=x, heads=queries.heads, kind='logits', weight=weight, bias=bias, mask=queries.mask, samples=queries.samples)
 
 
-def kept(keys: Side, values: Values, nodes: Segments) -> bool:
+def stores_states(keys: KernelInput, values: ValueInput, nodes: Segments) -> bool:
     r"""Whether the states of all graphs need no more room than the keys' inputs; no exported program depends on the number of nodes."""
     if torch.compiler.is_exporting():
         return False
-    width = keys.rank() * (values.channels(keys) + 1)
+    width = keys.rank() * (values.channels(keys.heads) + 1)
     return nodes.sizes.size(0) * keys.heads * keys.num_features() * width <= keys.x.numel()

@@ -1,4 +1,5 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M features.
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch.nn.functional import linear
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
 from torch_geometric_lgt.functional.attention.state import AttentionState, build_state, check_readable, read_state, sums_of_squares
-from torch_geometric_lgt.functional.inputs import Side, Values, plain_side, plain_values
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -45,12 +46,12 @@ def linear_attention(
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): Values ``[N_s, H, D]``.
+        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
         batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ. (default: :obj:`None`, one graph)
         batch_size (int, optional): Number of graphs. (default: :obj:`None`)
         norm (str, optional): What each query and key is divided by: its own length (:obj:`"row"`) or that of all queries (keys) of its
             graph and head together (:obj:`"frobenius"`). (default: :obj:`"row"`)
-        own (torch.Tensor, optional): Values of the queries ``[N_t, H, D]``. (default: :obj:`None`)
+        own (torch.Tensor, optional): ValueInput of the queries ``[N_t, H, D]``. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
@@ -61,20 +62,20 @@ def linear_attention(
     if own is not None and own.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(f"'own' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and values (got {tuple(own.shape)})")
     kind = linear_kind(norm, own is not None)
-    queries, keys = (plain_side(x, None, kind, None, 1.0, 1.0) for x in (q, k))
+    queries, keys = (kernel_input(x, None, kind, None, 1.0, 1.0) for x in (q, k))
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    form = LinearForm(queries, keys, plain_values(v, k), None if own is None else Values(own.flatten(1), None, None), norm)
+    form = LinearForm(queries, keys, value_input(v, k), None if own is None else ValueInput(x=own.flatten(1)), norm)
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
 
 
 class LinearForm(NamedTuple):
     r"""Queries, keys, values, the values that each query adds with weight 1, and the norm."""
 
-    queries: Side
-    keys: Side
-    values: Values
-    own: Values | None
+    queries: KernelInput
+    keys: KernelInput
+    values: ValueInput
+    own: ValueInput | None
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
@@ -82,21 +83,20 @@ class LinearForm(NamedTuple):
         These products are in double precision, which must be wider than that of the input. An exported program, for any number of nodes,
         evaluates keys and values."""
         keys, width = self.keys, self.keys.x.size(1)
-        if keys.weight is None or self.values.weight is None or self.values.x is not None or torch.compiler.is_exporting():
+        if keys.weight is None or self.values.weight is None or self.values.x is not keys.x or torch.compiler.is_exporting():
             return False
         if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # which has no double precision
             return False
-        columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys)))
+        columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys.heads)))
         return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels()
 
-    def with_values(self) -> tuple[Side, Values]:
+    def with_values(self) -> tuple[KernelInput, ValueInput]:
         r"""The queries with values of their own, evaluated, and the values, evaluated too where they are the same."""
         if self.own is None:
             return self.queries, self.values
-        x = self.queries.x if self.own.x is None else self.own.x
-        own = x if self.own.weight is None else linear(x, self.own.weight, self.own.bias)
+        own = self.own.x if self.own.weight is None else linear(self.own.x, self.own.weight, self.own.bias)
         shared = self.own is self.values and self.queries.x is self.keys.x
-        return self.queries._replace(own=own), Values(own, None, None) if shared else self.values
+        return replace(self.queries, self_value=own), ValueInput(x=own) if shared else self.values
 
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
         return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)

@@ -1,5 +1,6 @@
 # N nodes, E pairs, H heads, M features, R rank of the mask.
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import torch
@@ -12,7 +13,7 @@ from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features
-from torch_geometric_lgt.functional.inputs import Side, rounding_share
+from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share
 from torch_geometric_lgt.functional.numerics import without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
@@ -20,7 +21,7 @@ from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 class Pairs:
     r"""Pairs (source, target) of nodes whose linear parts are evaluated once for each node."""
 
-    def __init__(self, queries: Side, keys: Side, pairs: Tensor, sources: Segments, targets: Segments) -> None:
+    def __init__(self, queries: KernelInput, keys: KernelInput, pairs: Tensor, sources: Segments, targets: Segments) -> None:
         (source, self.key), (target, self.query) = (_distinct(*part) for part in zip(pairs, (keys.x, queries.x), strict=True))
         self.q, self.k = (_evaluated(side, nodes) for side, nodes in ((queries, target), (keys, source)))
         self.target_graph = node_to_graph(targets, queries.x.size(0))[target]
@@ -36,7 +37,7 @@ class Pairs:
         def of_rows(at: slice, q: Tensor, q_mask: OptTensor, k: Tensor, k_mask: OptTensor, *parts: OptTensor) -> Tensor:
             *of_graphs, projection, same_graph, same_node = parts
             sides = (self.q, q, q_mask), (self.k, k, k_mask)
-            queries, keys = (side._replace(x=x, mask=mask, projection=projection) for side, x, mask in sides)
+            queries, keys = (replace(side, x=x, mask=mask, projection=projection) for side, x, mask in sides)
             return score(queries, keys, *of_graphs, cast(Tensor, same_graph)[at], cast(Tensor, same_node)[at])
 
         whole = (self.q.projection, self.same_graph, self.same_node)
@@ -44,8 +45,8 @@ class Pairs:
 
 
 def attention_scores(
-    queries: Side,
-    keys: Side,
+    queries: KernelInput,
+    keys: KernelInput,
     state: AttentionState,
     pairs: Tensor,
     sources: Segments,
@@ -53,12 +54,12 @@ def attention_scores(
     factor: Tensor | None = None,
 ) -> Tensor:
     r"""The weight ``[E, H]`` that target ``pairs[1]`` puts on source ``pairs[0]``, as applied: 0 across graphs."""
-    own = 0 if queries.own is None else 1
+    own = 0 if queries.self_value is None else 1
     itself = own if keys.x is queries.x else 0
     of = Pairs(queries, keys, pairs, sources, targets)
 
     def score(
-        q: Side, k: Side, maximum: Tensor, denominator: Tensor, factor: Tensor | None, same_graph: Tensor, same_node: Tensor
+        q: KernelInput, k: KernelInput, maximum: Tensor, denominator: Tensor, factor: Tensor | None, same_graph: Tensor, same_node: Tensor
     ) -> Tensor:
         phi_q = Queries(q).features(slice(None), maximum)[2][:, :, 0]
         phi_q = phi_q if factor is None else phi_q * factor
@@ -73,16 +74,18 @@ def attention_scores(
     return of.map(score, state.maximum, state.denominator, factor)
 
 
-def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments) -> Tensor:
+def log_attention_scores(
+    queries: KernelInput, keys: KernelInput, state: AttentionState, pairs: Tensor, sources: Segments, targets: Segments
+) -> Tensor:
     r"""The logarithm of the weights ``[E, H]`` of pairs within a graph, for the softmax features without a mask: finite where a weight
     itself would vanish. Exponents add up, so that the features of a pair are those of the sum of its query and its key."""
     of = Pairs(queries, keys, pairs, sources, targets)
 
     def normaliser(_at: slice, x: Tensor, maximum: Tensor, denominator: Tensor, projection: Tensor) -> Tensor:
-        return (_exponents(of.q._replace(x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
+        return (_exponents(replace(of.q, x=x, projection=projection)) + maximum + denominator.squeeze(3).log()).logsumexp(-1)
 
-    def score(q: Side, k: Side, *_: Tensor) -> Tensor:
-        return _exponents(q._replace(x=q.x + k.x)).logsumexp(-1)
+    def score(q: KernelInput, k: KernelInput, *_: Tensor) -> Tensor:
+        return _exponents(replace(q, x=q.x + k.x)).logsumexp(-1)
 
     own = torch.arange(of.q.x.size(0), device=pairs.device)
     parts = [(of.q.x, own), (state.maximum, of.target_graph), (state.denominator, of.target_graph)]
@@ -91,13 +94,13 @@ def log_attention_scores(queries: Side, keys: Side, state: AttentionState, pairs
     return of.map(score) - total.index_select(0, of.query) - squares.index_select(0, of.key) / 2
 
 
-def _exponents(side: Side) -> Tensor:
+def _exponents(side: KernelInput) -> Tensor:
     r"""Those of the features of queries, ``[E, H, M]``."""
     log = log_features(side.kind, split(side.x, 1, side.heads), side.projection, side.power, None)[0]
     return cast(Tensor, log)[0].transpose(0, 1)
 
 
-def _key_features(k: Side) -> tuple[Tensor | None, Tensor | None]:
+def _key_features(k: KernelInput) -> tuple[Tensor | None, Tensor | None]:
     r"""The features of keys as :meth:`log_features` gives them, ``[E, H, M]``."""
     key = split(k.x, 1, k.heads)
     found = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
@@ -112,9 +115,9 @@ def _distinct(nodes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return nodes.unique(return_inverse=True)
 
 
-def _evaluated(side: Side, nodes: Tensor) -> Side:
+def _evaluated(side: KernelInput, nodes: Tensor) -> KernelInput:
     r"""The side of some nodes, its linear part evaluated."""
     side = side.aligned()
     with torch.autocast(side.x.device.type, enabled=False):
         x = Affine(side.x, (side.weight, side.bias, side.scale))(nodes)[1]
-    return side._replace(x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes], own=None)
+    return replace(side, x=x, weight=None, bias=None, scale=1.0, mask=None if side.mask is None else side.mask[nodes], self_value=None)

@@ -4,17 +4,36 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
-from torch.utils.flop_counter import register_flop_formula
 
+from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.chunked import scaled
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
-from torch_geometric_lgt.functional._engine.custom_op import call, differentiable, operator
+from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, split, take
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, neutral
 from torch_geometric_lgt.functional.segment import Segments, groups
 from torch_geometric_lgt.functional.tracing import may_read_values
+from torch_geometric_lgt.typing import Differentiable
 
-SIDES = 'Tensor q, Tensor k, Tensor v, int heads, Tensor q_sizes, Tensor? q_order, Tensor k_sizes, Tensor? k_order'
+
+class SigmoidArguments(Arguments):
+    r"""The arguments of the operator of :meth:`sigmoid_attention`."""
+
+    q: Differentiable
+    k: Differentiable
+    v: Differentiable
+    heads: int
+    targets: Segments
+    sources: Segments
+
+    def blocks(self) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
+        r"""Iterates over the number of graphs, some of their targets, and all of their sources in blocks."""
+        rows, lengths = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5)), (self.q.size(0), self.k.size(0))
+        for graphs, (target_chunks, source_chunks) in groups(rows, rows, lengths, self.targets, self.sources):
+            for nodes in target_chunks:
+                yield graphs.numel(), nodes, source_chunks
+
+
 CHUNK_ELEMENTS, MIN_ROWS = 1 << 20, 64
 MAX_PAIRS = 1 << 33
 
@@ -34,7 +53,7 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
     Args:
         q (torch.Tensor): Queries ``[N_t, H * C]``.
         k (torch.Tensor): Keys ``[N_s, H * C]``.
-        v (torch.Tensor): Values ``[N_s, H * D]``.
+        v (torch.Tensor): ValueInput ``[N_s, H * D]``.
         heads (int): :math:`H`.
         sources (Segments): The graphs of the keys.
         targets (Segments): The graphs of the queries.
@@ -50,7 +69,8 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
         pairs = int((sources.sizes * targets.sizes).sum())
         if pairs > MAX_PAIRS:
             raise ValueError(f"'kernel' = 'sigmoid' compares all pairs, {pairs} of them here, of at most {MAX_PAIRS}; use 'simple'")
-    out, maximum, total = call(_attend, q, k, v, heads, *targets, *sources)
+    arguments = SigmoidArguments(q=q, k=k, v=v, heads=heads, targets=targets, sources=sources)
+    out, maximum, total = _sigmoid_attention(arguments)
     return out.to(v.dtype), maximum, total
 
 
@@ -69,18 +89,11 @@ def sigmoid_scores(q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, heads: 
     return chunked_map(score, max(1, CHUNK_ELEMENTS // q.size(1)), [(q, target), (k, source), *of_targets], [same_graph])
 
 
-def _blocks(heads: int, lengths: tuple[int, int], *axes) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
-    r"""Yields the number of graphs, some of their targets, and all of their sources in blocks."""
-    rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / heads) ** 0.5))
-    for graphs, (target_chunks, source_chunks) in groups(rows, rows, lengths, Segments(*axes[:2]), Segments(*axes[2:])):
-        for nodes in target_chunks:
-            yield graphs.numel(), nodes, source_chunks
-
-
-@operator('sigmoid_attention', SIDES, '(Tensor, Tensor, Tensor)')
-def _attend(q, k, v, heads, *axes):
-    out, maximum, total = _empty(q, v, heads)
-    for graphs, targets, source_chunks in _blocks(heads, (q.size(0), k.size(0)), *axes):
+@operator(SigmoidArguments, returns=('out', 'maximum', 'total'))
+def _sigmoid_attention(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
+    q, k, v, heads = arguments.q, arguments.k, arguments.v, arguments.heads
+    out, maximum, total = _empty(arguments)
+    for graphs, targets, source_chunks in arguments.blocks():
         query = split(take(q, targets), graphs, heads)
         row_maximum = query.new_full((*query.shape[:3], 1), neutral(query.dtype))
         row_total, value_sum = torch.zeros_like(row_maximum), query.new_zeros((*query.shape[:3], v.size(1) // heads))
@@ -97,13 +110,13 @@ def _attend(q, k, v, heads, *axes):
     return out, maximum, total
 
 
-@operator('sigmoid_attention_backward', f'Tensor grad, Tensor grad_total, Tensor out, Tensor maximum, Tensor total, {SIDES}', 'Tensor[]')
-def _attend_backward(grad, grad_total, out, maximum, total, q, k, v, heads, *axes):
+@_sigmoid_attention.backward(outputs=('out', 'total'), saved=('out', 'maximum', 'total'))
+def _(arguments: SigmoidArguments, grad, saved):
+    q, k, v, heads = arguments.q, arguments.k, arguments.v, arguments.heads
     grad_q, grad_k, grad_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (q, k, v))
-    for graphs, targets, source_chunks in _blocks(heads, (q.size(0), k.size(0)), *axes):
-        query, grad_out, grad_row, result, row_maximum, row_total = (
-            split(take(x, targets), graphs, heads) for x in (q, grad, grad_total, out, maximum, total)
-        )
+    of_targets = q, grad.out, grad.total, saved.out, saved.maximum, saved.total
+    for graphs, targets, source_chunks in arguments.blocks():
+        query, grad_out, grad_row, result, row_maximum, row_total = (split(take(x, targets), graphs, heads) for x in of_targets)
         grad_out = grad_out * inverse_of(row_total)
         grad_row = grad_row - (grad_out * result).sum(-1, keepdim=True)
         for sources in source_chunks:
@@ -114,34 +127,23 @@ def _attend_backward(grad, grad_total, out, maximum, total, q, k, v, heads, *axe
             grad_logits = (grad_out @ value.transpose(2, 3)).add_(grad_row).mul_(weight).mul_(logits.neg_().sigmoid_())
             grad_q[targets] += join(grad_logits @ key)
             grad_k[sources] += join(grad_logits.transpose(2, 3) @ query)
-    return [part.to(x.dtype) for part, x in ((grad_q, q), (grad_k, k), (grad_v, v))]
+    return {'q': grad_q.to(q.dtype), 'k': grad_k.to(k.dtype), 'v': grad_v.to(v.dtype)}
 
 
-def _empty(q: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
+@_sigmoid_attention.fake
+def _empty(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
     r"""Makes the results of queries without keys."""
-    dtype, num_nodes = compute_dtype(q.dtype), q.shape[0]
-    maximum = q.new_full((num_nodes, heads), neutral(dtype), dtype=dtype)
-    return q.new_zeros((num_nodes, v.shape[1]), dtype=dtype), maximum, torch.zeros_like(maximum)
+    q, num_nodes = arguments.q, arguments.q.shape[0]
+    dtype = compute_dtype(q.dtype)
+    maximum = q.new_full((num_nodes, arguments.heads), neutral(dtype), dtype=dtype)
+    return q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype), maximum, torch.zeros_like(maximum)
 
 
-@_attend.register_fake
-def _(q, _k, v, heads, *_axes):
-    return _empty(q, v, heads)
+def _num_pairs(arguments: SigmoidArguments) -> int:
+    return int((arguments.targets.sizes * arguments.sources.sizes).sum())
 
 
-@_attend_backward.register_fake
-def _(_grad, _grad_total, _out, _maximum, _total, q, k, v, *_args):
-    return [torch.empty_like(x) for x in (q, k, v)]
-
-
-differentiable(_attend, _attend_backward, (0, 1, 2), (0, 2), (0, 1, 2))
-
-
-@register_flop_formula(torch.ops.torch_geometric_lgt.sigmoid_attention, get_raw=True)
-def _flops(q, _k, v, _heads, q_sizes, _q_order, k_sizes, *_args, **_):
-    return 2 * int((q_sizes * k_sizes).sum()) * (q.shape[1] + v.shape[1])
-
-
-@register_flop_formula(torch.ops.torch_geometric_lgt.sigmoid_attention_backward, get_raw=True)
-def _backward_flops(_grad, _grad_total, _out, _maximum, _total, q, _k, v, _heads, q_sizes, _q_order, k_sizes, *_args, **_):
-    return 2 * int((q_sizes * k_sizes).sum()) * (3 * q.shape[1] + 2 * v.shape[1])
+_sigmoid_attention.flops(
+    lambda arguments: 2 * _num_pairs(arguments) * (arguments.q.shape[1] + arguments.v.shape[1]),
+    lambda arguments: 2 * _num_pairs(arguments) * (3 * arguments.q.shape[1] + 2 * arguments.v.shape[1]),
+)

@@ -1,5 +1,6 @@
 # N nodes, B graphs, H heads, C channels per head, D channels of a value, M features, R rank of the mask.
 import os
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -8,8 +9,8 @@ from torch import Tensor
 
 from torch_geometric_lgt._io import read_tensors, write_tensors
 from torch_geometric_lgt.distributed import all_reduce_max, all_reduce_sum
-from torch_geometric_lgt.functional._engine import custom_op, operators
-from torch_geometric_lgt.functional.inputs import Side, Values, plain_side, plain_values
+from torch_geometric_lgt.functional._engine import operators
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
 from torch_geometric_lgt.functional.segment import Segments, segments
 
@@ -87,8 +88,8 @@ class AttentionState:
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not fit.
         """
-        keys = plain_side(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
-        return build_state(keys, plain_values(v, k), segments(batch, k.size(0), batch_size, k.device))
+        keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
+        return build_state(keys, value_input(v, k), segments(batch, k.size(0), batch_size, k.device))
 
     def read(
         self,
@@ -106,7 +107,7 @@ class AttentionState:
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the queries, or an argument does not fit.
         """
-        queries = plain_side(q, query_mask, feature_map, projection, scale, power, self.samples)
+        queries = kernel_input(q, query_mask, feature_map, projection, scale, power, self.samples)
         nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
         return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
@@ -223,26 +224,28 @@ class AttentionState:
         return f'{self.__class__.__name__}({sizes})'
 
 
-def build_state(keys: Side, values: Values, nodes: Segments) -> AttentionState:
+def build_state(keys: KernelInput, values: ValueInput, nodes: Segments) -> AttentionState:
     r"""The state of keys and values whose linear parts are evaluated on the way."""
-    sums, maximum, squares = custom_op.call(operators.build_state, *keys.aligned(), *values.aligned(keys), *nodes)
+    built = operators.BuildArguments(keys=keys.aligned(), values=values.aligned(), nodes=nodes)
+    sums, maximum, squares = operators.build_state(built)
     return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank(), keys.samples)
 
 
-def read_state(state: AttentionState, queries: Side, nodes: Segments) -> Tensor:
+def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> Tensor:
     r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
     check_readable(state, queries, nodes)
-    return custom_op.call(operators.read_state, *queries.aligned(), *nodes, state.sums, state.maximum)[0]
+    read = operators.ReadArguments(queries=queries.aligned(), nodes=nodes, sums=state.sums, maximum=state.maximum)
+    return operators.read_state(read)[0]
 
 
-def sums_of_squares(side: Side, nodes: Segments) -> Tensor:
+def sums_of_squares(side: KernelInput, nodes: Segments) -> Tensor:
     r"""``[B, H]``, of the queries or keys of each graph: a state without values holds little else."""
-    plain = side._replace(mask=None, projection=None, kind='values', noise=None, samples=1, own=None)
-    nothing = Values(None, side.x.new_empty((0, side.x.size(1))), None)
+    plain = replace(side, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None)
+    nothing = ValueInput(x=side.x, weight=side.x.new_empty((0, side.x.size(1))))
     return build_state(plain, nothing, nodes).squares
 
 
-def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> None:
+def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:
     r"""Raises a ValueError unless the queries can read the state."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
     need, given = (compute_dtype(queries.x.dtype), queries.x.device), (state.sums.dtype, state.sums.device)
@@ -252,7 +255,7 @@ def check_readable(state: AttentionState, queries: Side, nodes: Segments) -> Non
         )
 
 
-def check_fit(queries: Side, nodes: Segments, held: tuple[int, ...]) -> None:
+def check_fit(queries: KernelInput, nodes: Segments, held: tuple[int, ...]) -> None:
     given = (nodes.sizes.size(0), queries.heads, queries.num_features(), queries.rank(), queries.samples)
     if given != held:
         raise ValueError(f"'state' must have the graphs, heads, features, rank and samples of the queries, {given} (got {held})")

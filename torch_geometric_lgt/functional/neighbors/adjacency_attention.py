@@ -5,7 +5,7 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.feature_maps import log_features
-from torch_geometric_lgt.functional.inputs import plain_side
+from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, largest_power, neutral
 
@@ -37,7 +37,7 @@ def adjacency_attention(
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): Values ``[N_s, H, D]``.
+        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         feature_map (str, optional): As in :meth:`kernel_attention`. (default: :obj:`"softmax"`)
         projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
@@ -53,7 +53,7 @@ def adjacency_attention(
         ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
     """
     for x in (q, k):
-        plain_side(x, None, feature_map, projection, scale, power)
+        kernel_input(x, None, feature_map, projection, scale, power)
     with torch.autocast(v.device.type, enabled=False):
         dtype = compute_dtype(v.dtype)
         projection = None if projection is None else projection.to(dtype)

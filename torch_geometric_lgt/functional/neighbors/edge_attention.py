@@ -4,18 +4,41 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
-from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import scatter, softmax
 
-from torch_geometric_lgt.functional._engine.custom_op import call, differentiable, given, operator
+from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.neighbors.edge_sums import distance_grads, distances, products, sums
-from torch_geometric_lgt.functional.neighbors.edges import NO_ROWS, ROWS, Rows, SortedEdges, given_rows
+from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, Rows, SortedEdges, stored_rows
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert, inverse_of, largest_power
+from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
-ATTENTION = 'Tensor x_src, Tensor x_dst, Tensor? q_weight, Tensor? q_bias, Tensor? k_weight, Tensor? k_bias, Tensor v'
-ATTENTION += f', Tensor? edge_weight, Tensor edge_index, Tensor? mask, int heads, {ROWS}'
-DISTANCE = 'Tensor k, Tensor q, Tensor edge_index, int heads'
+
+class EdgeAttentionArguments(Arguments):
+    r"""The arguments of the operator of :meth:`edge_attention`."""
+
+    x_src: Differentiable
+    x_dst: Differentiable
+    query_weight: DifferentiableOrNone
+    query_bias: DifferentiableOrNone
+    key_weight: DifferentiableOrNone
+    key_bias: DifferentiableOrNone
+    v: Differentiable
+    edge_weight: DifferentiableOrNone
+    edge_index: Tensor
+    mask: Tensor | None
+    heads: int
+    orders: EdgeOrders
+
+
+class DistanceArguments(Arguments):
+    r"""The arguments of the operator of :meth:`edge_distances`."""
+
+    k: Differentiable
+    q: Differentiable
+    edge_index: Tensor
+    heads: int
 
 
 def edge_attention(
@@ -48,13 +71,27 @@ def edge_attention(
     Returns:
         ``[N_t, H * C]``
     """
-    (x_dst, *q_part), (x_src, *k_part) = query, key
-    return call(_attend, x_src, x_dst, *q_part, *k_part, v, edges.weight, edges.edge_index, mask, heads, *edges.rows())
+    (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
+    arguments = EdgeAttentionArguments(
+        x_src=x_src,
+        x_dst=x_dst,
+        query_weight=query_weight,
+        query_bias=query_bias,
+        key_weight=key_weight,
+        key_bias=key_bias,
+        v=v,
+        edge_weight=edges.weight,
+        edge_index=edges.edge_index,
+        mask=mask,
+        heads=heads,
+        orders=edges.orders(),
+    )
+    return _edge_attention(arguments)
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
     r"""``[E, H]``: :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge, head by head (Eq. 8 of LiteGT)."""
-    return call(_distances, k, q, edge_index, heads)
+    return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
 def edge_softmax(k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None) -> Tensor:
@@ -118,9 +155,9 @@ class _Part(NamedTuple):
         places = torch.stack([(part.cumsum(0) - 1)[ids] for part, ids in zip((used, mask), edges, strict=True)])
         return cls(used.nonzero().flatten(), mask.nonzero().flatten(), places)
 
-    def rows(self, rows: tuple[Tensor | None, ...], num_targets: int, back: bool = False) -> Rows:
-        r"""The order of the edges: of all edges the one given."""
-        return given_rows(rows if self.targets is None else NO_ROWS, self.edges, num_targets, back)
+    def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
+        r"""Returns the order of the edges: that of :obj:`orders` where these are all edges."""
+        return stored_rows(orders if self.targets is None else EdgeOrders(), self.edges, num_targets, by_source)
 
 
 def _taken(x: Tensor, nodes: Tensor | None) -> Tensor:
@@ -146,103 +183,95 @@ def _projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x.to(dtype) if weight is None else linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
 
 
-@operator('edge_attention', ATTENTION, 'Tensor')
-def _attend(x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_weight, edge_index, mask, heads, *rows):
+@operator(EdgeAttentionArguments, returns=('out',))
+def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
+    x_src, x_dst, v, edge_index, mask = arguments.x_src, arguments.x_dst, arguments.v, arguments.edge_index, arguments.mask
     part = _Part.of(edge_index, mask, x_src.size(0))
-    k, q = _projected(_taken(x_src, part.sources), k_weight, k_bias), _projected(_taken(x_dst, part.targets), q_weight, q_bias)
-    weight = edge_softmax(k, q, part.edges, heads, _chosen(edge_weight, edge_index, mask))
-    out = sums(_taken(v, part.sources), part.rows(rows, q.size(0)), weight)
+    k = _projected(_taken(x_src, part.sources), arguments.key_weight, arguments.key_bias)
+    q = _projected(_taken(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
+    weight = edge_softmax(k, q, part.edges, arguments.heads, _chosen(arguments.edge_weight, edge_index, mask))
+    out = sums(_taken(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
     return _given_back(out, part.targets, v.new_empty(x_dst.size(0), 0))
 
 
-@operator('edge_attention_backward', f'Tensor grad, {ATTENTION}', 'Tensor[]')
-def _attend_backward(grad, x_src, x_dst, q_weight, q_bias, k_weight, k_bias, v, edge_weight, edge_index, mask, heads, *rows):
+@_edge_attention.backward(outputs=('out',))
+def _(arguments: EdgeAttentionArguments, grad, _saved):
+    x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
+    edge_weight, edge_index, mask, heads = arguments.edge_weight, arguments.edge_index, arguments.mask, arguments.heads
     part = _Part.of(edge_index, mask, x_src.size(0))
-    source, target, value, grad = (
-        _taken(x, nodes) for x, nodes in zip((x_src, x_dst, v, grad), (part.sources, part.targets) * 2, strict=True)
-    )
-    k, q = _projected(source, k_weight, k_bias), _projected(target, q_weight, q_bias)
-    forth, back = part.rows(rows, q.size(0)), part.rows(rows, k.size(0), back=True)
+    source, value = (_taken(x, part.sources) for x in (x_src, v))
+    target, grad_out = (_taken(x, part.targets) for x in (x_dst, grad.out))
+    k = _projected(source, arguments.key_weight, arguments.key_bias)
+    q = _projected(target, arguments.query_weight, arguments.query_bias)
+    by_target = part.rows(arguments.orders, q.size(0))
+    by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     edge_part = _chosen(edge_weight, edge_index, mask)
     weight = edge_softmax(k, q, part.edges, heads, edge_part)
-    grad_v = sums(grad, back, weight)
-    slope = products(value, grad, part.edges, heads)
-    slope = slope - scatter(slope * weight, part.edges[1], 0, q.size(0), 'sum')[part.edges[1]]
-    grad_edge = None
+    grad_weight = products(value, grad_out, part.edges, heads)
+    grad_weight = grad_weight - scatter(grad_weight * weight, part.edges[1], 0, q.size(0), 'sum')[part.edges[1]]
+    grad_edge_weight = None
     if edge_weight is not None and edge_part is not None:
         share = _softmax_share(_logits(k, q, part.edges, heads), part.edges[1], q.size(0), edge_part)
-        grad_edge = _spread((slope * share).sum(1).to(edge_weight.dtype), edge_weight, edge_index, mask)
-    grad_score = slope.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
-    found = []
-    for grad_y, x, weight_, bias, nodes, whole in (
-        (sums(q, back, grad_score), source, k_weight, k_bias, part.sources, x_src),
-        (sums(k, forth, grad_score), target, q_weight, q_bias, part.targets, x_dst),
-    ):
-        if weight_ is None:
-            found.append((_given_back(grad_y, nodes, whole), None, None))
-            continue
-        grad_x = _given_back(grad_y @ weight_.to(grad_y.dtype), nodes, whole)
-        grad_weight = (grad_y.t() @ x.to(grad_y.dtype)).to(weight_.dtype)
-        found.append((grad_x, grad_weight, None if bias is None else grad_y.sum(0).to(bias.dtype)))
-    (grad_src, grad_k, grad_k_bias), (grad_dst, grad_q, grad_q_bias) = found
-    return given([grad_src, grad_dst, grad_q, grad_q_bias, grad_k, grad_k_bias, _given_back(grad_v, part.sources, v), grad_edge], grad)
+        grad_edge_weight = _spread((grad_weight * share).sum(1).to(edge_weight.dtype), edge_weight, edge_index, mask)
+    grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
+    grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
+    of_keys = _projection_grads(grad_k, source, arguments.key_weight, arguments.key_bias)
+    of_queries = _projection_grads(grad_q, target, arguments.query_weight, arguments.query_bias)
+    return {
+        'x_src': _given_back(of_keys[0], part.sources, x_src),
+        'x_dst': _given_back(of_queries[0], part.targets, x_dst),
+        'query_weight': of_queries[1],
+        'query_bias': of_queries[2],
+        'key_weight': of_keys[1],
+        'key_bias': of_keys[2],
+        'v': _given_back(sums(grad_out, by_source, weight), part.sources, v),
+        'edge_weight': grad_edge_weight,
+    }
 
 
-@operator('edge_distances', DISTANCE, 'Tensor')
-def _distances(k, q, edge_index, heads):
-    return distances(k, q, edge_index, heads)
+def _projection_grads(grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    r"""Returns the gradients of the input, weight and bias of a linear part from that of its output."""
+    if weight is None:
+        return grad, None, None
+    grad_weight = (grad.t() @ x.to(grad.dtype)).to(weight.dtype)
+    return grad @ weight.to(grad.dtype), grad_weight, None if bias is None else grad.sum(0).to(bias.dtype)
 
 
-@operator('edge_distances_backward', f'Tensor grad, {DISTANCE}', 'Tensor[]')
-def _distances_backward(grad, k, q, edge_index, _heads):
-    return list(distance_grads(grad, k, q, edge_index))
+@_edge_attention.fake
+def _(arguments: EdgeAttentionArguments):
+    return arguments.v.new_empty((arguments.x_dst.shape[0], arguments.v.shape[1]))
 
 
-@_attend.register_fake
-def _(_x_src, x_dst, _q_weight, _q_bias, _k_weight, _k_bias, v, *_):
-    return v.new_empty((x_dst.shape[0], v.shape[1]))
+@operator(DistanceArguments, returns=('distance',))
+def _edge_distances(arguments: DistanceArguments) -> Tensor:
+    return distances(arguments.k, arguments.q, arguments.edge_index, arguments.heads)
 
 
-@_attend_backward.register_fake
-def _(grad, *args):
-    return given([value if value is None else torch.empty_like(value) for value in args[:8]], grad)
+@_edge_distances.backward(outputs=('distance',))
+def _(arguments: DistanceArguments, grad, _saved):
+    grad_k, grad_q = distance_grads(grad.distance, arguments.k, arguments.q, arguments.edge_index)
+    return {'k': grad_k, 'q': grad_q}
 
 
-@_distances.register_fake
-def _(k, _q, edge_index, heads):
-    return k.new_empty((edge_index.shape[1], heads), dtype=compute_dtype(k.dtype))
+@_edge_distances.fake
+def _(arguments: DistanceArguments):
+    k = arguments.k
+    return k.new_empty((arguments.edge_index.shape[1], arguments.heads), dtype=compute_dtype(k.dtype))
 
 
-@_distances_backward.register_fake
-def _(_grad, k, q, *_):
-    return [torch.empty_like(k), torch.empty_like(q)]
-
-
-differentiable(_attend, _attend_backward, tuple(range(8)), (0,), ())
-differentiable(_distances, _distances_backward, (0, 1), (0,), ())
-
-
-def _attend_flops(args: tuple, backward: bool = False) -> int:
-    x_src, x_dst, q_weight, _, k_weight, _, v, _, edge_index, mask = args[:10]
-    part = _Part.of(edge_index, mask, x_src.size(0))
-    sides = (x_src, part.sources, k_weight), (x_dst, part.targets, q_weight)
+def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> int:
+    x_src, x_dst, v, query_weight = arguments.x_src, arguments.x_dst, arguments.v, arguments.query_weight
+    part = _Part.of(arguments.edge_index, arguments.mask, x_src.size(0))
+    sides = (x_src, part.sources, arguments.key_weight), (x_dst, part.targets, query_weight)
     projections = sum(2 * (x if nodes is None else nodes).size(0) * weight.numel() for x, nodes, weight in sides if weight is not None)
-    width = x_dst.size(1) if q_weight is None else q_weight.size(0)
+    width = x_dst.size(1) if query_weight is None else query_weight.size(0)
     score, read = (2 * part.edges.size(1) * size for size in (width, v.size(1)))
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read
 
 
-@register_flop_formula(torch.ops.torch_geometric_lgt.edge_attention, get_raw=True)
-def _flops(*args, **_):
-    return _attend_flops(args)
+def _distance_flops(arguments: DistanceArguments) -> int:
+    return 2 * arguments.edge_index.shape[1] * arguments.k.shape[1]
 
 
-@register_flop_formula(torch.ops.torch_geometric_lgt.edge_attention_backward, get_raw=True)
-def _backward_flops(_grad, *args, **_):
-    return _attend_flops(args, backward=True)
-
-
-@register_flop_formula([torch.ops.torch_geometric_lgt.edge_distances, torch.ops.torch_geometric_lgt.edge_distances_backward], get_raw=True)
-def _distance_flops(*args, **_):
-    k, edge_index = args[-4], args[-2]
-    return 2 * edge_index.shape[1] * k.shape[1]
+_edge_attention.flops(_attend_flops, lambda arguments: _attend_flops(arguments, backward=True))
+_edge_distances.flops(_distance_flops, _distance_flops)

@@ -7,12 +7,10 @@ from scipy.sparse import coo_array, csr_array, eye_array
 from torch import Tensor
 from torch_geometric import EdgeIndex
 
+from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Adj
-
-ROWS = ', '.join(f'Tensor? {side}_{part}' for side in ('forth', 'back') for part in ('pointer', 'source', 'order'))
-NO_ROWS = (None,) * 6
 
 
 class Rows(NamedTuple):
@@ -24,25 +22,38 @@ class Rows(NamedTuple):
     order: Tensor | None
 
 
+class EdgeOrders(NamedTuple):
+    r"""The two orders of edges as operators take them, each left to be found where it is :obj:`None`."""
+
+    target_pointer: Tensor | None = None
+    target_source: Tensor | None = None
+    target_order: Tensor | None = None
+    source_pointer: Tensor | None = None
+    source_target: Tensor | None = None
+    source_order: Tensor | None = None
+
+
 class SortedEdges(NamedTuple):
     r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`. The
     :obj:`weight` ``[E]`` of edges with weights is in the order of :obj:`edge_index`. In compiled code, where the number of distinct edges
     is not known, :obj:`first` ``[E]`` marks those that count."""
 
     edge_index: Tensor
-    forth: Rows
-    back: Rows | None
+    by_target: Rows
+    by_source: Rows | None
     weight: Tensor | None = None
     first: Tensor | None = None
 
-    def rows(self) -> tuple[Tensor | None, ...]:
-        r"""What operators take."""
-        return *self.forth, *(self.back or (None,) * 3)
+    def orders(self) -> EdgeOrders:
+        r"""Returns both orders as operators take them."""
+        return EdgeOrders(*self.by_target, *(self.by_source or ()))
 
     def fit(self, num_src: int, num_dst: int) -> bool:
         r"""Whether these are edges between so many nodes."""
         sizes = (num_dst, num_src)
-        return all(part is None or part.pointer.size(0) == size + 1 for part, size in zip((self.forth, self.back), sizes, strict=True))
+        return all(
+            part is None or part.pointer.size(0) == size + 1 for part, size in zip((self.by_target, self.by_source), sizes, strict=True)
+        )
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge_index') -> Tensor:
@@ -67,7 +78,7 @@ def weighted_edges(
     edge_index: Adj, num_src: int, num_dst: int, edge_weight: Tensor | None = None, argument: str = 'edge_index'
 ) -> tuple[Tensor, Tensor | None]:
     r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of a sparse matrix or the weights of
-    sorted edges. Edges of a sparse matrix are read row by row. Values that are all 1 and need no gradient are left out.
+    sorted edges. Edges of a sparse matrix are read row by row. ValueInput that are all 1 and need no gradient are left out.
 
     Raises:
         TypeError: As :meth:`edge_list`.
@@ -101,7 +112,7 @@ def _read(edge_index: Adj, num_src: int, num_dst: int, argument: str) -> tuple[T
         if not edge_index.fit(num_src, num_dst):
             raise ValueError(f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it again with sorted_edges")
         edges = edge_index.edge_index
-        return edges if edge_index.back is not None else _checked(edges, num_src, num_dst, argument), edge_index.weight
+        return edges if edge_index.by_source is not None else _checked(edges, num_src, num_dst, argument), edge_index.weight
     value = None
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, value = edge_index.coo()
@@ -166,8 +177,8 @@ def sorted_edges(
     if isinstance(edge_index, SortedEdges):
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
     backward = torch.is_grad_enabled() if backward is None else backward
-    find = _sorted if torch.compiler.is_compiling() else rows_of
-    return SortedEdges(edges, Rows(*find(edges, num_dst)), Rows(*find(edges.flip(0), num_src)) if backward else None, weight=weight)
+    by_source = _find_rows(edges.flip(0), num_src) if backward else None
+    return SortedEdges(edges, _find_rows(edges, num_dst), by_source, weight=weight)
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
@@ -178,23 +189,37 @@ def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
 
 
-def given_rows(rows: tuple[Tensor | None, ...], edge_index: Tensor, num_targets: int, back: bool = False) -> Rows:
-    r"""The order that an operator was given, or one found now."""
-    pointer, source, order = rows[3:] if back else rows[:3]
+def stored_rows(orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False) -> Rows:
+    r"""Returns the order that an operator was passed, or finds it."""
+    pointer, source, order = orders[3:] if by_source else orders[:3]
     if pointer is None or source is None:
-        return rows_of(edge_index.flip(0) if back else edge_index, num_targets)
+        return rows_of(edge_index.flip(0) if by_source else edge_index, num_targets)
     return Rows(pointer, source, order)
 
 
-@operator('sorted_edges', 'Tensor edge_index, SymInt num_targets', '(Tensor, Tensor, Tensor)')
-def _sorted(edge_index, num_targets):
-    pointer, source, order = rows_of(edge_index, num_targets)
+class SortArguments(Arguments):
+    r"""The arguments of the operator that sorts edges in compiled code."""
+
+    edge_index: Tensor
+    num_targets: Size
+
+
+@operator(SortArguments, returns=('pointer', 'source', 'order'))
+def _sorted_edges(arguments: SortArguments) -> tuple[Tensor, Tensor, Tensor]:
+    pointer, source, order = rows_of(arguments.edge_index, arguments.num_targets)
     return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order
 
 
-@_sorted.register_fake
-def _(edge_index, num_targets):
-    return edge_index.new_empty(num_targets + 1), *(edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
+@_sorted_edges.fake
+def _(arguments: SortArguments):
+    num_edges = arguments.edge_index.shape[1]
+    return arguments.edge_index.new_empty(arguments.num_targets + 1), *(arguments.edge_index.new_empty(num_edges) for _ in range(2))
+
+
+def _find_rows(edge_index: Tensor, num_targets: int) -> Rows:
+    if torch.compiler.is_compiling():
+        return Rows(*_sorted_edges(SortArguments(edge_index=edge_index, num_targets=num_targets)))
+    return rows_of(edge_index, num_targets)
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:

@@ -1,19 +1,33 @@
 # N nodes (N_s source, N_t target), E edges, H heads, C channels per head.
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 from torch_geometric.utils import degree as counts
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional._engine.custom_op import call, differentiable, given, operator
+from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
+from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.neighbors.edge_sums import products, sums
-from torch_geometric_lgt.functional.neighbors.edges import NO_ROWS, ROWS, SortedEdges, given_rows
+from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, SortedEdges, stored_rows
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.typing import PairTensor
+from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, PairTensor
 
-EDGES = f'Tensor x, Tensor edge_index, Tensor weight, SymInt num_targets, bool learned, {ROWS}'
+
+class SumArguments(Arguments):
+    r"""The arguments of the operator of :meth:`neighbor_sum`, with weights of which one kind is there: learned ones or constants."""
+
+    x: Differentiable
+    edge_index: Tensor
+    learned_weight: DifferentiableOrNone
+    constant_weight: Tensor | None
+    num_targets: Size
+    orders: EdgeOrders
+
+    @property
+    def weight(self) -> Tensor:
+        return cast(Tensor, self.constant_weight if self.learned_weight is None else self.learned_weight)
 
 
 def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int) -> Tensor:
@@ -33,8 +47,17 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, rows = (edges.edge_index, edges.rows()) if isinstance(edges, SortedEdges) else (edges, NO_ROWS)
-    return call(_sum, x, edge_index, weight, num_targets, weight.requires_grad, *rows)
+    edge_index, orders = (edges.edge_index, edges.orders()) if isinstance(edges, SortedEdges) else (edges, EdgeOrders())
+    learned = weight.requires_grad
+    arguments = SumArguments(
+        x=x,
+        edge_index=edge_index,
+        learned_weight=weight if learned else None,
+        constant_weight=None if learned else weight,
+        num_targets=num_targets,
+        orders=orders,
+    )
+    return _neighbor_sum(arguments)
 
 
 def symmetric_weight(
@@ -94,36 +117,28 @@ def _check_degrees(pair: Sequence[Tensor], sizes: tuple[int, int]) -> None:
         raise ValueError(f"'degree' must hold one number per node, {sizes[0]} for sources and {sizes[1]} for targets (got {shapes})")
 
 
-@operator('neighbor_sum', EDGES, 'Tensor')
-def _sum(x, edge_index, weight, num_targets, _learned, *rows):
-    return sums(x, given_rows(rows, edge_index, num_targets), weight)
+@operator(SumArguments, returns=('out',))
+def _neighbor_sum(arguments: SumArguments) -> Tensor:
+    rows = stored_rows(arguments.orders, arguments.edge_index, arguments.num_targets)
+    return sums(arguments.x, rows, arguments.weight)
 
 
-@operator('neighbor_sum_backward', f'Tensor grad, {EDGES}', 'Tensor[]')
-def _sum_backward(grad, x, edge_index, weight, _num_targets, learned, *rows):
-    grad_x = sums(grad, given_rows(rows, edge_index, x.size(0), back=True), weight)
-    grad_weight = products(x, grad, edge_index, weight.size(1)).to(weight.dtype) if learned else None
-    return given([grad_x, grad_weight], grad)
+@_neighbor_sum.backward(outputs=('out',))
+def _(arguments: SumArguments, grad, _saved):
+    x, edge_index, weight = arguments.x, arguments.edge_index, arguments.weight
+    grad_x = sums(grad.out, stored_rows(arguments.orders, edge_index, x.size(0), by_source=True), weight)
+    if arguments.learned_weight is None:
+        return {'x': grad_x}
+    return {'x': grad_x, 'learned_weight': products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype)}
 
 
-@_sum.register_fake
-def _(x, _edge_index, _weight, num_targets, *_):
-    return x.new_empty((num_targets, x.shape[1]))
+@_neighbor_sum.fake
+def _(arguments: SumArguments):
+    return arguments.x.new_empty((arguments.num_targets, arguments.x.shape[1]))
 
 
-@_sum_backward.register_fake
-def _(grad, x, _edge_index, weight, _num_targets, learned, *_):
-    return given([torch.empty_like(x), torch.empty_like(weight) if learned else None], grad)
+def _flops(arguments: SumArguments) -> int:
+    return 2 * arguments.edge_index.shape[1] * arguments.x.shape[1]
 
 
-differentiable(_sum, _sum_backward, (0, 2), (0,), ())
-
-
-@register_flop_formula(torch.ops.torch_geometric_lgt.neighbor_sum, get_raw=True)
-def _flops(x, edge_index, *_args, **_):
-    return 2 * edge_index.shape[1] * x.shape[1]
-
-
-@register_flop_formula(torch.ops.torch_geometric_lgt.neighbor_sum_backward, get_raw=True)
-def _backward_flops(_grad, *args, **_):
-    return _flops(*args) * (1 + args[4])
+_neighbor_sum.flops(_flops, lambda arguments: _flops(arguments) * (1 if arguments.learned_weight is None else 2))

@@ -1,5 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -7,7 +8,7 @@ from torch import Tensor
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.scores import log_attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
-from torch_geometric_lgt.functional.inputs import Values
+from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._attention_layer import check_unused
@@ -175,8 +176,8 @@ class KernelAttentionConv(KernelLayer):
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
-        queries, keys = (self._side(x, lin, None, False)._replace(scale=scale) for lin in (self.lin_query, self.lin_key))
-        state = build_state(keys, Values(None, x.new_empty((0, keys.x.size(1))), None), nodes)
+        queries, keys = (replace(self._side(x, lin, None, False), scale=scale) for lin in (self.lin_query, self.lin_key))
+        state = build_state(keys, ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1)))), nodes)
         return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
 
     def __repr__(self) -> str:

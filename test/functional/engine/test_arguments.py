@@ -1,0 +1,74 @@
+from typing import ClassVar, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
+from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
+
+
+class Axis(NamedTuple):
+    sizes: Tensor
+    order: Tensor | None = None
+
+
+class Part(NamedTuple):
+    x: Differentiable
+    bias: DifferentiableOrNone
+
+
+class Example(Arguments):
+    one: Part
+    two: Part
+    nodes: Axis
+    count: Size
+    heads: int
+    scale: float
+    name: str
+    exact: bool
+    constant: Tensor | None
+    shares: ClassVar = {'two.x': 'one.x'}
+
+
+X, Y, BIAS, SIZES = torch.ones(2), torch.zeros(3), torch.ones(1), torch.tensor([2])
+
+
+def example(two=Y):
+    options = {'count': 3, 'heads': 2, 'scale': 0.5, 'name': 'a', 'exact': True, 'constant': None}
+    return Example(one=Part(X, BIAS), two=Part(two, None), nodes=Axis(SIZES), **options)
+
+
+def test_the_schema_names_each_value():
+    expected = 'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, Tensor? nodes_order, SymInt count'
+    assert Example.schema == expected + ', int heads, float scale, str name, bool exact, Tensor? constant'
+    assert [slot.path for slot in Example.slots if slot.has_gradient] == ['one.x', 'one.bias', 'two.x', 'two.bias']
+
+
+def test_what_is_packed_is_unpacked():
+    values = example().pack()
+    assert values == [X, BIAS, Y, None, SIZES, None, 3, 2, 0.5, 'a', True, None]
+    assert Example.unpack(values) == example()
+
+
+def test_a_shared_tensor_is_passed_once():
+    values = example(two=X).pack()
+    assert values[0] is X
+    assert values[2] is None
+    assert Example.unpack(values).two.x is X
+    assert example(two=X.clone()).pack()[2] is not None
+
+
+def test_gradients_are_packed_by_name():
+    grads = Example.pack_gradients({'one': {'x': Y, 'bias': None}, 'two': {'bias': BIAS}}, X)
+    assert [grad.numel() for grad in grads] == [3, 0, 0, 1]
+    assert grads[3] is BIAS
+    with pytest.raises(KeyError, match=r"Example has no gradient for \['nodes.sizes', 'scale'\]"):
+        Example.pack_gradients({'scale': X, 'nodes': {'sizes': X}}, X)
+
+
+def test_arguments_are_frozen_and_made_by_keywords():
+    with pytest.raises(AttributeError, match='cannot assign'):
+        example().heads = 3
+    with pytest.raises(TypeError, match='positional'):
+        Example(X)

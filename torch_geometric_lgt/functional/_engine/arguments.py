@@ -1,0 +1,145 @@
+r"""The arguments of an operator as a dataclass, from which follow the operator's schema, how arguments are passed, and which of them have
+gradients."""
+
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from operator import attrgetter
+from types import NoneType
+from typing import Annotated, Any, ClassVar, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from typing_extensions import Self, dataclass_transform
+
+from torch_geometric_lgt.typing import GRADIENT
+
+Size = Annotated[int, 'SymInt']
+SCHEMAS = {Tensor: 'Tensor', int: 'int', float: 'float', bool: 'bool', str: 'str'}
+
+
+class Slot(NamedTuple):
+    r"""Describes one value that an operator is passed: its place in the arguments, its type in the schema, whether it has a gradient."""
+
+    path: str
+    schema: str
+    has_gradient: bool
+
+
+class Record(NamedTuple):
+    r"""Describes one field of the arguments: its type, its first slot, and the names in it, none for a plain value."""
+
+    field: str
+    kind: Any
+    first: int
+    names: tuple[str, ...]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Arguments:
+    r"""Base of the arguments of operators. Subclasses are dataclasses, frozen and made by keywords. A field is a tensor, a number, a text,
+    or a record of such: a dataclass or a named tuple.
+
+    :obj:`shares` maps places of tensors to those of other ones, as ``{'keys.x': 'queries.x'}``: where both are the same object, the tensor
+    is passed once and has one gradient.
+    """
+
+    shares: ClassVar[Mapping[str, str]] = {}
+    slots: ClassVar[tuple[Slot, ...]]
+    schema: ClassVar[str]
+    _records: ClassVar[tuple[Record, ...]]
+    _shared: ClassVar[tuple[tuple[int, int], ...]]
+    _values: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+        cls.slots = tuple(_slots_of(cls, cls.shares))
+        cls.schema = ', '.join(f'{slot.schema} {slot.path.replace(".", "_")}' for slot in cls.slots)
+        paths = [slot.path for slot in cls.slots]
+        cls._records = tuple(_records_of(cls, paths))
+        cls._shared = tuple((paths.index(path), paths.index(other)) for path, other in cls.shares.items())
+        cls._values = attrgetter(*paths)
+
+    def pack(self) -> list[Any]:
+        r"""Returns the values in their order."""
+        traced = torch.compiler.is_compiling()
+        values = [_at(self, slot.path) for slot in self.slots] if traced else list(type(self)._values(self))
+        for position, other in reversed(self._shared):
+            if values[position] is values[other]:
+                values[position] = None
+        return values
+
+    @classmethod
+    def unpack(cls, values: Sequence[Any]) -> Self:
+        r"""Returns the arguments whose values these are."""
+        values = list(values)
+        for position, other in cls._shared:
+            if values[position] is None:
+                values[position] = values[other]
+        return cls(**{record.field: _made(record, values) for record in cls._records})
+
+    @classmethod
+    def pack_gradients(cls, gradients: Mapping[str, Any], like: Tensor) -> list[Tensor]:
+        r"""Returns gradients, by the names of the arguments, in the order of their slots. An operator returns no :obj:`None`: an empty
+        tensor stands for it.
+
+        Raises:
+            KeyError: If there is a gradient for an argument that has none.
+        """
+        found = dict(_flat(gradients))
+        ordered = [found.pop(slot.path, None) for slot in cls.slots if slot.has_gradient]
+        if found:
+            raise KeyError(f'{cls.__name__} has no gradient for {sorted(found)}')
+        return [like.new_empty(0) if gradient is None else gradient for gradient in ordered]
+
+
+def _made(record: Record, values: list[Any]) -> Any:
+    if not record.names:
+        return values[record.first]
+    return record.kind(**dict(zip(record.names, values[record.first :], strict=False)))
+
+
+def _types(record: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    names = [field.name for field in fields(record)] if is_dataclass(record) else cast(Any, record)._fields
+    return {name: hints[name] for name in names}
+
+
+def _kind(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
+    r"""Returns the type in a hint, whether it may be None, and the marks of the hint."""
+    marks = getattr(hint, '__metadata__', ())
+    plain = hint.__origin__ if marks else hint
+    choices = set(typing.get_args(plain))
+    (kind,) = choices - {NoneType} or {plain}
+    return kind, NoneType in choices, marks
+
+
+def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Iterator[Slot]:
+    for name, hint in _types(record).items():
+        path, (kind, optional, marks) = above + name, _kind(hint)
+        if kind not in SCHEMAS:
+            yield from _slots_of(kind, shares, f'{path}.')
+            continue
+        schema = 'SymInt' if 'SymInt' in marks else SCHEMAS[kind]
+        yield Slot(path, schema + ('?' if optional or path in shares else ''), GRADIENT in marks)
+
+
+def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
+    for name, hint in _types(arguments).items():
+        inside = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
+        first = next(position for position, path in enumerate(paths) if path.partition('.')[0] == name)
+        yield Record(name, _kind(hint)[0], first, () if inside == [''] else tuple(inside))
+
+
+def _at(value: Any, path: str) -> Any:
+    for name in path.split('.'):
+        value = getattr(value, name)
+    return value
+
+
+def _flat(gradients: Mapping[str, Any], above: str = '') -> Iterator[tuple[str, Tensor | None]]:
+    for name, value in gradients.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f'{above}{name}.')
+        else:
+            yield above + name, value
