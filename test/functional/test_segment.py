@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.segment import groups, node_to_graph, segments
+from torch_geometric_lgt.functional.segment import iterate_groups, node_to_graph, segments
 
 
 @pytest.mark.parametrize('rows', [1, 3, 8, 100])
@@ -10,7 +10,7 @@ def test_groups_visit_each_node_once_beside_its_graph(rows, max_graphs):
     batch = torch.tensor([4, 0, 4, 4, 7, 0, 2, 2, 4, 7, 4, 3])
     nodes = segments(batch, 12, 9)
     seen = []
-    for group in groups(rows, max_graphs, [12], nodes):
+    for group in iterate_groups(rows, max_graphs, [12], nodes):
         assert group.graphs.numel() <= max_graphs
         for chunk in group.chunks[0]:
             ids = torch.arange(12)[chunk]
@@ -24,14 +24,14 @@ def test_groups_visit_each_node_once_beside_its_graph(rows, max_graphs):
 
 def test_groups_of_many_small_graphs_beside_a_large_one_stay_few():
     nodes = segments(torch.cat([torch.arange(10_000).repeat_interleave(10), torch.full((100_000,), 10_000)]), 200_000)
-    walked = list(groups(1000, 100, [200_000], nodes))
+    walked = list(iterate_groups(1000, 100, [200_000], nodes))
     assert len(walked) == 101
     assert sum(len(group.chunks[0]) for group in walked) == 200
 
 
 def test_two_axes_are_walked_together():
     sources, targets = segments(torch.tensor([0, 0, 2]), 3, 3), segments(torch.tensor([1, 2, 2]), 3, 3)
-    walked = {int(group.graphs[0]): group.chunks for group in groups(10, 1, [3, 3], sources, targets)}
+    walked = {int(group.graphs[0]): group.chunks for group in iterate_groups(10, 1, [3, 3], sources, targets)}
     assert set(walked) == {0, 1, 2}
     assert walked[0][1] == []
     assert walked[1][0] == []
@@ -40,13 +40,13 @@ def test_two_axes_are_walked_together():
 
 def test_neighbouring_graphs_of_one_size_are_one_slice():
     """Rows that lie together are not gathered."""
-    (walked,) = groups(10, 10, [6], segments(torch.tensor([1, 1, 2, 2, 3, 3]), 6, 5))
+    (walked,) = iterate_groups(10, 10, [6], segments(torch.tensor([1, 1, 2, 2, 3, 3]), 6, 5))
     assert walked.graphs.tolist() == [1, 2, 3]
     assert walked.chunks == ([slice(0, 6)],)
-    small, large = groups(10, 10, [10], segments(torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3]), 10))
+    small, large = iterate_groups(10, 10, [10], segments(torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3]), 10))
     assert small.chunks == ([slice(3, 7)],)
     assert large.chunks[0][0].tolist() == [0, 1, 2, 7, 8, 9]
-    assert [group.chunks for group in groups(4, 10, [6], segments(torch.tensor([0, 0, 1, 1, 2, 2]), 6))] == [
+    assert [group.chunks for group in iterate_groups(4, 10, [6], segments(torch.tensor([0, 0, 1, 1, 2, 2]), 6))] == [
         ([slice(0, 4)],),
         ([slice(4, 6)],),
     ]
@@ -90,14 +90,14 @@ def test_equal_ids_keep_the_order_of_the_nodes():
     batch = torch.randint(3, (1000,))
     order = segments(batch, 1000).order
     assert torch.equal(order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
-    walked = groups(100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000))  # graphs of one node each
+    walked = iterate_groups(100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000))  # graphs of one node each
     assert torch.equal(torch.cat([group.graphs for group in walked]), torch.arange(1000))
 
 
 def test_batches_are_not_captured(monkeypatch):
     for name in ('is_initialized', 'is_current_stream_capturing'):
         monkeypatch.setattr(torch.cuda, name, lambda: True)
-    assert len(list(groups(10, 10, [4], segments(None, 4)))) == 1
+    assert len(list(iterate_groups(10, 10, [4], segments(None, 4)))) == 1
     message = "^a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: capture a step over one graph$"
     with pytest.raises(RuntimeError, match=message):
         segments(torch.tensor([0, 0, 1, 1]), 4)

@@ -78,7 +78,7 @@ def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
     return torch.empty_like(graph).scatter_(0, nodes.order, graph)
 
 
-def groups(rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
+def iterate_groups(rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
     r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a
     time), a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
 

@@ -135,7 +135,7 @@ def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch
     monkeypatch.setattr(operators, 'MAX_PROGRAMS', programs)
     side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', projection=torch.randn(M, C))
     nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
-    assert [graphs.numel() for graphs, _ in operators.walk(side, C + 1, [40], nodes)] == counts
+    assert [graphs.numel() for graphs, _ in operators.iterate_state_groups(side, C + 1, [40], nodes)] == counts
 
 
 @pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
@@ -143,7 +143,7 @@ def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, length
     for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
         monkeypatch.setattr(dispatch, name, value)
     side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', mask=torch.rand(40, 2), projection=torch.randn(M, C))
-    ((_, (chunks,)),) = operators.walk(side, 2 * (channels + 1), [40], segments(None, 40, 1))
+    ((_, (chunks,)),) = operators.iterate_state_groups(side, 2 * (channels + 1), [40], segments(None, 40, 1))
     assert [chunk.stop - chunk.start for chunk in chunks] == lengths
 
 

@@ -6,7 +6,7 @@ from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.layout import CHUNK_ELEMENTS, Nodes, take
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, without_cancellation
-from torch_geometric_lgt.functional.segment import Segments, groups
+from torch_geometric_lgt.functional.segment import Segments, iterate_groups
 from torch_geometric_lgt.typing import Differentiable
 
 GRAM_ELEMENTS = 1 << 21
@@ -62,7 +62,7 @@ def affine_ratio(x: Tensor, numerator: Tensor, denominator: Tensor, centre: Tens
 
 
 def _graphs(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
-    return groups(max(64, elements // width), max(1, elements // ((width + 1) * columns)), x.shape[:1], axis)
+    return iterate_groups(max(64, elements // width), max(1, elements // ((width + 1) * columns)), x.shape[:1], axis)
 
 
 def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:

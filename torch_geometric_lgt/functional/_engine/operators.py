@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional._engine.layout import Nodes
 from torch_geometric_lgt.functional._engine.pairwise import Pairs
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.functional.segment import Group, Segments, groups
+from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 STATE_ELEMENTS = 1 << 20
@@ -56,16 +56,16 @@ class AttendArguments(Arguments):
     def groups(self) -> Iterator[Group]:
         r"""Iterates over graphs that are computed together, with their targets and sources."""
         width = self.keys.rank() * (self.values.channels(self.keys.heads) + 1)
-        return walk(self.keys, width, (self.queries.x.size(0), self.keys.x.size(0)), self.targets, self.sources)
+        return iterate_state_groups(self.keys, width, (self.queries.x.size(0), self.keys.x.size(0)), self.targets, self.sources)
 
 
 def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
     return sums if factor is None else sums * factor[graphs].unsqueeze(-1)
 
 
-def walk(side: KernelInput, width: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
+def iterate_state_groups(side: KernelInput, width: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
     most = max(1, min(STATE_ELEMENTS // (side.heads * side.num_features() * width), MAX_PROGRAMS // side.heads))
-    return groups(chunk_rows(side, width // side.rank() - 1), most, lengths, *axes)
+    return iterate_groups(chunk_rows(side, width // side.rank() - 1), most, lengths, *axes)
 
 
 def nodes_of(chunks: list[Nodes]) -> int:
@@ -92,7 +92,7 @@ def build_state(arguments: BuildArguments) -> tuple[Tensor, Tensor, Tensor]:
     side, nodes = arguments.keys, arguments.nodes
     keys = backend_of(side, arguments.values.channels(side.heads)).keys(side, arguments.values)
     sums, maximum, squares = keys.empty_state(nodes.sizes.numel())
-    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], nodes):
+    for graphs, (chunks,) in iterate_state_groups(side, sums.size(3), side.x.shape[:1], nodes):
         sums[graphs], maximum[graphs], squares[graphs] = keys.build(graphs.numel(), chunks)
     return sums, maximum, squares
 
@@ -101,7 +101,7 @@ def build_state(arguments: BuildArguments) -> tuple[Tensor, Tensor, Tensor]:
 def _(arguments: BuildArguments, grad, saved):
     side, values = arguments.keys, arguments.values
     keys = backend_of(side, values.channels(side.heads)).key_grads(side, values)
-    for graphs, (chunks,) in walk(side, grad.sums.size(3), side.x.shape[:1], arguments.nodes):
+    for graphs, (chunks,) in iterate_state_groups(side, grad.sums.size(3), side.x.shape[:1], arguments.nodes):
         keys.add(saved.maximum[graphs], chunks, grad.sums[graphs], grad.squares[graphs])
     return {'keys': keys.result(), 'values': keys.value_result()}
 
@@ -116,7 +116,7 @@ def read_state(arguments: ReadArguments) -> tuple[Tensor, Tensor]:
     side, sums, maximum = arguments.queries, arguments.sums, arguments.maximum
     width = sums.size(3) // side.rank() - 1
     queries, (out, denominator) = backend_of(side, width).queries(side), empty_read(side, width)
-    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], arguments.nodes):
+    for graphs, (chunks,) in iterate_state_groups(side, sums.size(3), side.x.shape[:1], arguments.nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, denominator)
     return out, denominator
 
@@ -125,7 +125,7 @@ def read_state(arguments: ReadArguments) -> tuple[Tensor, Tensor]:
 def _(arguments: ReadArguments, grad, saved):
     side, sums, maximum = arguments.queries, arguments.sums, arguments.maximum
     queries, grad_sums = backend_of(side, sums.size(3) // side.rank() - 1).query_grads(side), torch.zeros_like(sums)
-    for graphs, (chunks,) in walk(side, sums.size(3), side.x.shape[:1], arguments.nodes):
+    for graphs, (chunks,) in iterate_state_groups(side, sums.size(3), side.x.shape[:1], arguments.nodes):
         grad_sums[graphs] = queries.add(sums[graphs], maximum[graphs], chunks, saved.denominator, grad.out)
     return {'queries': queries.result(), 'sums': grad_sums}
 

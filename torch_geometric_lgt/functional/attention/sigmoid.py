@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, split, take
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, neutral
-from torch_geometric_lgt.functional.segment import Segments, groups
+from torch_geometric_lgt.functional.segment import Segments, iterate_groups
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Differentiable
 
@@ -29,7 +29,7 @@ class SigmoidArguments(Arguments):
     def blocks(self) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
         r"""Iterates over the number of graphs, some of their targets, and all of their sources in blocks."""
         rows, lengths = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5)), (self.q.size(0), self.k.size(0))
-        for graphs, (target_chunks, source_chunks) in groups(rows, rows, lengths, self.targets, self.sources):
+        for graphs, (target_chunks, source_chunks) in iterate_groups(rows, rows, lengths, self.targets, self.sources):
             for nodes in target_chunks:
                 yield graphs.numel(), nodes, source_chunks
 

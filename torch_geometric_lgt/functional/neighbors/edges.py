@@ -78,7 +78,7 @@ def weighted_edges(
     edge_index: Adj, num_src: int, num_dst: int, edge_weight: Tensor | None = None, argument: str = 'edge_index'
 ) -> tuple[Tensor, Tensor | None]:
     r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of a sparse matrix or the weights of
-    sorted edges. Edges of a sparse matrix are read row by row. ValueInput that are all 1 and need no gradient are left out.
+    sorted edges. Edges of a sparse matrix are read row by row. Values that are all 1 and need no gradient are left out.
 
     Raises:
         TypeError: As :meth:`edge_list`.

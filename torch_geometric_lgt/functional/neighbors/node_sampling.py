@@ -19,7 +19,7 @@ def attention_distance(edge_index: Adj, num_nodes: int, measure: str = 'jaccard'
 
     over the distinct neighbours :math:`j \in \mathcal{N}_i` in either direction, with the Jaccard index :math:`J_{ij}` (Eq. 10 of LiteGT).
     With :obj:`measure="lse"`, :math:`\log \sum_j \exp J_{ij}` stands for the maximum, as in Eq. 9: then :math:`D_i \ge 0`, and 0 where
-    all :math:`J_{ij}` are equal. ValueInput are rounded to 12 decimals, so that equal neighbourhoods tie; a node without neighbours gets
+    all :math:`J_{ij}` are equal. Values are rounded to 12 decimals, so that equal neighbourhoods tie; a node without neighbours gets
     :math:`-\infty`.
 
     Raises:
