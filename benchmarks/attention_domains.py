@@ -1,5 +1,6 @@
-r"""What it is worth that a mini-batch attends to all nodes: the same model trained on the whole graph, on random parts of it, on sampled
-batches, and on these with the states of all other nodes, by what a node attends to. Scores are always those of the whole graph.
+r"""What it is worth that a mini-batch attends to all nodes: the same model trained on the whole
+graph, on random parts of it, on sampled batches, and on these with the states of all other nodes,
+by what a node attends to. Scores are always those of the whole graph.
 
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
 """
@@ -10,7 +11,15 @@ from typing import Any
 from benchmarks.common.large import BASE, DOMAINS, MODELS, run
 from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import read_results
-from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source
+from benchmarks.common.scripts import (
+    add_root,
+    add_seeds,
+    add_table,
+    data_from,
+    run_script,
+    script_parser,
+    source,
+)
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
@@ -26,14 +35,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per result, the order that of the domains."""
     records = read_results(folder)
-    records.sort(key=lambda record: (record['dataset'], record['model'], [*DOMAINS].index(record['config']['domain'])))
+    records.sort(
+        key=lambda record: (
+            record['dataset'],
+            record['model'],
+            [*DOMAINS].index(record['config']['domain']),
+        )
+    )
     return [
         {
             'data set': record['dataset'],
             'protocol': record['protocol'],
             'model': record['model'],
             'attention in training over': record['config']['attention_over'],
-            'batch': '' if record['config']['domain'] == 'graph' else str(record['config']['batch_size']),
+            'batch': ''
+            if record['config']['domain'] == 'graph'
+            else str(record['config']['batch_size']),
             'test accuracy': spread(record, 'accuracy', 100, 2),
             'validation accuracy': spread(record, 'valid_accuracy', 100, 2),
             's / epoch': f'{record["epoch_seconds"]:.2f}',
@@ -46,12 +63,31 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, LAYOUT)
-    parser.add_argument('--dataset', default='computers', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
-    parser.add_argument('--protocol', choices=PROTOCOLS, default='random-60-20-20', help='the rule of the split')
-    parser.add_argument('--model', choices=MODELS, default='nodeformer', help='the model that is trained')
-    parser.add_argument('--domains', nargs='+', choices=DOMAINS, default=[*DOMAINS], help='what a node attends to in training')
+    parser.add_argument(
+        '--dataset',
+        default='computers',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol', choices=PROTOCOLS, default='random-60-20-20', help='the rule of the split'
+    )
+    parser.add_argument(
+        '--model', choices=MODELS, default='nodeformer', help='the model that is trained'
+    )
+    parser.add_argument(
+        '--domains',
+        nargs='+',
+        choices=DOMAINS,
+        default=[*DOMAINS],
+        help='what a node attends to in training',
+    )
     parser.add_argument('--batch-size', type=int, default=256, help='nodes of a batch')
-    parser.add_argument('--refresh', type=int, default=4, help='steps after which the states of all nodes are found anew')
+    parser.add_argument(
+        '--refresh',
+        type=int,
+        default=4,
+        help='steps after which the states of all nodes are found anew',
+    )
     parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
     add_seeds(parser, [0, 1, 2])
     add_device(parser)
@@ -64,10 +100,23 @@ def main() -> None:
         num_classes = int(data.y.max()) + 1
         data.y = data.y[:, None]
         task = NodeTask(data, parts, num_classes, False, 'accuracy', accuracy)
-        config = {**BASE, 'model': args.model, 'domain': domain, 'hidden_channels': 64, 'lr': 1e-3, 'options': OPTIONS[args.model]}
+        config = {
+            **BASE,
+            'model': args.model,
+            'domain': domain,
+            'hidden_channels': 64,
+            'lr': 1e-3,
+            'options': OPTIONS[args.model],
+        }
         # a step for each batch; on the whole graph as many steps as there are batches
         steps = -(-task.split['train'].numel() // args.batch_size) if domain == 'graph' else 1
-        config |= {'batch_size': args.batch_size, 'fan_out': [10, 10], 'epochs': args.epochs * steps, 'every': 2 * steps, 'patience': 10}
+        config |= {
+            'batch_size': args.batch_size,
+            'fan_out': [10, 10],
+            'epochs': args.epochs * steps,
+            'every': 2 * steps,
+            'patience': 10,
+        }
         config |= {'refresh': args.refresh if domain == 'memory' else 0}
         args.variant = domain
         run(args.dataset, task, config, args, 'domains')

@@ -1,5 +1,5 @@
-r"""Stands in for the package `benchmarks` where a script is run by its path, ``python benchmarks/sbm.py``, and puts the package in its
-place."""
+r"""Stands in for the package `benchmarks` where a script is run by its path, ``python
+benchmarks/sbm.py``, and puts the package in its place."""
 
 import sys
 from importlib import import_module

@@ -1,4 +1,5 @@
-r"""The networks that benchmarks/sbm.py and benchmarks/tsp.py compare, behind one call: a batch of graphs in, scores out."""
+r"""The networks that benchmarks/sbm.py and benchmarks/tsp.py compare, behind one call: a batch of
+graphs in, scores out."""
 
 # N nodes, E edges.
 from typing import Any
@@ -20,7 +21,11 @@ KERNELS = {
     'mean-alone': ('mean', 'mean'),
 }
 STEPS = ('', '-sampling', '-sampling-reduced')
-TRANSFORMERS = {f'{name}{step}': (kernel, step) for name, kernel in KERNELS.items() for step in (STEPS if 'litegt' in name else [''])}
+TRANSFORMERS = {
+    f'{name}{step}': (kernel, step)
+    for name, kernel in KERNELS.items()
+    for step in (STEPS if 'litegt' in name else [''])
+}
 CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
 NETWORKS = (*TRANSFORMERS, *CONVOLUTIONS)
 
@@ -33,10 +38,16 @@ class Transformer(torch.nn.Module):
         self.model, self.sampled = model, sampled
 
     def forward(self, data: Data) -> Tensor:
-        return self.model(data.x, data.edge_index, data.batch, **self._given(data, data.attention_mask if self.sampled else None))
+        return self.model(
+            data.x,
+            data.edge_index,
+            data.batch,
+            **self._given(data, data.attention_mask if self.sampled else None),
+        )
 
     def attention_scores(self, data: Data, mask: Tensor | None) -> list[Tensor]:
-        r"""The weights ``[E, H]`` of the edges in each layer, with the softmax at the nodes of the mask."""
+        r"""The weights ``[E, H]`` of the edges in each layer, with the softmax at the nodes of the
+        mask."""
         return self.model.attention_scores(data.x, data.edge_index, **self._given(data, mask))
 
     def _given(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
@@ -45,10 +56,13 @@ class Transformer(torch.nn.Module):
 
 
 class Stack(torch.nn.Module):
-    r"""Convolutions of PyG as they are there, with batch normalisation and residuals between linear maps. The networks of these names in
-    "Benchmarking Graph Neural Networks" have other operators, outputs and widths."""
+    r"""Convolutions of PyG as they are there, with batch normalisation and residuals between linear
+    maps. The networks of these names in "Benchmarking Graph Neural Networks" have other operators,
+    outputs and widths."""
 
-    def __init__(self, name: str, sizes: tuple[int, int, int], num_layers: int, pe_channels: int, level: str) -> None:
+    def __init__(
+        self, name: str, sizes: tuple[int, int, int], num_layers: int, pe_channels: int, level: str
+    ) -> None:
         super().__init__()
         width = sizes[1]
         make = {
@@ -60,7 +74,10 @@ class Stack(torch.nn.Module):
             'gatedgcn': lambda: pyg.ResGatedGraphConv(width, width),
         }[name]
         self.name, self.level = name, level
-        self.lin_in, self.lin_pe = torch.nn.Linear(sizes[0], width), torch.nn.Linear(pe_channels, width) if pe_channels > 0 else None
+        self.lin_in, self.lin_pe = (
+            torch.nn.Linear(sizes[0], width),
+            torch.nn.Linear(pe_channels, width) if pe_channels > 0 else None,
+        )
         self.convs = torch.nn.ModuleList(make() for _ in range(num_layers))
         self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for _ in range(num_layers))
         read = 2 * width if level == 'edge' else width
@@ -73,7 +90,9 @@ class Stack(torch.nn.Module):
         more = [_pseudo_coordinates(data)] if self.name == 'monet' else []
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = x + norm(conv(x, data.edge_index, *more)).relu()
-        return self.lin_out(x[data.edge_index].transpose(0, 1).flatten(1) if self.level == 'edge' else x)
+        return self.lin_out(
+            x[data.edge_index].transpose(0, 1).flatten(1) if self.level == 'edge' else x
+        )
 
 
 def _pseudo_coordinates(data: Data) -> Tensor:
@@ -81,10 +100,19 @@ def _pseudo_coordinates(data: Data) -> Tensor:
     return degree(data.edge_index[1], data.num_nodes).clamp(min=1).rsqrt()[data.edge_index].t()
 
 
-def network(name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]) -> torch.nn.Module:
+def network(
+    name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]
+) -> torch.nn.Module:
     r"""The network :obj:`name` of the sizes (input, hidden, output)."""
     if name in CONVOLUTIONS:
         return Stack(name, sizes, options['num_layers'], pe_channels, level)
     kernel, step = TRANSFORMERS[name]
-    model = LiteGT(*sizes, kernel=kernel, reduce='reduced' in step, pe_channels=pe_channels, level=level, **options)
+    model = LiteGT(
+        *sizes,
+        kernel=kernel,
+        reduce='reduced' in step,
+        pe_channels=pe_channels,
+        level=level,
+        **options,
+    )
     return Transformer(model, 'sampling' in step)

@@ -1,4 +1,5 @@
-r"""The graphs of the node classification benchmark, through PyG's dataset classes where there is one, and the rules that split them."""
+r"""The graphs of the node classification benchmark, through PyG's dataset classes where there is
+one, and the rules that split them."""
 
 # N nodes, E edges, F features.
 import copy
@@ -30,23 +31,32 @@ SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
     'deezer': ('DeezerEurope', None),
     **{name: ('WikipediaNetwork', name) for name in ('chameleon', 'squirrel')},
     **{name: ('WebKB', name) for name in ('cornell', 'texas', 'wisconsin')},
-    **{name: ('LINKXDataset', name) for name in ('amherst41', 'cornell5', 'johnshopkins55', 'penn94', 'reed98')},
+    **{
+        name: ('LINKXDataset', name)
+        for name in ('amherst41', 'cornell5', 'johnshopkins55', 'penn94', 'reed98')
+    },
     **{name: ('HeterophilousGraphDataset', name) for name in ('minesweeper', 'tolokers')},
 }
 TOPICS = [
     *('alt.atheism', 'comp.sys.ibm.pc.hardware', 'misc.forsale', 'rec.autos', 'rec.sport.hockey'),
     *('sci.crypt', 'sci.electronics', 'sci.med', 'sci.space', 'talk.politics.guns'),
 ]
-LAYOUT = "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
+LAYOUT = (
+    "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
+)
 SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
-PUBLISHED_SPLITS = ('published-20-per-class', 'published-50-25-25')  # one split for all seeds: those of the papers' figures
+PUBLISHED_SPLITS = (
+    'published-20-per-class',
+    'published-50-25-25',
+)  # one split for all seeds: those of the papers' figures
 PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
 
 
 def load(root: str, name: str, neighbors: int | None = None) -> Data:
-    r"""A graph with :obj:`x`, :obj:`y` (-1: unlabelled) and undirected edges without self loops, by name or from a :obj:`.npz` file (see
-    :meth:`from_npz`); :obj:`neighbors` replaces the edges by those of the nearest neighbours, 0 by none.
+    r"""A graph with :obj:`x`, :obj:`y` (-1: unlabelled) and undirected edges without self loops, by
+    name or from a :obj:`.npz` file (see :meth:`from_npz`); :obj:`neighbors` replaces the edges by
+    those of the nearest neighbours, 0 by none.
 
     Raises:
         ValueError: If the name is unknown.
@@ -65,7 +75,10 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
     elif Path(name).suffix == '.npz':
         data = from_npz(Path(name) if Path(name).exists() else Path(root) / name)
     else:
-        raise ValueError(f"'dataset' must be a .npz file or one of {', '.join([*SOURCES, 'digits', '20news'])} (got {name!r})")
+        raise ValueError(
+            f"'dataset' must be a .npz file or one of {', '.join([*SOURCES, 'digits', '20news'])} "
+            f'(got {name!r})'
+        )
     data.x = data.x.to_dense() if data.x.is_sparse else data.x
     if neighbors is not None:
         data.edge_index = nearest(data.x, neighbors)
@@ -74,11 +87,13 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
 
 
 def from_npz(path: Path) -> Data:
-    r"""A graph of arrays: :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]``, and the features :obj:`x` ``[N, F]`` or the columns of the ones of a
-    binary matrix as :obj:`feat_indptr` and :obj:`feat_indices`. Nothing is unpickled.
+    r"""A graph of arrays: :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]``, and the features :obj:`x`
+    ``[N, F]`` or the columns of the ones of a binary matrix as :obj:`feat_indptr` and
+    :obj:`feat_indices`. Nothing is unpickled.
 
     Raises:
-        ValueError: If the file is damaged, lacks an array, or one has another shape or type, or ids or labels out of range.
+        ValueError: If the file is damaged, lacks an array, or one has another shape or type, or ids
+            or labels out of range.
     """
     arrays = _arrays(path)
     y = _integers(arrays, 'y', (None,), -1, 2**31)
@@ -87,8 +102,16 @@ def from_npz(path: Path) -> Data:
     else:
         pointer = _integers(arrays, 'feat_indptr', (None,), 0, 2**63 - 1)
         column = _integers(arrays, 'feat_indices', (None,), 0, 2**31)
-        if pointer.size == 0 or pointer[0] != 0 or pointer[-1] != column.size or (np.diff(pointer) < 0).any():
-            raise ValueError(f"'feat_indptr' must not decrease, from 0 to the size of 'feat_indices' (got {pointer.tolist()[:5]} ..)")
+        if (
+            pointer.size == 0
+            or pointer[0] != 0
+            or pointer[-1] != column.size
+            or (np.diff(pointer) < 0).any()
+        ):
+            raise ValueError(
+                "'feat_indptr' must not decrease, from 0 to the size of 'feat_indices' (got "
+                f'{pointer.tolist()[:5]} ..)'
+            )
         shape = (pointer.size - 1, int(column.max(initial=-1)) + 1)
         x = csr_array((np.ones(column.size, np.float32), column, pointer), shape=shape).toarray()
     if not 0 < y.size == len(x):
@@ -102,29 +125,50 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     r"""The arrays of a file, nothing of which is unpickled."""
     try:
         with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as held:
-            return {name: np.asarray(value) for name, value in held.items()}  # bytes, where it is no array
-    except (BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
+            return {
+                name: np.asarray(value) for name, value in held.items()
+            }  # bytes, where it is no array
+    except (
+        BadZipFile,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        zlib.error,
+    ) as error:
         reason = 'it holds objects' if 'allow_pickle' in str(error) else str(error)
-        raise ValueError(f'{str(path)!r} must be an intact .npz file of numbers ({reason})') from error
+        raise ValueError(
+            f'{str(path)!r} must be an intact .npz file of numbers ({reason})'
+        ) from error
 
 
-def _array(arrays: dict[str, np.ndarray], name: str, kinds: str, shape: tuple[int | None, ...]) -> np.ndarray:
+def _array(
+    arrays: dict[str, np.ndarray], name: str, kinds: str, shape: tuple[int | None, ...]
+) -> np.ndarray:
     if name not in arrays:
         raise ValueError(f'the file must hold {name!r} (got {", ".join(arrays)})')
     value = arrays[name]
-    fits = value.ndim == len(shape) and all(size in (None, length) for size, length in zip(shape, value.shape, strict=True))
+    fits = value.ndim == len(shape) and all(
+        size in (None, length) for size, length in zip(shape, value.shape, strict=True)
+    )
     if value.dtype.kind not in kinds or not fits:
         text = ', '.join('*' if size is None else str(size) for size in shape)
         numbers = 'numbers' if 'f' in kinds else 'integers'
-        raise ValueError(f'{name!r} must be {numbers} of shape [{text}] (got {value.dtype} {list(value.shape)})')
+        raise ValueError(
+            f'{name!r} must be {numbers} of shape [{text}] (got {value.dtype} {list(value.shape)})'
+        )
     return value
 
 
-def _integers(arrays: dict[str, np.ndarray], name: str, shape: tuple[int | None, ...], least: int, end: int) -> np.ndarray:
+def _integers(
+    arrays: dict[str, np.ndarray], name: str, shape: tuple[int | None, ...], least: int, end: int
+) -> np.ndarray:
     r"""Integers from :obj:`least` to below :obj:`end`."""
     value = _array(arrays, name, 'iu', shape)
     if value.size > 0 and (int(value.min()) < least or int(value.max()) >= end):
-        raise ValueError(f'{name!r} must be from {least} to {end - 1} (got {value.min()} to {value.max()})')
+        raise ValueError(
+            f'{name!r} must be from {least} to {end - 1} (got {value.min()} to {value.max()})'
+        )
     return value.astype(np.int64)
 
 
@@ -133,7 +177,10 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray:
     with np.errstate(over='ignore'):
         single = x.astype(np.float32)
     if not np.isfinite(single).all():
-        raise ValueError(f"'x' must be finite in single precision (got {int((~np.isfinite(single)).sum())} numbers that are not)")
+        raise ValueError(
+            f"'x' must be finite in single precision (got {int((~np.isfinite(single)).sum())} "
+            'numbers that are not)'
+        )
     return single
 
 
@@ -152,12 +199,17 @@ def digits() -> Data:
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
-    return Data(x=torch.from_numpy(x).float() / 16, y=torch.from_numpy(y).long(), edge_index=torch.empty(2, 0, dtype=torch.long))
+    return Data(
+        x=torch.from_numpy(x).float() / 16,
+        y=torch.from_numpy(y).long(),
+        edge_index=torch.empty(2, 0, dtype=torch.long),
+    )
 
 
 def newsgroups(root: str) -> Data:
-    r"""Ten of the 20 Newsgroups as "Learning Discrete Structures for Graph Neural Networks" has them, 9,607 documents with the weights of
-    236 words, downloaded by scikit-learn or read from its copy in ``root``: no graph."""
+    r"""Ten of the 20 Newsgroups as "Learning Discrete Structures for Graph Neural Networks" has
+    them, 9,607 documents with the weights of 236 words, downloaded by scikit-learn or read from its
+    copy in ``root``: no graph."""
     from sklearn.datasets import fetch_20newsgroups
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -165,41 +217,61 @@ def newsgroups(root: str) -> Data:
     with arrays_only(root):
         news = fetch_20newsgroups(data_home=root, subset='all', categories=TOPICS)
     x = TfidfVectorizer(stop_words='english', min_df=0.05).fit_transform(news.data).toarray()
-    return Data(x=torch.from_numpy(x).float(), y=torch.from_numpy(news.target).long(), edge_index=torch.empty(2, 0, dtype=torch.long))
+    return Data(
+        x=torch.from_numpy(x).float(),
+        y=torch.from_numpy(news.target).long(),
+        edge_index=torch.empty(2, 0, dtype=torch.long),
+    )
 
 
 def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
-    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is the number of the split; the published
-    splits do not depend on it.
+    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is
+    the number of the split; the published splits do not depend on it.
 
     Raises:
         ValueError: If there are no fixed splits.
     """
     if protocol == 'fixed-splits':
         if 'train_mask' not in data:
-            raise ValueError("'protocol' = 'fixed-splits' needs a data set that brings splits; use a random one")
+            raise ValueError(
+                "'protocol' = 'fixed-splits' needs a data set that brings splits; use a random one"
+            )
         masks = [data[f'{part}_mask'] for part in ('train', 'val', 'test')]
         masks = [mask[:, seed % mask.size(1)] if mask.dim() == 2 else mask for mask in masks]
-        return dict(zip(('train', 'valid', 'test'), (mask.nonzero().flatten() for mask in masks), strict=True))
+        return dict(
+            zip(
+                ('train', 'valid', 'test'),
+                (mask.nonzero().flatten() for mask in masks),
+                strict=True,
+            )
+        )
     labelled = (data.y >= 0).nonzero().flatten()
     if protocol in PUBLISHED_SPLITS:
         parts = published(data.y[labelled], protocol)
-        return dict(zip(('train', 'valid', 'test'), (labelled[part] for part in parts), strict=True))
+        return dict(
+            zip(('train', 'valid', 'test'), (labelled[part] for part in parts), strict=True)
+        )
     part = Data(y=data.y[labelled], num_nodes=labelled.numel())
     if protocol in PER_CLASS:
-        rule = RandomNodeSplit('random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000)
+        rule = RandomNodeSplit(
+            'random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000
+        )
     else:
         share = 0.25 if protocol == 'random-50-25-25' else 0.2
         rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         masks = rule(part)
-    return {name: labelled[masks[f'{mask}_mask']] for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))}
+    return {
+        name: labelled[masks[f'{mask}_mask']]
+        for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))
+    }
 
 
 def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
-    r"""The split of labels that the authors' programs draw once for all of their runs: those of DIFFormer and SGFormer from PyTorch's
-    generator after the seed 123, class by class, that of NodeFormer from NumPy's after the seed 42."""
+    r"""The split of labels that the authors' programs draw once for all of their runs: those of
+    DIFFormer and SGFormer from PyTorch's generator after the seed 123, class by class, that of
+    NodeFormer from NumPy's after the seed 42."""
     if protocol == 'published-50-25-25':
         order = torch.from_numpy(np.random.RandomState(42).permutation(y.numel()))
         return order.tensor_split((y.numel() // 2, y.numel() // 2 + y.numel() // 4))
@@ -212,8 +284,8 @@ def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
 
 
 def prepared(data: Data, normalize: bool, sparse: bool = True) -> Data:
-    r"""The graph with features that add up to 1 for each node, if :obj:`normalize`, and as a sparse matrix where few differ from 0, if
-    :obj:`sparse`."""
+    r"""The graph with features that add up to 1 for each node, if :obj:`normalize`, and as a sparse
+    matrix where few differ from 0, if :obj:`sparse`."""
     data = NormalizeFeatures()(copy.copy(data)) if normalize else copy.copy(data)
     if sparse and data.x.count_nonzero() <= SPARSE * data.x.numel():
         data.x = data.x.to_sparse_csr()

@@ -7,7 +7,8 @@ python -m benchmarks.node_classification --dataset cora --model nodeformer --stu
 python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
 python -m benchmarks.node_classification --table          # the tables alone, of results that are there
 
-A run that was killed goes on where it was when the same command is given again. Seeds that are given later are added to the result.
+A run that was killed goes on where it was when the same command is given again. Seeds that are
+given later are added to the result.
 """
 
 import argparse
@@ -26,18 +27,47 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import BRANCHES, NETWORKS, OURS, SPARSE_INPUT, Classifier, make, parameter_groups
+from benchmarks.classifiers import (
+    BRANCHES,
+    NETWORKS,
+    OURS,
+    SPARSE_INPUT,
+    Classifier,
+    make,
+    parameter_groups,
+)
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import read_results, write_result
-from benchmarks.common.scripts import add_root, add_seeds, add_table, data_from, run_script, script_parser, source, variant_name
+from benchmarks.common.scripts import (
+    add_root,
+    add_seeds,
+    add_table,
+    data_from,
+    run_script,
+    script_parser,
+    source,
+    variant_name,
+)
 from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
 from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
 from benchmarks.node_classification_pictures import draw
 from benchmarks.node_classification_report import report, save_curves
-from benchmarks.node_classification_settings import MODELS, OPTIONS, STUDY_NAMES, check_options, check_settings, merged, settings, studies
+from benchmarks.node_classification_settings import (
+    MODELS,
+    OPTIONS,
+    STUDY_NAMES,
+    check_options,
+    check_settings,
+    merged,
+    settings,
+    studies,
+)
 
 MISSING = object()
-NAMED = {**OURS, 'mlp': NETWORKS['mlp']}  # the others hand options that they do not know to their layers
+NAMED = {
+    **OURS,
+    'mlp': NETWORKS['mlp'],
+}  # the others hand options that they do not know to their layers
 
 
 def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float) -> Tensor:
@@ -46,7 +76,8 @@ def loss(classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: fl
 
 
 def placed(plain: Data, model: str, config: dict[str, Any], device: torch.device) -> Data:
-    r"""The graph as a model gets it; products with sparse features are fast, and in single precision, on a CPU."""
+    r"""The graph as a model gets it; products with sparse features are fast, and in single
+    precision, on a CPU."""
     sparse = model in SPARSE_INPUT and device.type == 'cpu' and config['precision'] == 'float32'
     return prepared(plain, config['normalize_features'], sparse).to(device)
 
@@ -57,16 +88,22 @@ def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
     return float((prediction[nodes] == data.y[nodes]).double().mean())
 
 
-def prepare(data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
+def prepare(
+    data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path
+) -> Training:
     torch.manual_seed(seed)
     num_classes = int(data.y.max()) + 1
     sizes = (data.num_features, num_classes)
-    classifier = make(model, *sizes, data.edge_index, data.num_nodes, config['options'], config['precision']).to(data.edge_index.device)
+    classifier = make(
+        model, *sizes, data.edge_index, data.num_nodes, config['options'], config['precision']
+    ).to(data.edge_index.device)
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     train = partial(loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
     score = partial(accuracy, data=data, nodes=parts['valid'])
-    return Training(classifier, optimizer, train, lambda: [data], score, path, precision=config['precision'])
+    return Training(
+        classifier, optimizer, train, lambda: [data], score, path, precision=config['precision']
+    )
 
 
 def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
@@ -87,7 +124,8 @@ def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
 
 
 class Plan(NamedTuple):
-    r"""A run: the name of the variant, the split, the neighbours that replace the graph, and the configuration."""
+    r"""A run: the name of the variant, the split, the neighbours that replace the graph, and the
+    configuration."""
 
     variant: str
     protocol: str
@@ -113,13 +151,24 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
         training.fit(config['epochs'], config['patience'], 1, f'{args.model}, seed {seed}', log)
         for figure, value in measure(training, data, parts[seed]['test']).items():
             found.setdefault(figure, []).append(value)
-        print(f'seed {seed}:', json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}), flush=True)
+        print(
+            f'seed {seed}:',
+            json.dumps({figure: round(values[-1], 4) for figure, values in found.items()}),
+            flush=True,
+        )
         parameters = sum(parameter.numel() for parameter in training.model.parameters())
     if args.curves:
-        save_curves(training.history, Path(args.curves), f'{args.model} on {name}, seed {args.seeds[-1]}')
+        save_curves(
+            training.history, Path(args.curves), f'{args.model} on {name}, seed {args.seeds[-1]}'
+        )
     if args.pictures:
         stem = '-'.join(filter(None, (args.model, name, protocol, variant)))
-        draw(training.model.eval(), data, args.output / 'node_classification' / stem, f'{args.model} on {name}, seed {args.seeds[-1]}')
+        draw(
+            training.model.eval(),
+            data,
+            args.output / 'node_classification' / stem,
+            f'{args.model} on {name}, seed {args.seeds[-1]}',
+        )
     return write_result(
         'node_classification',
         name,
@@ -163,7 +212,8 @@ def changes(given: list[str]) -> dict[str, Any]:
 
 
 def changed(default: dict[str, Any], model: str, given: list[str]) -> dict[str, Any]:
-    r"""The configuration of a model with the changes of ``--set``. With options that are changed the model is tried on a small graph.
+    r"""The configuration of a model with the changes of ``--set``. With options that are changed
+    the model is tried on a small graph.
 
     Raises:
         ValueError: If there is no such setting, or a value does not fit it.
@@ -176,16 +226,26 @@ def changed(default: dict[str, Any], model: str, given: list[str]) -> dict[str, 
         defaults = {parameter.name: parameter.default for parameter in parameters} | OPTIONS[model]
         unknown = sorted(set(change['options']) - set(defaults))
         if unknown and model in NAMED:
-            raise ValueError(f'{model} does not take options.{unknown[0]} (there are {", ".join(defaults)})')
+            raise ValueError(
+                f'{model} does not take options.{unknown[0]} (there are {", ".join(defaults)})'
+            )
         check_options(config['options'], defaults)
-        if 'gnn' in change['options'] and (model != 'sgformer' or change['options']['gnn'] not in ('gcn', *BRANCHES)):
-            raise ValueError(f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got {change['options']['gnn']!r} for {model})")
+        if 'gnn' in change['options'] and (
+            model != 'sgformer' or change['options']['gnn'] not in ('gcn', *BRANCHES)
+        ):
+            raise ValueError(
+                f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got "
+                f'{change["options"]["gnn"]!r} for {model})'
+            )
         told = ', '.join(text for text in given if text.startswith('options.'))
         try:
             classifier = make(model, 5, 3, torch.tensor([[0, 1], [1, 0]]), 8, config['options'])
             classifier(torch.rand(8, 5), config['edge_loss_weight'] > 0)
         except Exception as error:
-            raise ValueError(f'{model} does not take {told} ({(str(error) or type(error).__name__).splitlines()[0]})') from error
+            raise ValueError(
+                f'{model} does not take {told} '
+                f'({(str(error) or type(error).__name__).splitlines()[0]})'
+            ) from error
     return config
 
 
@@ -193,20 +253,48 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     r"""The arguments and the runs they ask for."""
     parser = script_parser(__doc__)
     add_root(parser, LAYOUT)
-    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
-    parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
-    parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model that is trained')
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol',
+        choices=PROTOCOLS,
+        help='the rule of the splits (default: that of the data set)',
+    )
+    parser.add_argument(
+        '--model', choices=MODELS, default='sgformer', help='the model that is trained'
+    )
     add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
-    parser.add_argument('--neighbors', type=int, help='edges between this many nearest neighbours instead of the graph; 0: none')
     parser.add_argument(
-        '--variant', default='', help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)'
+        '--neighbors',
+        type=int,
+        help='edges between this many nearest neighbours instead of the graph; 0: none',
     )
     parser.add_argument(
-        '--set', nargs='+', default=[], metavar='NAME=VALUE', help='changes of the configuration, as lr=0.001 or options.norm=row'
+        '--variant',
+        default='',
+        help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)',
     )
-    parser.add_argument('--study', choices=STUDY_NAMES, help='run the variants that differ from the default in one respect')
+    parser.add_argument(
+        '--set',
+        nargs='+',
+        default=[],
+        metavar='NAME=VALUE',
+        help='changes of the configuration, as lr=0.001 or options.norm=row',
+    )
+    parser.add_argument(
+        '--study',
+        choices=STUDY_NAMES,
+        help='run the variants that differ from the default in one respect',
+    )
     add_device(parser)
-    parser.add_argument('--pictures', action='store_true', help='draw what the attention of the last seed has learned')
+    parser.add_argument(
+        '--pictures',
+        action='store_true',
+        help='draw what the attention of the last seed has learned',
+    )
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--curves', help='PNG for the curves of the last seed')
     add_table(parser)
@@ -217,16 +305,29 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     if args.study is not None:
         known = studies(args.model)
         if args.study not in known or args.set or args.variant:
-            parser.error(f'a study of {args.model} is one of {", ".join(known)} and names its own variants')
+            parser.error(
+                f'a study of {args.model} is one of {", ".join(known)} and names its own variants'
+            )
         same = Plan('', protocol, None, default)
-        plans = [planned(name, protocol, default, dict(change)) for name, change in known[args.study].items()]
+        plans = [
+            planned(name, protocol, default, dict(change))
+            for name, change in known[args.study].items()
+        ]
         return args, [plan for plan in plans if plan._replace(variant='') != same]
     try:
         config = changed(default, args.model, args.set)
     except ValueError as error:
         parser.error(str(error))
-    differing = {name: value for name, value in config.items() if name != 'options' and value != default[name]}
-    differing |= {name: value for name, value in config['options'].items() if value != default['options'].get(name, MISSING)}
+    differing = {
+        name: value
+        for name, value in config.items()
+        if name != 'options' and value != default[name]
+    }
+    differing |= {
+        name: value
+        for name, value in config['options'].items()
+        if value != default['options'].get(name, MISSING)
+    }
     differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
     return args, [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
 

@@ -1,4 +1,5 @@
-r"""Pictures of the node classification benchmark: what attention has learned, and figures over one setting each."""
+r"""Pictures of the node classification benchmark: what attention has learned, and figures over one
+setting each."""
 
 import inspect
 import re
@@ -26,15 +27,25 @@ METRICS = {'valid_accuracy': 'validation', 'accuracy': 'test'}
 
 
 def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
-    r"""Writes the attention report and the latent structure of a trained model beside :obj:`path`, from its name on."""
+    r"""Writes the attention report and the latent structure of a trained model beside :obj:`path`,
+    from its name on."""
     model, name = classifier.model, path.name
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = attention_report(model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0))
+    report = attention_report(
+        model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0)
+    )
     plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
     generator = torch.Generator().manual_seed(0)
-    figures = plot_latent_structure(model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title)
+    figures = plot_latent_structure(
+        model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title
+    )
     for kind, rows in (('attention', report), ('structure', [figures])):
-        content = as_csv([{key: '' if value is None else f'{value:.4g}' for key, value in row.items()} for row in rows])
+        content = as_csv(
+            [
+                {key: '' if value is None else f'{value:.4g}' for key, value in row.items()}
+                for row in rows
+            ]
+        )
         write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
 
 
@@ -46,11 +57,15 @@ def save_sweeps(records: Iterable[Record], folder: Path) -> None:
     for (model, dataset), group in groups.items():
         found = lines(model, group)
         if found and can_draw():
-            save_figure(sweeps_figure(found, f'{model} on {dataset}'), folder / f'{model}-{dataset}-sweeps.png')
+            save_figure(
+                sweeps_figure(found, f'{model} on {dataset}'),
+                folder / f'{model}-{dataset}-sweeps.png',
+            )
 
 
 def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Record]]]:
-    r"""The values of each varied setting and their results in order, the default among them if there is a result of it."""
+    r"""The values of each varied setting and their results in order, the default among them if
+    there is a result of it."""
     out: dict[str, list[tuple[float, Record]]] = defaultdict(list)
     for record in records:
         numbered = NUMBERED.fullmatch(record['variant'])
@@ -60,7 +75,12 @@ def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Reco
         protocols = {record['protocol'] for _, record in line}
         for record in records:
             value = default_value(model, setting, record)
-            if value is not None and record['variant'] == '' and record['protocol'] in protocols and value not in dict(line):
+            if (
+                value is not None
+                and record['variant'] == ''
+                and record['protocol'] in protocols
+                and value not in dict(line)
+            ):
                 line.append((value, record))
         line.sort(key=lambda pair: pair[0])
     return {setting: line for setting, line in out.items() if len(line) > 1}
@@ -75,11 +95,23 @@ def default_value(model: str, setting: str, record: Record) -> float | None:
 
 
 def sweeps_figure(found: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
-    figure, panels = subplots(1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False)
+    figure, panels = subplots(
+        1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False
+    )
     for axes, (setting, line) in zip(panels[0], found.items(), strict=True):
         for metric, name in METRICS.items():
-            means, spreads = ([100 * record['metrics'][metric][key] for _, record in line] for key in ('mean', 'std'))
-            axes.errorbar([f'{value:g}' for value, _ in line], means, spreads, marker='o', capsize=3, label=name)
+            means, spreads = (
+                [100 * record['metrics'][metric][key] for _, record in line]
+                for key in ('mean', 'std')
+            )
+            axes.errorbar(
+                [f'{value:g}' for value, _ in line],
+                means,
+                spreads,
+                marker='o',
+                capsize=3,
+                label=name,
+            )
         axes.set_xlabel(setting.replace('_', ' '))
     panels[0, 0].set_ylabel('accuracy (%)')
     figure.suptitle(title, fontsize='medium')

@@ -13,14 +13,21 @@ from benchmarks.node_classification_settings import PUBLISHED
 
 
 def report(source: Path, folder: Path) -> str:
-    r"""Writes a table of the models with their settings, given or searched for, and one of the variants of a study, and the pictures of
-    varied settings beside them, of the results in :obj:`source`; returns the tables."""
+    r"""Writes a table of the models with their settings, given or searched for, and one of the
+    variants of a study, and the pictures of varied settings beside them, of the results in
+    :obj:`source`; returns the tables."""
     found = read_results(source)
-    found.sort(key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy')))
+    found.sort(
+        key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy'))
+    )
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
     for record in found:
         own = not record['variant'] or record['variant'].startswith('searched')
-        published = PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model']) if own else None
+        published = (
+            PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model'])
+            if own
+            else None
+        )
         tables['accuracy' if own else 'variants'].append(row(record, published))
     written = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
     save_sweeps(found, folder)
@@ -28,7 +35,8 @@ def report(source: Path, folder: Path) -> str:
 
 
 def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
-    r"""Accuracies in per cent, mean and standard deviation over the seeds, beside the published mean."""
+    r"""Accuracies in per cent, mean and standard deviation over the seeds, beside the published
+    mean."""
     return {
         'data set': record['dataset'],
         'protocol': record['protocol'],

@@ -1,10 +1,11 @@
-r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes are not read.
+r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes
+are not read.
 
 python -m benchmarks.node_classification_search --root DATA --dataset cora --model sgformer --trials 60
 python -m benchmarks.node_classification_search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-What ``--set`` gives is not searched. The best configuration is printed as the arguments that run it. A search that was killed goes on when
-the same command is given again.
+What ``--set`` gives is not searched. The best configuration is printed as the arguments that run
+it. A search that was killed goes on when the same command is given again.
 """
 
 import argparse
@@ -34,7 +35,9 @@ DEPTH = {'difformer': 8, 'sgformer': 2}
 
 def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
     r"""Changes of the configuration that a trial tries."""
-    options: dict[str, Any] = {'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)}
+    options: dict[str, Any] = {
+        'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)
+    }
     tried: dict[str, Any] = {
         'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
         'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
@@ -54,37 +57,59 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
         }
         if options['gnn'] == 'gcn':
             options['gnn_residual'] = trial.suggest_categorical('gnn_residual', (False, True))
-        options['gnn_input'] = 'hidden' if options['gnn'] == 'sage' else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
-        tried['attention_weight_decay'] = trial.suggest_float('attention_weight_decay', 1e-5, 1e-1, log=True)
+        options['gnn_input'] = (
+            'hidden'
+            if options['gnn'] == 'sage'
+            else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
+        )
+        tried['attention_weight_decay'] = trial.suggest_float(
+            'attention_weight_decay', 1e-5, 1e-1, log=True
+        )
     if model in ('sgformer', 'difformer'):
         options['value_projection'] = trial.suggest_categorical('value_projection', (True, False))
     if model == 'difformer':
-        options |= {'tau': trial.suggest_float('tau', 0.1, 1.0), 'norm': trial.suggest_categorical('norm', ('row', 'frobenius'))}
+        options |= {
+            'tau': trial.suggest_float('tau', 0.1, 1.0),
+            'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+        }
     if model == 'nodeformer':
         options['relational_order'] = trial.suggest_int('relational_order', 0, 3)
-        options['gumbel_evaluation'] = trial.suggest_categorical('gumbel_evaluation', ('softmax', 'tempered'))
+        options['gumbel_evaluation'] = trial.suggest_categorical(
+            'gumbel_evaluation', ('softmax', 'tempered')
+        )
         tried['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
     return tried | {'options': options}
 
 
 def start(config: dict[str, Any], model: str) -> dict[str, Any]:
-    r"""The configuration as the values of the first trial; the logarithmic scales of rates and weights have no 0."""
+    r"""The configuration as the values of the first trial; the logarithmic scales of rates and
+    weights have no 0."""
     parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
     if config['attention_weight_decay'] is None:
         config = config | {'attention_weight_decay': config['weight_decay']}
     rates = {name: value for name, value in config.items() if isinstance(value, bool) or value}
-    flat = {parameter.name: parameter.default for parameter in parameters} | {'gnn': 'gcn'} | rates | config['options']
+    flat = (
+        {parameter.name: parameter.default for parameter in parameters}
+        | {'gnn': 'gcn'}
+        | rates
+        | config['options']
+    )
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
-def study_of(args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]) -> 'optuna.Study':
-    r"""Returns the study of these settings, this data and this version of the package, and says what it has of earlier calls."""
+def study_of(
+    args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]
+) -> 'optuna.Study':
+    r"""Returns the study of these settings, this data and this version of the package, and says
+    what it has of earlier calls."""
     import optuna
 
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
     address = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
     storage = optuna.storages.get_storage(address)
-    others = [other for other in optuna.get_all_study_names(storage) if other.startswith(f'{name}-')]
+    others = [
+        other for other in optuna.get_all_study_names(storage) if other.startswith(f'{name}-')
+    ]
     study = optuna.create_study(
         storage=storage,
         study_name=f'{name}-{key}',
@@ -96,7 +121,10 @@ def study_of(args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any
     if study.study_name in others:
         say(f'{study.study_name}: {len(study.trials)} trials are read back from {address}')
     elif others:
-        say(f'{name}: other settings or data, or another version of the package, than in {address}: the search starts anew')
+        say(
+            f'{name}: other settings or data, or another version of the package, than in '
+            f'{address}: the search starts anew'
+        )
     return study
 
 
@@ -112,22 +140,37 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
         plain = load(args.root, args.dataset)
         parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
     name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
-    told = json.dumps([default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True)
-    study = study_of(args, name, training.fingerprint(dense_tensors(plain), *parts.values(), told), fixed)
+    told = json.dumps(
+        [default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True
+    )
+    study = study_of(
+        args, name, training.fingerprint(dense_tensors(plain), *parts.values(), told), fixed
+    )
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
         study.tell(trial.number, state=TrialState.FAIL)
     finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
     if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
         study.enqueue_trial(start(default, args.model))
-    graphs = {choice: placed(plain, args.model, default | {'normalize_features': choice}, args.device) for choice in (False, True)}
+    graphs = {
+        choice: placed(plain, args.model, default | {'normalize_features': choice}, args.device)
+        for choice in (False, True)
+    }
 
     def objective(trial: 'optuna.Trial') -> float:
         config, found = merged(default, space(trial, args.model)), []
         data = graphs[config['normalize_features']]
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
-                run = prepare(data, parts[seed], args.model, config, seed, Path(folder) / 'checkpoint')
-                run.fit(config['epochs'], args.patience, 1, f'trial {trial.number}, seed {seed}', lambda *_: None)
+                run = prepare(
+                    data, parts[seed], args.model, config, seed, Path(folder) / 'checkpoint'
+                )
+                run.fit(
+                    config['epochs'],
+                    args.patience,
+                    1,
+                    f'trial {trial.number}, seed {seed}',
+                    lambda *_: None,
+                )
             found.append(run.best_score)
             trial.report(statistics.fmean(found), number)
             if trial.should_prune():
@@ -139,31 +182,59 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
 
 
 def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
-    r"""The command that runs the best configuration, its search recorded in the name of the variant."""
+    r"""The command that runs the best configuration, its search recorded in the name of the
+    variant."""
     import optuna
 
     tried, fixed = space(optuna.trial.FixedTrial(study.best_params), args.model), changes(args.set)
     options = fixed.pop('options', {}) | tried.pop('options')
-    given = [f'{k}={_text(v)}' for k, v in (fixed | tried).items()] + [f'options.{k}={_text(v)}' for k, v in options.items()]
+    given = [f'{k}={_text(v)}' for k, v in (fixed | tried).items()] + [
+        f'options.{k}={_text(v)}' for k, v in options.items()
+    ]
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
     start = f'python -m benchmarks.node_classification --dataset {args.dataset} --model {args.model}{protocol}'
     return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(given)}'
 
 
 def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f'{value:.6g}' if isinstance(value, float) else str(value)
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'{value:.6g}'
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def main() -> None:
     parser = script_parser(__doc__, writes=False)
     add_root(parser, LAYOUT)
-    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
-    parser.add_argument('--protocol', choices=PROTOCOLS, help='the rule of the splits (default: that of the data set)')
-    parser.add_argument('--model', choices=MODELS, default='sgformer', help='the model whose settings are searched')
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol',
+        choices=PROTOCOLS,
+        help='the rule of the splits (default: that of the data set)',
+    )
+    parser.add_argument(
+        '--model', choices=MODELS, default='sgformer', help='the model whose settings are searched'
+    )
     add_seeds(parser, [0, 1, 2], 'a training for each in every trial')
-    parser.add_argument('--trials', type=int, default=60, help='trials in all, those of earlier calls counted')
-    parser.add_argument('--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched')
-    parser.add_argument('--patience', type=int, default=100, help='epochs without a better validation accuracy that end a training')
+    parser.add_argument(
+        '--trials', type=int, default=60, help='trials in all, those of earlier calls counted'
+    )
+    parser.add_argument(
+        '--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched'
+    )
+    parser.add_argument(
+        '--patience',
+        type=int,
+        default=100,
+        help='epochs without a better validation accuracy that end a training',
+    )
     training.add_device(parser)
     args = parser.parse_args()
     try:
@@ -171,8 +242,13 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     study = search(args)
-    seconds = sum(trial.duration.total_seconds() for trial in study.trials if trial.duration is not None)
-    print(f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and {seconds:.0f} s; to measure it:')
+    seconds = sum(
+        trial.duration.total_seconds() for trial in study.trials if trial.duration is not None
+    )
+    print(
+        f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and '
+        f'{seconds:.0f} s; to measure it:'
+    )
     print(command(args, study))
 
 

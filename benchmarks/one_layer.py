@@ -1,4 +1,5 @@
-r"""Attention layers one after the other and the one layer that does the same to its input, on a real graph: what SGFormer rests on.
+r"""Attention layers one after the other and the one layer that does the same to its input, on a
+real graph: what SGFormer rests on.
 
 python -m benchmarks.one_layer --root DATA --dataset cora --layers 8 --tau 0.5
 """
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 
 class Comparison(NamedTuple):
-    r"""The spread of the nodes after each layer and after the one, both relative to that of the input, the largest difference of the two
-    outputs relative to the largest output, and the singular values of the weights of the one layer."""
+    r"""The spread of the nodes after each layer and after the one, both relative to that of the
+    input, the largest difference of the two outputs relative to the largest output, and the
+    singular values of the weights of the one layer."""
 
     stacked: list[float]
     single: float
@@ -31,14 +33,17 @@ class Comparison(NamedTuple):
 
 
 def layer_weights(x: Tensor, num_layers: int, tau: float) -> list[Tensor]:
-    r"""The weights ``[N, N]``, targets as rows, of attention layers of DIFFormer's simple kernel, each over the output of the one before:
-    :math:`\mathbf{Z}^{(k)} = ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)}) \mathbf{Z}^{(k-1)}`."""
+    r"""The weights ``[N, N]``, targets as rows, of attention layers of DIFFormer's simple kernel,
+    each over the output of the one before: :math:`\mathbf{Z}^{(k)} = ((1 - \tau) \mathbf{I} + \tau
+    \mathbf{C}^{(k)}) \mathbf{Z}^{(k-1)}`."""
     nodes, found = torch.arange(x.size(0)), []
     target, source = torch.cartesian_prod(nodes, nodes).t()
     for _ in range(num_layers):
         conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False).to(x.dtype)
         with torch.no_grad():
-            found.append(conv.attention_scores(x, torch.stack([source, target])).view(x.size(0), -1))
+            found.append(
+                conv.attention_scores(x, torch.stack([source, target])).view(x.size(0), -1)
+            )
         x = step(x, found[-1], tau)
     return found
 
@@ -80,22 +85,38 @@ def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
 
 def figure(found: Comparison) -> 'Figure':
     out, (left, right) = subplots(1, 2, figsize=(9, 3.2))
-    left.plot(range(len(found.stacked) + 1), [1.0, *found.stacked], marker='o', label='layers one after the other')
+    left.plot(
+        range(len(found.stacked) + 1),
+        [1.0, *found.stacked],
+        marker='o',
+        label='layers one after the other',
+    )
     left.axhline(found.single, color='C1', linestyle='--', label='the one layer')
     left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
     left.legend()
     values = found.singular_values / found.singular_values[0]
     right.semilogy(range(1, values.numel() + 1), values.clamp(min=1e-17))
-    right.set(xlabel='number', ylabel='singular value / the largest', title='weights of the one layer', xscale='log')
+    right.set(
+        xlabel='number',
+        ylabel='singular value / the largest',
+        title='weights of the one layer',
+        xscale='log',
+    )
     return out
 
 
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, LAYOUT)
-    parser.add_argument('--dataset', default='cora', help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news')
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
     parser.add_argument('--layers', type=int, default=8, help='layers one after the other')
-    parser.add_argument('--tau', type=float, default=0.5, help='share of the attention in the output of a layer')
+    parser.add_argument(
+        '--tau', type=float, default=0.5, help='share of the attention in the output of a layer'
+    )
     parser.add_argument('--channels', type=int, default=64, help='channels of the layers')
     args = parser.parse_args()
     torch.manual_seed(0)
@@ -105,9 +126,21 @@ def main() -> None:
     with torch.no_grad():
         x = DIFFormer(data.num_features, args.channels, 1).double().input_layer(data.x.double())
     found = compare(x, layer_weights(x, args.layers, args.tau), args.tau)
-    save_figure(figure(found), args.output / 'node_classification' / f'one-layer-{Path(args.dataset).stem}.png')
+    save_figure(
+        figure(found),
+        args.output / 'node_classification' / f'one-layer-{Path(args.dataset).stem}.png',
+    )
     rank = int((found.singular_values > 1e-10 * found.singular_values[0]).sum())
-    print(json.dumps({'stacked': found.stacked, 'single': found.single, 'difference': found.difference, 'rank': rank}))
+    print(
+        json.dumps(
+            {
+                'stacked': found.stacked,
+                'single': found.single,
+                'difference': found.difference,
+                'rank': rank,
+            }
+        )
+    )
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
-r"""pokec: the gender of the users of a social network, from the file ``pokec.mat`` of "Large Scale Learning on Non-Homophilous Graphs"
-(https://arxiv.org/abs/2110.14446); a tenth of the users at random for training and a tenth for validation, the same for all seeds. Edges
-are taken in both directions.
+r"""pokec: the gender of the users of a social network, from the file ``pokec.mat`` of "Large Scale
+Learning on Non-Homophilous Graphs" (https://arxiv.org/abs/2110.14446); a tenth of the users at
+random for training and a tenth for validation, the same for all seeds. Edges are taken in both
+directions.
 
 python -m benchmarks.pokec --root DATA [--model sgformer|nodeformer|difformer]
 """
@@ -29,22 +30,35 @@ def accuracy(scores: Tensor, labels: Tensor) -> float:
 def pokec(root: str) -> NodeTask:
     path = Path(root) / 'pokec.mat'
     if not path.exists():
-        raise FileNotFoundError(f'{path} is missing: put the file of this name there, to be found through {SOURCE}')
+        raise FileNotFoundError(
+            f'{path} is missing: put the file of this name there, to be found through {SOURCE}'
+        )
     require_regular(path)
     held = loadmat(path)
     label = torch.from_numpy(held['label'].flatten()).long()
-    edges, x = torch.from_numpy(held['edge_index']).long(), torch.from_numpy(held['node_feat']).float()
+    edges, x = (
+        torch.from_numpy(held['edge_index']).long(),
+        torch.from_numpy(held['node_feat']).float(),
+    )
     data = Data(x=x, edge_index=to_undirected(edges, num_nodes=label.numel()), y=label[:, None])
     known = (label >= 0).nonzero().flatten()
     split = random_split(known.numel(), (0.1, 0.1), torch.Generator().manual_seed(0))
-    return NodeTask(data, {part: known[nodes] for part, nodes in split.items()}, 2, False, 'accuracy', accuracy)
+    return NodeTask(
+        data, {part: known[nodes] for part, nodes in split.items()}, 2, False, 'accuracy', accuracy
+    )
 
 
 def main() -> None:
     args = arguments(__doc__, LAYOUT).parse_args()
     with data_from(args.root, LAYOUT):
         task = pokec(args.root)
-    shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
+    shared = {
+        'hidden_channels': 64,
+        'lr': 1e-2,
+        'domain': 'partition',
+        'batch_size': 100_000,
+        'inference_batch_size': 16_384,
+    }
     defaults = {
         'sgformer': {**shared, 'options': {'gnn_residual': True}},
         'nodeformer': {**shared, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},

@@ -1,10 +1,12 @@
-r"""Recommenders on user-item interactions: full-ranking Recall@20 and NDCG@20, chosen by the validation NDCG@20.
+r"""Recommenders on user-item interactions: full-ranking Recall@20 and NDCG@20, chosen by the
+validation NDCG@20.
 
 python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
 python -m benchmarks.recommendation --root DATA --study ablation
 python -m benchmarks.recommendation --table          # the tables and pictures alone, of results that are there
 
-A run that was killed goes on where it was when the same command is given again. Seeds that are given later are added to the result.
+A run that was killed goes on where it was when the same command is given again. Seeds that are
+given later are added to the result.
 """
 
 import argparse
@@ -33,7 +35,14 @@ from benchmarks.common.scripts import (
     source,
     variant_name,
 )
-from benchmarks.common.training import CHECKPOINTS, Training, add_device, checkpoint, curves, fingerprint
+from benchmarks.common.training import (
+    CHECKPOINTS,
+    Training,
+    add_device,
+    checkpoint,
+    curves,
+    fingerprint,
+)
 from benchmarks.recommendation_report import report
 from benchmarks.recommendation_settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
 from benchmarks.recommenders import (
@@ -61,9 +70,15 @@ class Task:
 
     def __init__(self, root: str, name: str, device: torch.device) -> None:
         dataset = InteractionDataset(root, name)
-        self.data, self.protocol = dataset[0], {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[dataset.split]
+        self.data, self.protocol = (
+            dataset[0],
+            {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[dataset.split],
+        )
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
-        self.train, self.valid, self.test = (self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device) for part in SPLITS)
+        self.train, self.valid, self.test = (
+            self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device)
+            for part in SPLITS
+        )
         self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
 
     @property
@@ -71,37 +86,61 @@ class Task:
         r"""The fingerprint of the pairs of all parts."""
         store = self.data['user', 'rates', 'item']
         sizes = {'sizes': torch.tensor([self.num_users, self.num_items])}
-        return fingerprint({f'{part}_edge_label_index': store[f'{part}_edge_label_index'] for part in SPLITS} | sizes)
+        return fingerprint(
+            {f'{part}_edge_label_index': store[f'{part}_edge_label_index'] for part in SPLITS}
+            | sizes
+        )
 
     @property
     def groups(self) -> dict[str, Tensor]:
-        r"""Items by how often they were chosen in training, each group with a third of the training pairs."""
+        r"""Items by how often they were chosen in training, each group with a third of the training
+        pairs."""
         degree = torch.bincount(self.train[1], minlength=self.num_items)
         order = degree.argsort(stable=True)
         third = torch.empty_like(order)
-        third[order] = ((degree[order].cumsum(0) - degree[order]) * 3 // self.train.size(1)).clamp(max=2)
-        return {name: third == index for index, name in enumerate(('unpopular', 'normal', 'popular'))}
+        third[order] = ((degree[order].cumsum(0) - degree[order]) * 3 // self.train.size(1)).clamp(
+            max=2
+        )
+        return {
+            name: third == index for index, name in enumerate(('unpopular', 'normal', 'popular'))
+        }
 
     def scoring(self, encoder: torch.nn.Module, rule: str) -> Scoring:
-        return scorings(encoder, self.num_users, rule, torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1))
+        return scorings(
+            encoder,
+            self.num_users,
+            rule,
+            torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1),
+        )
 
     def choose(self, scoring: Scoring) -> tuple[float, dict[str, float]]:
-        r"""The way to weigh the items that is best on the validation part, and its figures there."""
+        r"""The way to weigh the items that is best on the validation part, and its figures
+        there."""
         found = evaluate(scoring, self.valid, self.train, self.num_users)
         best = max(found, key=lambda way: found[way]['ndcg@20'])
         return best, found[best]
 
     def measure(self, scoring: Scoring) -> dict[str, float]:
-        r"""Figures of the chosen way, and those of the inner product and the cosine where they are among the ways. Items of the validation
-        part are not ranked at test time; no model has seen them."""
+        r"""Figures of the chosen way, and those of the inner product and the cosine where they are
+        among the ways. Items of the validation part are not ranked at test time; no model has seen
+        them."""
         way, valid = self.choose(scoring)
         seen = torch.cat([self.train, self.valid], 1)
-        found = evaluate(scoring.only(way, INNER, COSINE), self.test, seen, self.num_users, groups=self.groups)
+        found = evaluate(
+            scoring.only(way, INNER, COSINE), self.test, seen, self.num_users, groups=self.groups
+        )
         test = dict(found[way])
         for name, plain in (('inner', INNER), ('cosine', COSINE)):
             if plain in found:
-                test |= {f'{metric}@20_{name}': found[plain][f'{metric}@20'] for metric in ('recall', 'ndcg')}
-        return test | {f'valid_{name}': value for name, value in valid.items()} | {'scoring_parameter': way}
+                test |= {
+                    f'{metric}@20_{name}': found[plain][f'{metric}@20']
+                    for metric in ('recall', 'ndcg')
+                }
+        return (
+            test
+            | {f'valid_{name}': value for name, value in valid.items()}
+            | {'scoring_parameter': way}
+        )
 
     def batches(self, size: int) -> list[Tensor]:
         return [self.nodes[:, part] for part in torch.randperm(self.nodes.size(1)).split(size)]
@@ -109,14 +148,27 @@ class Task:
 
 def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
     if model != 'mgformer':
-        return GraphEncoder(task.train, task.num_users, task.num_items, config['dim'], config['layers'], skip_input=model == 'simgcl')
+        return GraphEncoder(
+            task.train,
+            task.num_users,
+            task.num_items,
+            config['dim'],
+            config['layers'],
+            skip_input=model == 'simgcl',
+        )
     data = task.data
     if config['encoding'] > 0:
-        data = SVDEncoding(config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd')(data)
+        data = SVDEncoding(
+            config['encoding'], normalize=config['normalize'], cache_dir=CHECKPOINTS / 'svd'
+        )(data)
     names = ('heads', 'mask', 'feature_map', 'residual', 'encoding_scale')
-    options = {name: config[name] for name in names} | {name: config[name] or None for name in ('num_features', 'key_channels')}
+    options = {name: config[name] for name in names} | {
+        name: config[name] or None for name in ('num_features', 'key_channels')
+    }
     out = AttentionEncoder.from_data(data, config['dim'], num_layers=config['layers'], **options)
-    out.edge_index = sort_edge_index(torch.cat([task.nodes, task.nodes.flip(0)], 1), sort_by_row=False)
+    out.edge_index = sort_edge_index(
+        torch.cat([task.nodes, task.nodes.flip(0)], 1), sort_by_row=False
+    )
     out.refresh = config['refresh']
     return out
 
@@ -124,13 +176,17 @@ def encoder(task: Task, model: str, config: dict[str, Any]) -> torch.nn.Module:
 def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Path) -> Training:
     torch.manual_seed(seed)
     module = encoder(task, model, config).to(task.train.device)
-    optimizer = torch.optim.Adam(module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'], fused=True)
+    optimizer = torch.optim.Adam(
+        module.parameters(), lr=config['lr'], weight_decay=config['weight_decay'], fused=True
+    )
     if 'gamma' in config:
         loss = partial(directau, weight=config['gamma'], variant=config['loss'])
     else:
         names = ('regularization', 'weight', 'temperature', 'share', 'length')
         arguments = {name: config[name] for name in names if name in config}
-        loss = partial(contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments)
+        loss = partial(
+            contrastive if 'weight' in arguments else bpr, num_users=task.num_users, **arguments
+        )
     scoring = partial(task.scoring, rule=config['scoring'])
     batches = partial(task.batches, config['batch_size'])
 
@@ -146,29 +202,58 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
     r"""Trains and measures a model for each seed and writes the result."""
     with data_from(args.root, INTERACTIONS):
-        task = Task(args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu'))
+        task = Task(
+            args.root, args.dataset, args.device if 'epochs' in config else torch.device('cpu')
+        )
     content = task.content
     found: dict[str, list[float]] = {}
     seconds = parameters = None
     if 'epochs' in config:
         for seed in args.seeds:
-            path = checkpoint(args.model, args.dataset, [args.dataset, args.model, config, seed], content)
+            path = checkpoint(
+                args.model, args.dataset, [args.dataset, args.model, config, seed], content
+            )
             training = prepare(task, args.model, config, seed, path)
-            log = curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
-            training.fit(config['epochs'], config['patience'], config['every'], f'{args.model}, seed {seed}', log)
+            log = (
+                curves(Path(args.tensorboard) / path.stem) if args.tensorboard else lambda *_: None
+            )
+            training.fit(
+                config['epochs'],
+                config['patience'],
+                config['every'],
+                f'{args.model}, seed {seed}',
+                log,
+            )
             with torch.no_grad():
                 figures = task.measure(task.scoring(training.model.eval(), config['scoring']))
                 if isinstance(training.model, AttentionEncoder):
                     figures |= training.model.diagnosis()
-            for name, value in {**figures, 'best_epoch': training.best_epoch, 'loss_spike': training.loss_spike}.items():
+            for name, value in {
+                **figures,
+                'best_epoch': training.best_epoch,
+                'loss_spike': training.loss_spike,
+            }.items():
                 found.setdefault(name, []).append(value)
-            print(f'seed {seed}:', json.dumps({name: round(values[-1], 4) for name, values in found.items()}), flush=True)
+            print(
+                f'seed {seed}:',
+                json.dumps({name: round(values[-1], 4) for name, values in found.items()}),
+                flush=True,
+            )
             seconds = training.seconds / training.epoch
             parameters = sum(parameter.numel() for parameter in training.model.parameters())
     else:
         matrix = interaction_matrix(task.train, task.num_users, task.num_items)
-        scores = ease(matrix, config['regularization']) if args.model == 'ease' else item_knn(matrix, config['power'])
-        found = {name: [value] for name, value in task.measure(Scoring(scores, {INNER: torch.ones(task.num_items)})).items()}
+        scores = (
+            ease(matrix, config['regularization'])
+            if args.model == 'ease'
+            else item_knn(matrix, config['power'])
+        )
+        found = {
+            name: [value]
+            for name, value in task.measure(
+                Scoring(scores, {INNER: torch.ones(task.num_items)})
+            ).items()
+        }
     return write_result(
         'recommendation',
         args.dataset,
@@ -190,13 +275,25 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     r"""The arguments, and the configurations to run, by the name of the variant."""
     parser = script_parser(__doc__)
     add_root(parser, INTERACTIONS)
-    parser.add_argument('--dataset', default='amazon-beauty', help=f'the folder in --root; {", ".join(PUBLIC)} can be downloaded')
-    parser.add_argument('--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained')
+    parser.add_argument(
+        '--dataset',
+        default='amazon-beauty',
+        help=f'the folder in --root; {", ".join(PUBLIC)} can be downloaded',
+    )
+    parser.add_argument(
+        '--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained'
+    )
     add_seeds(parser, [0, 1, 2])
     parser.add_argument(
-        '--variant', default='', help='name of a configuration that is not the default (default: what differs, as dim16-encoding8)'
+        '--variant',
+        default='',
+        help='name of a configuration that is not the default (default: what differs, as dim16-encoding8)',
     )
-    parser.add_argument('--study', choices=STUDIES, help='run MGFormer in small, and all that differ from it in one respect')
+    parser.add_argument(
+        '--study',
+        choices=STUDIES,
+        help='run MGFormer in small, and all that differ from it in one respect',
+    )
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     add_device(parser)
     add_table(parser)
@@ -205,10 +302,14 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
         options |= {name: value for name, value in config.items() if options.get(name) is None}
     for name, value in options.items():
         flag, kind = f'--{name.replace("_", "-")}', int if value is None else type(value)
-        how: dict[str, Any] = {'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}
+        how: dict[str, Any] = (
+            {'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}
+        )
         text, choices = HELP[name]
         how |= {'choices': choices} if choices else {}
-        parser.add_argument(flag, default=None, help=f'{text} (default: {defaults_of(name)})', **how)
+        parser.add_argument(
+            flag, default=None, help=f'{text} (default: {defaults_of(name)})', **how
+        )
     args = parser.parse_args(argv)
     given = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
     default = defaults(args.model, args.dataset)
@@ -217,8 +318,14 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
         parser.error(f'{args.model} has no option {", ".join(unknown)}')
     if args.study is not None:
         if given or args.variant or args.model != 'mgformer':
-            parser.error('a study names its own variants of mgformer: give neither another model nor options of one')
-        return args, {variant: default | STUDY | changes for variant, changes in {'study': {}, **STUDIES[args.study]}.items()}
+            parser.error(
+                'a study names its own variants of mgformer: give neither another model nor '
+                'options of one'
+            )
+        return args, {
+            variant: default | STUDY | changes
+            for variant, changes in {'study': {}, **STUDIES[args.study]}.items()
+        }
     differing = {name: value for name, value in given.items() if value != default[name]}
     return args, {args.variant or variant_name(differing): default | given}
 
@@ -229,7 +336,10 @@ def defaults_of(name: str) -> str:
     for model, config in DEFAULTS.items():
         if name in config:
             models.setdefault(str(config[name]), []).append(model)
-    return '; '.join(f'{value} for {", ".join(named)}' if len(models) > 1 else value for value, named in models.items())
+    return '; '.join(
+        f'{value} for {", ".join(named)}' if len(models) > 1 else value
+        for value, named in models.items()
+    )
 
 
 def main() -> None:
@@ -239,7 +349,13 @@ def main() -> None:
         read_results(args.output / 'recommendation')
         for variant, config in configs.items():
             print(run(args, variant, config), file=sys.stderr)
-    print(report(source(args, 'recommendation', f'*-{args.dataset}*.json'), args.output / 'recommendation', args.dataset))
+    print(
+        report(
+            source(args, 'recommendation', f'*-{args.dataset}*.json'),
+            args.output / 'recommendation',
+            args.dataset,
+        )
+    )
 
 
 if __name__ == '__main__':

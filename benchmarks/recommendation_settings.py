@@ -1,5 +1,6 @@
-r"""The configurations of the recommendation benchmark. Those of MGFormer and DirectAU were chosen on the validation part of
-Amazon-Beauty. LightGCN and SGL have the larger steps of ``GRAPH``, with which their validation figures rise several times faster."""
+r"""The configurations of the recommendation benchmark. Those of MGFormer and DirectAU were chosen
+on the validation part of Amazon-Beauty. LightGCN and SGL have the larger steps of ``GRAPH``, with
+which their validation figures rise several times faster."""
 
 from typing import Any
 
@@ -43,8 +44,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 # Where an epoch at full width takes too long for one machine.
 NARROW = {'yelp-s3rec': {'dim': 64, 'encoding': 64}}
 
-# MGFormer's default in small, with as many channels for the encoding as for what is learned, which all studies have in common, and what
-# each changes of it, by the name of the variant.
+# MGFormer's default in small, with as many channels for the encoding as for what is learned, which
+# all studies have in common, and what each changes of it, by the name of the variant.
 STUDY: dict[str, Any] = {'dim': 64, 'encoding': 64, 'epochs': 18}
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'ablation': {
@@ -82,11 +83,17 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its c
     ),
     'precision': ('of the products in training', ('float32', 'bfloat16')),
     'gamma': ('weight of the uniformity loss', ()),
-    'loss': ('alignment and uniformity as DirectAU has them, or as the paper of MGFormer', ('directau', 'paper')),
+    'loss': (
+        'alignment and uniformity as DirectAU has them, or as the paper of MGFormer',
+        ('directau', 'paper'),
+    ),
     'layers': ('attention layers or propagation steps', ()),
     'heads': ('heads of the attention', ()),
     'mask': ('what weighs the attention to a node', ('none', 'degree', 'adjacency')),
-    'feature_map': ('feature map of the attention', ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused')),
+    'feature_map': (
+        'feature map of the attention',
+        ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused'),
+    ),
     'num_features': ('random features of the feature map; 0: as many as its channels', ()),
     'key_channels': ('channels of queries and keys; 0: those of the values', ()),
     'residual': ('whether the output of a layer is added to its input', ()),
@@ -94,7 +101,10 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its c
     'encoding': ('channels of the encoding by singular vectors; 0: none', ()),
     'normalize': ('whether the interaction matrix of the encoding is normalised by degrees', ()),
     'encoding_scale': ('factor of the encoding', ()),
-    'regularization': ('weight of the squared embeddings, of EASE that of the ridge regression', ()),
+    'regularization': (
+        'weight of the squared embeddings, of EASE that of the ridge regression',
+        (),
+    ),
     'temperature': ('temperature of the contrastive loss', ()),
     'weight': ('weight of the contrastive loss', ()),
     'length': ('length of the noise of SimGCL', ()),
@@ -105,7 +115,9 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its c
 
 def defaults(model: str, dataset: str) -> dict[str, Any]:
     r"""The configuration of a model on a data set."""
-    return DEFAULTS[model] | {name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]}
+    return DEFAULTS[model] | {
+        name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]
+    }
 
 
 PUBLISHED = {  # Table 2 of "Masked Graph Transformer for Large-Scale Recommendation": Recall@20 and NDCG@20

@@ -16,7 +16,12 @@ author = 'torch_geometric_lgt contributors'
 copyright = author
 version = release = __version__
 
-extensions = ['sphinx.ext.autodoc', 'sphinx.ext.napoleon', 'sphinx.ext.mathjax', 'sphinx.ext.viewcode']
+extensions = [
+    'sphinx.ext.autodoc',
+    'sphinx.ext.napoleon',
+    'sphinx.ext.mathjax',
+    'sphinx.ext.viewcode',
+]
 exclude_patterns = ['_build']
 html_theme = 'furo'
 html_title = f'{project} {version}'
@@ -54,14 +59,21 @@ def summary(value: object) -> str:
 
 
 def write_api_page(name: str, title: str, folder: Path) -> None:
-    """Writes the page of one public module from its ``__all__``, so that no exported name can be missing."""
+    """Writes the page of one public module from its ``__all__``, so that no exported name can be
+    missing."""
     module = importlib.import_module(f'torch_geometric_lgt.{name}')
     heading = f'{title}: ``{module.__name__}``'
     table, entries = ['.. list-table::', '   :widths: 30 70', ''], []
     for entry in module.__all__:
         value, path = getattr(module, entry), f'{module.__name__}.{entry}'
         table += [f'   * - :py:obj:`~{path}`', f'     - {summary(value)}']
-        directive = 'autoclass' if inspect.isclass(value) else 'autofunction' if callable(value) else 'autodata'
+        directive = (
+            'autoclass'
+            if inspect.isclass(value)
+            else 'autofunction'
+            if callable(value)
+            else 'autodata'
+        )
         entries += ['', f'.. {directive}:: {path}']
     lines = [heading, '=' * len(heading), '', *table, *entries]
     write_page(folder / f'{name}.rst', '\n'.join(lines) + '\n')
@@ -78,5 +90,7 @@ generated.mkdir(exist_ok=True)
 for module_name, page_title in API_PAGES.items():
     write_api_page(module_name, page_title, generated)
 write_page(generated / 'faults.rst', faults.page(Path(__file__).parents[1] / 'test'))
-write_page(generated / 'gpu.rst', gpu.page(Path(__file__).parents[1] / 'benchmarks' / 'results' / 'gpu'))
+write_page(
+    generated / 'gpu.rst', gpu.page(Path(__file__).parents[1] / 'benchmarks' / 'results' / 'gpu')
+)
 write_page(generated / 'mutants.rst', mutants.page(Path(__file__).parent / 'mutants.json'))

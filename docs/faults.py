@@ -79,10 +79,20 @@ def list_table(rows: list[tuple], widths: str) -> list[str]:
 def page(tests: Path) -> str:
     """The table of all faults."""
     title, found = 'Faults and their outcomes', outcomes(tests)
-    lines = [title, '=' * len(title), '', 'What happens with odd input, damaged files and broken machines, and the tests that provoke it.']
+    lines = [
+        title,
+        '=' * len(title),
+        '',
+        (
+            'What happens with odd input, damaged files and broken machines, and the tests that '
+            'provoke it.'
+        ),
+    ]
     rows = [('', 'Fault', 'Outcome', 'Tests')]
     for number, fault in FAULTS.items():
         own = [outcome for outcome in found if outcome.fault == number]
         texts = ' '.join(dict.fromkeys(outcome.text for outcome in own))
-        rows.append((str(number), fault, texts, ', '.join(f'``{outcome.test}``' for outcome in own)))
+        rows.append(
+            (str(number), fault, texts, ', '.join(f'``{outcome.test}``' for outcome in own))
+        )
     return '\n'.join(lines + list_table(rows, '5 30 40 25')) + '\n'

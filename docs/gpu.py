@@ -33,5 +33,11 @@ def page(results: Path) -> str:
             lines += ['', text, '', '.. csv-table::', f'   :file: {path}', '   :header-rows: 1']
     for name, text in PICTURES.items():
         if (results / f'{name}.png').exists():
-            lines += ['', f'.. figure:: ../../benchmarks/results/gpu/{name}.png', '   :width: 100%', '', f'   {text}']
+            lines += [
+                '',
+                f'.. figure:: ../../benchmarks/results/gpu/{name}.png',
+                '   :width: 100%',
+                '',
+                f'   {text}',
+            ]
     return '\n'.join(lines) + '\n'

@@ -1,5 +1,5 @@
-"""One graph on several processes: handwritten digits without edges, every image attends to all images of all processes. The lines it prints
-are the same for any number of processes.
+"""One graph on several processes: handwritten digits without edges, every image attends to all
+images of all processes. The lines it prints are the same for any number of processes.
 
 torchrun --nproc-per-node 2 examples/distributed.py
 """
@@ -26,7 +26,9 @@ def train_and_test() -> None:
     own = torch.arange(len(y)).tensor_split(world)[rank]  # the parts may have any sizes
 
     torch.manual_seed(0)  # the same parameters on every process
-    model = DistributedDataParallel(NodeFormer(64, 64, 10, num_gumbel_samples=0, relational_order=0).double())
+    model = DistributedDataParallel(
+        NodeFormer(64, 64, 10, num_gumbel_samples=0, relational_order=0).double()
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, weight_decay=5e-4)
     for epoch in range(1, 101):
         optimizer.zero_grad()
@@ -39,14 +41,22 @@ def train_and_test() -> None:
             figures = torch.stack([loss.detach(), hits / (~train).sum()])
             dist.all_reduce(figures)
             if rank == 0:
-                print(f'epoch {epoch:3d}: training loss {figures[0]:.4f}, test accuracy {figures[1]:.4f}')
+                print(
+                    f'epoch {epoch:3d}: training loss {figures[0]:.4f}, test accuracy '
+                    f'{figures[1]:.4f}'
+                )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.parse_args()
     if not {'RANK', 'WORLD_SIZE', 'MASTER_ADDR', 'MASTER_PORT'} <= os.environ.keys():
-        parser.error('this process is none of several: start them with torchrun --nproc-per-node 2 examples/distributed.py')
+        parser.error(
+            'this process is none of several: start them with torchrun --nproc-per-node 2 '
+            'examples/distributed.py'
+        )
     if find_spec('sklearn') is None:
         parser.error("scikit-learn is missing: pip install 'torch-geometric-lgt[examples]'")
     dist.init_process_group('gloo')

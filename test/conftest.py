@@ -16,9 +16,13 @@ from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
 # The fork server imports these once, whichever test starts the first process.
-PACKAGE = [f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')]
+PACKAGE = [
+    f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')
+]
 multiprocessing.set_forkserver_preload(['benchmarks.common.training', *PACKAGE, 'pytest'])
-if not torch.cuda.is_available():  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
+if (
+    not torch.cuda.is_available()
+):  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
     os.environ['TRITON_INTERPRET'] = '1'
 settings.register_profile('same', derandomize=True, deadline=None, max_examples=20, database=None)
 settings.register_profile('explore', deadline=None, max_examples=100)
@@ -40,18 +44,27 @@ def missing_compiler() -> str:
     compiler = os.environ.get('CXX', 'clang++' if sys.platform == 'darwin' else 'g++')
     if shutil.which(compiler) is None:
         return f'torch.compile needs a C++ compiler: install {compiler} or set CXX'
-    return 'torch.compile cannot link with PyTorch in a folder whose name has spaces' if ' ' in torch.__file__ else ''
+    return (
+        'torch.compile cannot link with PyTorch in a folder whose name has spaces'
+        if ' ' in torch.__file__
+        else ''
+    )
 
 
 def pytest_collection_modifyitems(items) -> None:
     """Code in C++ is compiled by one worker, which asks once what the processor can do."""
-    without_compiler, without_sparse = missing_compiler(), 'torch-sparse is missing: "make test SPARSE=source" compiles it'
+    without_compiler, without_sparse = (
+        missing_compiler(),
+        'torch-sparse is missing: "make test SPARSE=source" compiles it',
+    )
     for item in items:
         if item.get_closest_marker('inductor'):
             item.add_marker(pytest.mark.xdist_group('inductor'))
             item.add_marker(pytest.mark.skipif(bool(without_compiler), reason=without_compiler))
         if item.get_closest_marker('sparse'):
-            item.add_marker(pytest.mark.skipif(find_spec('torch_sparse') is None, reason=without_sparse))
+            item.add_marker(
+                pytest.mark.skipif(find_spec('torch_sparse') is None, reason=without_sparse)
+            )
 
 
 @pytest.fixture(autouse=True)

@@ -51,7 +51,9 @@ def with_degree(layer, x):
 
 
 def with_jaccard(layer, x):
-    return layer(x, EDGES.to(x.device), edge_jaccard=JACCARD.to(x), sampled_mask=SAMPLED.to(x.device))
+    return layer(
+        x, EDGES.to(x.device), edge_jaccard=JACCARD.to(x), sampled_mask=SAMPLED.to(x.device)
+    )
 
 
 def embedding(model, x):
@@ -60,7 +62,16 @@ def embedding(model, x):
 
 def mgformer(mask='degree', **options):
     encoding = torch.randn(N, 4, generator=torch.Generator().manual_seed(1))
-    return MGFormer(USERS, N - USERS, 8, structural_encoding=encoding, degree=DEGREE, mask=mask, max_degree=64, **options)
+    return MGFormer(
+        USERS,
+        N - USERS,
+        8,
+        structural_encoding=encoding,
+        degree=DEGREE,
+        mask=mask,
+        max_degree=64,
+        **options,
+    )
 
 
 LAYERS = {
@@ -73,9 +84,18 @@ LAYERS = {
         for kind in ('elu', 'relu', 'focused', 'fourier')
     },
     'kernel, one graph': (lambda: KernelAttentionConv(F, 8, 2, num_features=24), one_graph),
-    'kernel, Gumbel samples': (lambda: KernelAttentionConv(F, 8, 2, temperature=0.5, num_gumbel_samples=3), all_pairs),
-    'kernel, bias of values': (lambda: KernelAttentionConv(F, 8, 2, relational_order=1), with_edges),
-    'kernel, bias of outputs': (lambda: KernelAttentionConv(F, 8, 2, relational_order=1, relational_input='output'), with_edges),
+    'kernel, Gumbel samples': (
+        lambda: KernelAttentionConv(F, 8, 2, temperature=0.5, num_gumbel_samples=3),
+        all_pairs,
+    ),
+    'kernel, bias of values': (
+        lambda: KernelAttentionConv(F, 8, 2, relational_order=1),
+        with_edges,
+    ),
+    'kernel, bias of outputs': (
+        lambda: KernelAttentionConv(F, 8, 2, relational_order=1, relational_input='output'),
+        with_edges,
+    ),
     'degree': (lambda: DegreeMaskedAttention(F, 2, max_degree=64), with_degree),
     'adjacency': (lambda: AdjacencyMaskedAttention(F, 2), with_edges),
     'sgformer': (lambda: SGFormerConv(F, 8, 2), all_pairs),
@@ -85,11 +105,20 @@ LAYERS = {
     'difformer, Frobenius': (lambda: DIFFormerConv(F, 8, 2, norm='frobenius'), with_graphs),
     'difformer, sigmoid': (lambda: DIFFormerConv(F, 8, 2, kernel='sigmoid'), with_graphs),
     'jaccard': (lambda: JaccardSubtractorConv(F, 8, 4), with_jaccard),
-    'subtractor': (lambda: JaccardSubtractorConv(F, 8, 4, kernel='subtractor', concat=False), with_jaccard),
+    'subtractor': (
+        lambda: JaccardSubtractorConv(F, 8, 4, kernel='subtractor', concat=False),
+        with_jaccard,
+    ),
 }
 MODELS = {
-    'NodeFormer': (lambda: NodeFormer(F, 8, 3, 2, 2, num_features=8, num_gumbel_samples=0), with_edges),
-    'NodeFormer, samples': (lambda: NodeFormer(F, 8, 3, 2, 2, num_features=8, num_gumbel_samples=3, temperature=0.5), with_edges),
+    'NodeFormer': (
+        lambda: NodeFormer(F, 8, 3, 2, 2, num_features=8, num_gumbel_samples=0),
+        with_edges,
+    ),
+    'NodeFormer, samples': (
+        lambda: NodeFormer(F, 8, 3, 2, 2, num_features=8, num_gumbel_samples=3, temperature=0.5),
+        with_edges,
+    ),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3, 2, use_source=True), with_edges),
     'SGFormer': (lambda: SGFormer(F, 8, 3), with_edges),
     'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, reduce=True), with_jaccard),
@@ -100,11 +129,15 @@ CASES = LAYERS | MODELS
 
 
 def make(name, device, dtype):
-    """Returns the layer or model on the device, its copy by definition, and the function that runs either on an input."""
+    """Returns the layer or model on the device, its copy by definition, and the function that runs
+    either on an input."""
     build, call = CASES[name]
     torch.manual_seed(0)
     module = build()
-    noise = torch.rand(N, 2 * 3, generator=torch.Generator().manual_seed(2)).log_().neg_().log_().neg_() / 0.5
+    noise = (
+        torch.rand(N, 2 * 3, generator=torch.Generator().manual_seed(2)).log_().neg_().log_().neg_()
+        / 0.5
+    )
     expected = defined(module)
     actual = module.to(device, dtype)
     for part in (*expected.modules(), *actual.modules()):
@@ -114,7 +147,8 @@ def make(name, device, dtype):
 
 
 def results(module, call, x, autocast=None):
-    """Returns the output, and the gradients of the input and of all parameters for a fixed gradient of the output."""
+    """Returns the output, and the gradients of the input and of all parameters for a fixed gradient
+    of the output."""
     x = x.clone().requires_grad_()
     with torch.autocast(x.device.type, autocast, enabled=autocast is not None):
         out = call(module, x)

@@ -1,5 +1,6 @@
-"""Run by torchrun, or by a fork for each rank: a slice of the nodes on each process, the outputs and gradients of layers and models into a
-folder; or the second process leaves before the first reduction; or each process on a GPU of its own."""
+"""Run by torchrun, or by a fork for each rank: a slice of the nodes on each process, the outputs
+and gradients of layers and models into a folder; or the second process leaves before the first
+reduction; or each process on a GPU of its own."""
 
 import contextlib
 import os
@@ -16,7 +17,13 @@ from torch_geometric.nn import GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
 
 from torch_geometric_lgt.functional.neighbors.edges import degrees
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    KernelAttentionConv,
+    NodeFormer,
+    SGFormer,
+)
 
 SIZES = {2: (11, 9), 4: (3, 0, 16, 1)}
 KINDS, GRAPHS = ('plain', 'masked'), 3
@@ -25,26 +32,43 @@ MODELS = {
     'nodeformer': lambda: NodeFormer(8, 8, 8, heads=2, num_features=8, num_gumbel_samples=0),
     'sgformer': lambda: SGFormer(8, 8, 8, 2, norm='row', gnn=GraphSAGE(8, 8, 2)),
     'sgformer-normalised': lambda: SGFormer(8, 8, 8, 2, heads=2),
-    'sgformer-residual': lambda: SGFormer(8, 8, 8, 1, norm='row', gnn_residual=True, gnn_input='input'),
+    'sgformer-residual': lambda: SGFormer(
+        8, 8, 8, 1, norm='row', gnn_residual=True, gnn_input='input'
+    ),
 }
 
 
 def make(kind):
     torch.manual_seed(0)
-    layer = DegreeMaskedAttention(8, heads=2, max_degree=9) if kind == 'masked' else KernelAttentionConv(8, 8, heads=2)
+    layer = (
+        DegreeMaskedAttention(8, heads=2, max_degree=9)
+        if kind == 'masked'
+        else KernelAttentionConv(8, 8, heads=2)
+    )
     degree = torch.arange(20) % 7
-    return layer.double(), torch.randn(20, 8).double(), torch.arange(20) % GRAPHS, (degree,) if kind == 'masked' else ()
+    return (
+        layer.double(),
+        torch.randn(20, 8).double(),
+        torch.arange(20) % GRAPHS,
+        (degree,) if kind == 'masked' else (),
+    )
 
 
 def make_model(name):
     torch.manual_seed(0)
-    model, x, edges = MODELS[name]().double(), torch.randn(20, 8).double(), torch.randint(20, (2, 40))
+    model, x, edges = (
+        MODELS[name]().double(),
+        torch.randn(20, 8).double(),
+        torch.randint(20, (2, 40)),
+    )
     edges = edges[:, edges[0] != edges[1]]
     return model, x, torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
 
 
 def squared_error(out, nodes=slice(None)):
-    return (out - torch.arange(160.0, dtype=torch.float64).sin().view(20, 8)[nodes]).square().sum() / 160
+    return (
+        out - torch.arange(160.0, dtype=torch.float64).sin().view(20, 8)[nodes]
+    ).square().sum() / 160
 
 
 class AllNodes(torch.nn.Module):
@@ -58,7 +82,8 @@ class AllNodes(torch.nn.Module):
 
 
 def part(own, edges):
-    """The process's own nodes, those within two hops after them, and the edges between places among these."""
+    """The process's own nodes, those within two hops after them, and the edges between places among
+    these."""
     own = torch.arange(20)[own]
     nodes, edges, *_ = k_hop_subgraph(own, 2, edges, num_nodes=20)
     nodes = torch.cat([own, nodes[~torch.isin(nodes, own)]])
@@ -68,15 +93,29 @@ def part(own, edges):
 
 def save(path, out, module):
     grads = {name: parameter.grad.cpu() for name, parameter in module.named_parameters()}
-    torch.save((out.detach().cpu(), grads, {name: buffer.cpu() for name, buffer in module.named_buffers()}), path)
+    torch.save(
+        (
+            out.detach().cpu(),
+            grads,
+            {name: buffer.cpu() for name, buffer in module.named_buffers()},
+        ),
+        path,
+    )
 
 
 def main(folder, mode):
     torch.set_num_threads(1)
-    device = torch.device('cuda', int(os.environ['LOCAL_RANK'])) if mode == 'nccl' else torch.device('cpu')
+    device = (
+        torch.device('cuda', int(os.environ['LOCAL_RANK']))
+        if mode == 'nccl'
+        else torch.device('cpu')
+    )
     if mode == 'nccl':
         torch.cuda.set_device(device)
-    dist.init_process_group('nccl' if mode == 'nccl' else 'gloo', timeout=timedelta(seconds=20 if mode == 'lost' else 60))
+    dist.init_process_group(
+        'nccl' if mode == 'nccl' else 'gloo',
+        timeout=timedelta(seconds=20 if mode == 'lost' else 60),
+    )
     work(folder, device, mode == 'lost')
     dist.barrier()
     dist.destroy_process_group()  # after the parallel modules are gone, whose end would wait for a thread that waits for it
@@ -101,7 +140,12 @@ def work(folder, device, lost):
         reduce_alone(rank, world, device)
     for kind in KINDS:
         layer, x, batch, degree = make(kind)
-        layer, x, batch, degree = layer.to(device), x.to(device), batch.to(device), tuple(d.to(device) for d in degree)
+        layer, x, batch, degree = (
+            layer.to(device),
+            x.to(device),
+            batch.to(device),
+            tuple(d.to(device) for d in degree),
+        )
         model = DistributedDataParallel(AllNodes(layer))
         out = model(x[own], batch[own], *(d[own] for d in degree))
         (squared_error(out.cpu(), own) * world).backward()
@@ -112,7 +156,13 @@ def work(folder, device, lost):
         extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes].to(device)}
         parallel = DistributedDataParallel(model.to(device))
         size = SIZES[world][rank]
-        out = parallel(x[nodes].to(device), near.to(device), process_group=dist.group.WORLD, num_keys=size, **extra)[:size]
+        out = parallel(
+            x[nodes].to(device),
+            near.to(device),
+            process_group=dist.group.WORLD,
+            num_keys=size,
+            **extra,
+        )[:size]
         (squared_error(out.cpu(), own) * world).backward()
         save(f'{folder}/{name}-{rank}.pt', out, model)
 
@@ -124,13 +174,20 @@ def free_port():
 
 def as_rank(rank, world, port, function, *arguments):
     """Runs a function with the environment that torchrun gives a process."""
-    ranks = {'RANK': rank, 'LOCAL_RANK': rank, 'WORLD_SIZE': world, 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': port}
+    ranks = {
+        'RANK': rank,
+        'LOCAL_RANK': rank,
+        'WORLD_SIZE': world,
+        'MASTER_ADDR': '127.0.0.1',
+        'MASTER_PORT': port,
+    }
     os.environ.update({name: str(value) for name, value in ranks.items()})
     function(*arguments)
 
 
 def torchrun(errors, world, *arguments):
-    """What the command does with this script, without its own imports; what all processes write to stderr goes to a file."""
+    """What the command does with this script, without its own imports; what all processes write to
+    stderr goes to a file."""
     from torch.distributed import run
 
     with errors.open('w') as file:

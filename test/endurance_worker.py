@@ -12,7 +12,11 @@ from torch_geometric_lgt.nn import DIFFormer, SGFormer
 
 def graph():
     edges = torch.randint(200, (2, 1000))
-    return Data(x=torch.randn(200, 8), edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.randint(3, (200,)))
+    return Data(
+        x=torch.randn(200, 8),
+        edge_index=torch.cat([edges, edges.flip(0)], 1),
+        y=torch.randint(3, (200,)),
+    )
 
 
 def neighbors(data):
@@ -47,7 +51,8 @@ def resident_mib():
 
 
 def write_growth(work, num_steps, path):
-    """Writes by how many MiB the memory grew over the steps, the first tenth of which is not counted."""
+    """Writes by how many MiB the memory grew over the steps, the first tenth of which is not
+    counted."""
     torch.set_num_threads(1)
     steps, before = work(graph()), 0.0
     for number in range(num_steps):

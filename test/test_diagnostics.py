@@ -9,7 +9,13 @@ from torch_geometric.utils import sort_edge_index
 from torch_geometric_lgt.diagnostics import attention_report, check_finite, check_fresh
 from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models._around import Around
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
 
 EDGES = torch.randint(40, (2, 120), generator=torch.Generator().manual_seed(0))
 BATCH = torch.arange(40) % 2
@@ -22,7 +28,12 @@ def report(model, batch=None, num_rows=40):
 def test_a_model_that_attends_to_all_alike():
     """Queries and keys of zeros: uniform weights, no feature error."""
     model = NodeFormer(6, 8, 3, heads=2)
-    for parameter in (p for conv in model.convs for lin in (conv.lin_query, conv.lin_key) for p in lin.parameters()):
+    for parameter in (
+        p
+        for conv in model.convs
+        for lin in (conv.lin_query, conv.lin_key)
+        for p in lin.parameters()
+    ):
         torch.nn.init.zeros_(parameter)
     for batch, others in ((None, 1 - 1 / 40), (BATCH, 1 - 1 / 20)):
         for number, row in enumerate(report(model, batch)):
@@ -59,10 +70,15 @@ def test_a_graph_of_one_node_attends_to_all_alike():
 
 
 def test_lengths_are_those_the_map_sees():
-    model, x = NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(), torch.randn(40, 6)
+    model, x = (
+        NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(),
+        torch.randn(40, 6),
+    )
     z = model.layers(x, Around(model.hops(EDGES, 40)))[0]
     expected = model.convs[0].lin_query(z).norm(dim=1).mean() / math.sqrt(0.25) / 16**0.25
-    assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(
+        float(expected.detach()), rel=1e-5
+    )
 
 
 def test_the_feature_error_falls_with_more_features():
@@ -98,7 +114,9 @@ def test_sparse_parts_are_looked_at():
         model(x.to_sparse_csr())
         x[2, 2] = float('nan')
         for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
-            with pytest.raises(ValueError, match=r'input of the model \(Identity\) is not finite, first in row 2'):
+            with pytest.raises(
+                ValueError, match=r'input of the model \(Identity\) is not finite, first in row 2'
+            ):
                 model(sparse)
 
 
@@ -112,11 +130,15 @@ def test_attributes_of_a_graph_that_changed_are_found():
     assert all(data[name] is value for name, value in before.items())
     data.edge_index = edges.flip(1)
     check_fresh(data, transforms[1:])
-    with pytest.raises(ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"):
+    with pytest.raises(
+        ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"
+    ):
         check_fresh(data, transforms)
     data.edge_index = edges.clone()
     data.edge_index[0, :60] = (edges[0, :60] + 20) % 40
-    for transform, name in zip(transforms, ('edge_jaccard', 'degree', 'attention_mask', 'laplacian_pe'), strict=True):
+    for transform, name in zip(
+        transforms, ('edge_jaccard', 'degree', 'attention_mask', 'laplacian_pe'), strict=True
+    ):
         with pytest.raises(ValueError, match=f"'{name}' is not what"):
             check_fresh(data, [transform])
     with pytest.raises(ValueError, match="'svd_pe' is not what"):
@@ -131,6 +153,11 @@ def test_attributes_of_a_graph_that_changed_are_found():
 
 
 def test_attributes_that_no_transform_made_are_left_alone():
-    data = Data(x=torch.eye(40).to_sparse_csr(), edge_index=EDGES, y=torch.full((40,), float('nan')), num_nodes=40)
+    data = Data(
+        x=torch.eye(40).to_sparse_csr(),
+        edge_index=EDGES,
+        y=torch.full((40,), float('nan')),
+        num_nodes=40,
+    )
     data = JaccardScores()(data)
     check_fresh(data, [JaccardScores()])

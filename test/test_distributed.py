@@ -10,11 +10,14 @@ EXAMPLE = Path(__file__).parents[1] / 'examples' / 'distributed.py'
 
 @pytest.fixture
 def ended(start, exit_code):
-    """Runs a function in as many processes as torchrun would, without what each would import; their exit codes."""
+    """Runs a function in as many processes as torchrun would, without what each would import; their
+    exit codes."""
 
     def run(world, work, *arguments):
         port = worker.free_port()
-        ranks = [start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)]
+        ranks = [
+            start(worker.as_rank, rank, world, port, work, *arguments) for rank in range(world)
+        ]
         return [exit_code(process) for process in ranks]
 
     return run
@@ -23,10 +26,18 @@ def ended(start, exit_code):
 def same(folder, kind, world, module, out):
     results = [torch.load(folder / f'{kind}-{rank}.pt', weights_only=True) for rank in range(world)]
     worker.squared_error(out).backward()
-    torch.testing.assert_close(torch.cat([part for part, *_ in results]), out.detach(), atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(
+        torch.cat([part for part, *_ in results]), out.detach(), atol=1e-12, rtol=1e-10
+    )
     for _, grads, buffers in results:
         for name, parameter in module.named_parameters():
-            torch.testing.assert_close(grads[name], parameter.grad, atol=1e-12, rtol=1e-10, msg=lambda text, name=name: f'{name}: {text}')
+            torch.testing.assert_close(
+                grads[name],
+                parameter.grad,
+                atol=1e-12,
+                rtol=1e-10,
+                msg=lambda text, name=name: f'{name}: {text}',
+            )
         torch.testing.assert_close(buffers, dict(module.named_buffers()), atol=1e-12, rtol=1e-10)
 
 
@@ -48,7 +59,13 @@ def test_processes_of_torchrun_equal_one_process(mode, tmp_path, start, exit_cod
     assert_equal_to_one_process(2, folder)
 
 
-@pytest.mark.fault(38, 'Takes part like the others: any split of the nodes gives the outputs and gradients of one process.')
+@pytest.mark.fault(
+    38,
+    (
+        'Takes part like the others: any split of the nodes gives the outputs and gradients of one '
+        'process.'
+    ),
+)
 def test_an_empty_process_among_others(tmp_path, ended):
     assert ended(4, worker.main, str(tmp_path), '') == [0] * 4
     assert_equal_to_one_process(4, tmp_path)

@@ -1,4 +1,5 @@
-"""The wheel, as a user gets it: built, checked, installed into an empty environment, where the first example of the README runs."""
+"""The wheel, as a user gets it: built, checked, installed into an empty environment, where the
+first example of the README runs."""
 
 import re
 import subprocess
@@ -13,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*command, **options):
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, **options)
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, check=False, **options
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -29,6 +32,8 @@ def test_wheel_in_an_empty_environment(tmp_path):
     venv.create(tmp_path / 'empty', with_pip=True)
     python = tmp_path / 'empty' / 'bin' / 'python'
     run(python, '-m', 'pip', 'install', '-q', f'torch=={version("torch").partition("+")[0]}', wheel)
-    example = re.search(r'## Use\n+```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL)[1]
+    example = re.search(
+        r'## Use\n+```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL
+    )[1]
     code = f'{example}\nimport torch_geometric_lgt; print(torch_geometric_lgt.__file__)'
     assert str(tmp_path / 'empty') in run(python, '-c', code, cwd=tmp_path)

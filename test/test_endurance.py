@@ -1,14 +1,22 @@
-"""Memory over many steps: a step of a loader or an inference that keeps half a kilobyte is found, and one of a training that keeps five."""
+"""Memory over many steps: a step of a loader or an inference that keeps half a kilobyte is found,
+and one of a training that keeps five."""
 
 from pathlib import Path
 
 import endurance_worker as worker
 import pytest
 
-STEPS = {worker.neighbors: 5000, worker.partition: 5000, worker.inference: 5000, worker.training: 500}
+STEPS = {
+    worker.neighbors: 5000,
+    worker.partition: 5000,
+    worker.inference: 5000,
+    worker.training: 500,
+}
 
 
-@pytest.mark.skipif(not Path('/proc/self/statm').exists(), reason='reads the memory of the process from /proc')
+@pytest.mark.skipif(
+    not Path('/proc/self/statm').exists(), reason='reads the memory of the process from /proc'
+)
 @pytest.mark.parametrize('work', STEPS, ids=lambda work: work.__name__)
 def test_memory_is_flat(work, tmp_path, start, exit_code):
     assert exit_code(start(worker.write_growth, work, STEPS[work], tmp_path / 'growth')) == 0

@@ -1,4 +1,5 @@
-"""The set-up of the environment, with a stand-in for its interpreter that writes down how it is called."""
+"""The set-up of the environment, with a stand-in for its interpreter that writes down how it is
+called."""
 
 import importlib.util
 import re
@@ -28,7 +29,8 @@ def tool():
 
 @pytest.fixture
 def run(tool, tmp_path, monkeypatch):
-    """Runs the tool in an environment whose interpreter fails at one command, and returns the commands."""
+    """Runs the tool in an environment whose interpreter fails at one command, and returns the
+    commands."""
     calls = tmp_path / 'calls'
 
     def go(*arguments, failing='nothing', error='', torch='9.9'):
@@ -38,45 +40,77 @@ def run(tool, tmp_path, monkeypatch):
         python.chmod(0o755)
         monkeypatch.setattr(sys, 'argv', ['environment.py', str(tmp_path / 'env'), *arguments])
         tool.main()
-        return [line.partition(' ')[2] for line in calls.read_text().splitlines() if ' install ' in line or 'uninstall' in line]
+        return [
+            line.partition(' ')[2]
+            for line in calls.read_text().splitlines()
+            if ' install ' in line or 'uninstall' in line
+        ]
 
     return go
 
 
 def installed(commands):
-    return [command.partition('--no-compile ')[2] for command in commands if '--no-compile' in command]
+    return [
+        command.partition('--no-compile ')[2] for command in commands if '--no-compile' in command
+    ]
 
 
 def test_one_command_installs_pytorch_and_the_package(run):
-    commands = run('--torch', 'torch==2.13.0', '--extras', 'dev,fast', '--also', 'numpy==2.2.6', torch='')
-    assert installed(commands) == ['pip>=21.3', 'setuptools>=77 wheel torch==2.13.0 numpy==2.2.6 -e .[dev,fast]']
+    commands = run(
+        '--torch', 'torch==2.13.0', '--extras', 'dev,fast', '--also', 'numpy==2.2.6', torch=''
+    )
+    assert installed(commands) == [
+        'pip>=21.3',
+        'setuptools>=77 wheel torch==2.13.0 numpy==2.2.6 -e .[dev,fast]',
+    ]
 
 
 def test_an_installed_pytorch_stays(run):
-    assert installed(run('--torch', 'torch==2.13.0', '--extras', 'dev')) == ['pip>=21.3', '-e .[dev]']
+    assert installed(run('--torch', 'torch==2.13.0', '--extras', 'dev')) == [
+        'pip>=21.3',
+        '-e .[dev]',
+    ]
     assert installed(run('--torch', 'torch==2.13.0'))[2:] == ['pip>=21.3']
 
 
 def test_sparse_packages_come_from_wheels_or_are_compiled(run, capsys):
     page = '--find-links https://data.pyg.org/whl/torch-9.9.html'
-    quickly = f'--retries 0 --timeout 5 --no-deps --only-binary :all: {page} torch-scatter torch-sparse'
+    quickly = (
+        f'--retries 0 --timeout 5 --no-deps --only-binary :all: {page} torch-scatter torch-sparse'
+    )
     assert installed(run('--sparse', 'wheel')) == ['pip>=21.3', quickly]
-    assert installed(run('--sparse', 'source'))[2:] == ['pip>=21.3', '--no-build-isolation torch-scatter torch-sparse']
+    assert installed(run('--sparse', 'source'))[2:] == [
+        'pip>=21.3',
+        '--no-build-isolation torch-scatter torch-sparse',
+    ]
     assert capsys.readouterr().out == ''
 
 
-@pytest.mark.parametrize('failing', ['--only-binary', 'import torch_scatter'], ids=['no wheel', 'a wheel of another PyTorch'])
+@pytest.mark.parametrize(
+    'failing',
+    ['--only-binary', 'import torch_scatter'],
+    ids=['no wheel', 'a wheel of another PyTorch'],
+)
 def test_missing_wheels_end_in_one_line(failing, run, capsys):
     commands = run('--sparse', 'wheel', failing=failing)
     assert commands[-1] == '-m pip uninstall -q -y torch-scatter torch-sparse'
-    assert capsys.readouterr().out == f'{NO_WHEELS}: tests that need them are skipped; "make test SPARSE=source" compiles them.\n'
+    assert (
+        capsys.readouterr().out
+        == f'{NO_WHEELS}: tests that need them are skipped; "make test SPARSE=source" compiles them.\n'
+    )
 
 
 @pytest.mark.parametrize(
     ('error', 'reason'),
     [
-        ('ERROR: Could not find a version\nERROR: No matching distribution found for six', 'No matching distribution found for six'),
-        ('  WARNING: Retrying after connection broken by x: /simple/\n  ERROR: No match', 'the package index cannot be reached'),
+        (
+            'ERROR: Could not find a version\nERROR: No matching distribution found for six',
+            'No matching distribution found for six',
+        ),
+        (
+            '  WARNING: Retrying after connection broken by x: /simple/\n  ERROR: No match',
+            'the package index cannot be reached',
+        ),
         ('killed', 'pip gave no reason'),
     ],
 )
@@ -88,13 +122,17 @@ def test_a_failing_pip_ends_in_one_line(error, reason, run, tmp_path):
 
 
 @pytest.mark.parametrize(('of_user', 'expected'), [(None, '2'), ('7', '7')])
-def test_an_index_without_an_answer_is_not_asked_for_long(of_user, expected, run, tmp_path, monkeypatch):
+def test_an_index_without_an_answer_is_not_asked_for_long(
+    of_user, expected, run, tmp_path, monkeypatch
+):
     monkeypatch.delenv('PIP_RETRIES', raising=False)
     if of_user is not None:
         monkeypatch.setenv('PIP_RETRIES', of_user)
     run('--extras', 'dev')
     lines = (tmp_path / 'calls').read_text().splitlines()
-    assert [line.split()[0] for line in lines if ' install ' in line] == [f'PIP_RETRIES={expected}'] * 2
+    assert [line.split()[0] for line in lines if ' install ' in line] == [
+        f'PIP_RETRIES={expected}'
+    ] * 2
 
 
 def test_an_environment_that_was_interrupted_is_made_again(tool, tmp_path, monkeypatch):
@@ -115,7 +153,9 @@ def test_an_environment_that_was_interrupted_is_made_again(tool, tmp_path, monke
         ('Error: [Errno 30] Read-only file system: /x', 'choose a folder that can be written to'),
     ],
 )
-def test_an_environment_that_cannot_be_made_ends_in_one_line(reason, advice, tool, tmp_path, monkeypatch):
+def test_an_environment_that_cannot_be_made_ends_in_one_line(
+    reason, advice, tool, tmp_path, monkeypatch
+):
     executable = tmp_path / 'python'
     executable.write_text(f'#!/bin/sh\necho "Traceback"; echo "{reason}"; exit 1\n')
     executable.chmod(0o755)

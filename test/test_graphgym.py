@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-pytestmark = pytest.mark.filterwarnings('ignore:To use GraphGym, install')  # its training loop, which no layer needs
+pytestmark = pytest.mark.filterwarnings(
+    'ignore:To use GraphGym, install'
+)  # its training loop, which no layer needs
 
 
 @pytest.fixture
@@ -22,7 +24,14 @@ def gym():
 
 
 def batch():
-    graphs = [Data(x=torch.randn(num, 6), edge_index=torch.randint(num, (2, 20)), y=torch.randint(3, (num,))) for num in (9, 5)]
+    graphs = [
+        Data(
+            x=torch.randn(num, 6),
+            edge_index=torch.randint(num, (2, 20)),
+            y=torch.randint(3, (num,)),
+        )
+        for num in (9, 5)
+    ]
     return Batch.from_data_list(graphs)
 
 
@@ -58,5 +67,7 @@ def test_without_yacs_the_extra_is_named(monkeypatch):
     for name in ('yacs', 'yacs.config'):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, 'torch_geometric_lgt.graphgym', raising=False)
-    with pytest.raises(ImportError, match=r"^GraphGym needs yacs: pip install 'torch-geometric-lgt\[graphgym\]'$"):
+    with pytest.raises(
+        ImportError, match=r"^GraphGym needs yacs: pip install 'torch-geometric-lgt\[graphgym\]'$"
+    ):
         importlib.import_module('torch_geometric_lgt.graphgym')

@@ -35,7 +35,9 @@ def test_round_trip_leaves_no_other_file(path):
 def test_each_damaged_byte_or_cut_is_refused(path):
     content = path.read_bytes()
     for position in range(0, len(content), 3):
-        path.write_bytes(content[:position] + bytes([content[position] ^ 0x41]) + content[position + 1 :])
+        path.write_bytes(
+            content[:position] + bytes([content[position] ^ 0x41]) + content[position + 1 :]
+        )
         with pytest.raises(ValueError, match='write it again'):
             _io.read_tensors(path, 'thing')
     for length in (0, 4, 20, len(content) - 1):
@@ -119,7 +121,10 @@ def test_tensors_without_elements_are_written_and_read(tmp_path):
 
 def test_a_missing_tensor_is_told(path):
     read = _io.read_tensors(path, 'thing')
-    with pytest.raises(ValueError, match=r"'path' must hold 'c' \(got \['a', 'b'\] in '.*state.safetensors'\); remove the file"):
+    with pytest.raises(
+        ValueError,
+        match=r"'path' must hold 'c' \(got \['a', 'b'\] in '.*state.safetensors'\); remove the file",
+    ):
         read['c']
 
 
@@ -166,7 +171,11 @@ def test_links_are_read_and_not_written_through(path):
     assert _io.map_array(link, 'u1', (4,), 'c').tolist() == [*content[:4]]
     with pytest.raises(ValueError, match=r"'path' must be a regular file .got '.*link'"):
         _io.map_array(link, 'u1', (4,), 'r+')
-    for write in (lambda: _io.allocate(link, 8), lambda: _io.write_atomically(link, bytes(8)), lambda: _io.allocate(link, 0)):
+    for write in (
+        lambda: _io.allocate(link, 8),
+        lambda: _io.write_atomically(link, bytes(8)),
+        lambda: _io.allocate(link, 0),
+    ):
         link.unlink()
         link.symlink_to(path)
         write()
@@ -203,11 +212,15 @@ def test_tensors_that_were_read_do_not_change_with_the_file(path):
     assert torch.equal(read['a'], torch.arange(12.0).view(3, 4))
 
 
-@pytest.mark.parametrize('value', [torch.ones(3), torch.ones(1, 2), torch.ones(2, dtype=torch.double)])
+@pytest.mark.parametrize(
+    'value', [torch.ones(3), torch.ones(1, 2), torch.ones(2, dtype=torch.double)]
+)
 def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
     path, expected = tmp_path / 'cache', {'a': (torch.float32, (2,))}
     _io.write_tensors(path, {'a': value}, 'thing')
-    with pytest.warns(UserWarning, match=r"is built again: 'path' must hold 'a' of \(torch.float32, \(2,\)\)"):
+    with pytest.warns(
+        UserWarning, match=r"is built again: 'path' must hold 'a' of \(torch.float32, \(2,\)\)"
+    ):
         _io.cached_tensors(path, 'thing', lambda: {'a': torch.zeros(2)}, expected)
     found = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
     assert torch.equal(found['a'], torch.zeros(2))

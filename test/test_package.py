@@ -22,7 +22,13 @@ print('nn' in vars(t), t.nn.NodeFormer.__name__, 'nn' in vars(t))
 @pytest.fixture(scope='module')
 def printed():
     """By a fresh interpreter that uses one submodule after another."""
-    found = subprocess.run([sys.executable, '-c', CODE], capture_output=True, text=True, cwd=PACKAGE.parent, check=False)
+    found = subprocess.run(
+        [sys.executable, '-c', CODE],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=False,
+    )
     assert found.returncode == 0, found.stderr
     return [line.split() for line in found.stdout.splitlines()]
 
@@ -34,16 +40,27 @@ def test_submodules_are_imported_when_they_are_used(printed):
     assert printed[3] == ['False', 'NodeFormer', 'True']
 
 
-@pytest.mark.parametrize('name', [name for name in torch_geometric_lgt.SUBMODULES if name not in ('graphgym', 'visualization')])
+@pytest.mark.parametrize(
+    'name',
+    [name for name in torch_geometric_lgt.SUBMODULES if name not in ('graphgym', 'visualization')],
+)
 def test_every_submodule_is_an_attribute(name):
     assert getattr(torch_geometric_lgt, name).__name__ == f'torch_geometric_lgt.{name}'
     assert name in dir(torch_geometric_lgt)
 
 
 def test_public_submodules_are_all_listed():
-    found = {path.stem for path in PACKAGE.iterdir() if path.suffix == '.py' or (path / '__init__.py').exists()}
-    assert set(torch_geometric_lgt.SUBMODULES) == {name for name in found if not name.startswith('_')} - {'typing'}
-    assert all(f'``{name}``' in torch_geometric_lgt.__doc__ for name in torch_geometric_lgt.SUBMODULES)
+    found = {
+        path.stem
+        for path in PACKAGE.iterdir()
+        if path.suffix == '.py' or (path / '__init__.py').exists()
+    }
+    assert set(torch_geometric_lgt.SUBMODULES) == {
+        name for name in found if not name.startswith('_')
+    } - {'typing'}
+    assert all(
+        f'``{name}``' in torch_geometric_lgt.__doc__ for name in torch_geometric_lgt.SUBMODULES
+    )
     assert {'__version__', *torch_geometric_lgt.SUBMODULES} <= set(dir(torch_geometric_lgt))
     with pytest.raises(AttributeError, match="module 'torch_geometric_lgt' has no attribute 'nm'"):
         _ = torch_geometric_lgt.nm
@@ -53,5 +70,7 @@ def test_public_submodules_are_all_listed():
 def test_definitions_import_torch_only(printed):
     assert printed[1] == ['False', 'False']
     assert printed[2] == ['check_layer']
-    with pytest.raises(AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"):
+    with pytest.raises(
+        AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"
+    ):
         _ = torch_geometric_lgt.testing.nm

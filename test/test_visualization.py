@@ -7,7 +7,12 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from torch_geometric_lgt import visualization
-from torch_geometric_lgt.diagnostics import AttentionReport, attention_report, attention_rows, layer_outputs
+from torch_geometric_lgt.diagnostics import (
+    AttentionReport,
+    attention_report,
+    attention_rows,
+    layer_outputs,
+)
 from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
 
@@ -18,12 +23,18 @@ PNG = b'\x89PNG\r\n'
 def data():
     """A path through each of two classes, and node 39 without an edge."""
     pairs = torch.stack([torch.arange(37), torch.arange(2, 39)])
-    return Data(x=torch.randn(40, 6), edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=torch.arange(40) % 2)
+    return Data(
+        x=torch.randn(40, 6),
+        edge_index=torch.cat([pairs, pairs.flip(0)], 1),
+        y=torch.arange(40) % 2,
+    )
 
 
 @pytest.mark.parametrize('model', [NodeFormer, DIFFormer, SGFormer])
 def test_figures_of_the_latent_structure(model, data, tmp_path):
-    found = plot_latent_structure(model(6, 8, 2), data, tmp_path / 'structure.png', num_rows=40, num_edges=50)
+    found = plot_latent_structure(
+        model(6, 8, 2), data, tmp_path / 'structure.png', num_rows=40, num_edges=50
+    )
     assert (tmp_path / 'structure.png').read_bytes().startswith(PNG)
     assert found['components'] == 3
     assert 1 <= found['components with learned edges'] <= 3
@@ -54,19 +65,33 @@ def test_nodes_without_a_label_are_grey_and_in_no_class(data, monkeypatch):
     data.y = torch.tensor([0, 1, -1, 2]).repeat(10)
     model = NodeFormer(6, 8, 3, num_layers=1)
     found, figure, panels = drawn(model, data, monkeypatch)
-    weight = attention_rows(model.convs[0], layer_outputs(model, data.x, data.edge_index, None)[0], torch.arange(40)).mean(2)
+    weight = attention_rows(
+        model.convs[0], layer_outputs(model, data.x, data.edge_index, None)[0], torch.arange(40)
+    ).mean(2)
     pairs = [(i, j) for i in range(40) for j in range(40) if data.y[i] >= 0 and data.y[j] >= 0]
     same = [float(weight[i, j]) for i, j in pairs if data.y[i] == data.y[j]]
-    assert found['same class'] == pytest.approx(sum(same) / sum(float(weight[i, j]) for i, j in pairs), rel=1e-5)
+    assert found['same class'] == pytest.approx(
+        sum(same) / sum(float(weight[i, j]) for i, j in pairs), rel=1e-5
+    )
     assert found['same class by chance'] == pytest.approx(1 / 3)
     for panel in panels[1:3]:
-        grey, *coloured = (points for points in panel.collections if len(points.get_offsets()) in (10, 30))
+        grey, *coloured = (
+            points for points in panel.collections if len(points.get_offsets()) in (10, 30)
+        )
         assert (len(grey.get_offsets()), len(coloured[0].get_offsets())) == (10, 30)
         assert tuple(grey.get_facecolor()[0][:3]) == (0.75, 0.75, 0.75)
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['class 0', 'class 1', 'class 2', 'no label']
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        'class 0',
+        'class 1',
+        'class 2',
+        'no label',
+    ]
     (image,) = panels[0].images
     mass = torch.as_tensor(image.get_array().data)
-    expected = [[float(weight[data.y == k][:, data.y == label].sum(1).mean()) for label in (0, 1, 2, -1)] for k in range(3)]
+    expected = [
+        [float(weight[data.y == k][:, data.y == label].sum(1).mean()) for label in (0, 1, 2, -1)]
+        for k in range(3)
+    ]
     torch.testing.assert_close(mass.double(), torch.tensor(expected).double(), rtol=1e-5, atol=1e-6)
     assert panels[0].get_xticklabels()[-1].get_text() == 'none'
 
@@ -75,7 +100,9 @@ def test_no_sampled_node_has_a_label(data, tmp_path):
     data.y = torch.full((40,), -1)
     data.y[7] = 1
     generator = torch.Generator().manual_seed(0)  # which does not draw node 7 first
-    found = plot_latent_structure(SGFormer(6, 8, 2), data, tmp_path / 'structure.png', num_rows=1, generator=generator)
+    found = plot_latent_structure(
+        SGFormer(6, 8, 2), data, tmp_path / 'structure.png', num_rows=1, generator=generator
+    )
     assert math.isnan(found['same class'])
     assert math.isnan(found['same class by chance'])
 
@@ -91,7 +118,10 @@ def test_titles_labels_and_legends(num_classes, monkeypatch):
     assert bars == ['share of the attention', 'class'][: 1 + (num_classes == 30)]
     assert len(figure.legends) == (num_classes < 30)
     assert num_classes == 30 or len(figure.legends[0].get_texts()) == num_classes
-    assert drawn(NodeFormer(6, 8, 2), data, monkeypatch, title='ours on mine')[1].get_suptitle() == 'ours on mine'
+    assert (
+        drawn(NodeFormer(6, 8, 2), data, monkeypatch, title='ours on mine')[1].get_suptitle()
+        == 'ours on mine'
+    )
 
 
 def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data, monkeypatch):
@@ -109,13 +139,19 @@ def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data, monke
 @torch.no_grad()
 def test_no_point_lies_where_nothing_was_measured(model, data, monkeypatch):
     model = model(6, 8, 2)
-    rows = attention_rows(model.convs[-1], layer_outputs(model, data.x, data.edge_index, None)[:-1][-1], torch.arange(40)).mean(2)
+    rows = attention_rows(
+        model.convs[-1],
+        layer_outputs(model, data.x, data.edge_index, None)[:-1][-1],
+        torch.arange(40),
+    ).mean(2)
     received = rows.sum(0)
     _, _, panels = drawn(model, data, monkeypatch)
     points = torch.as_tensor(panels[3].lines[0].get_xydata())
     degrees = torch.bincount(data.edge_index[1], minlength=40)
     some = received > 0
-    torch.testing.assert_close(points, torch.stack([degrees[some], received[some]], 1).double(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        points, torch.stack([degrees[some], received[some]], 1).double(), rtol=1e-4, atol=1e-6
+    )
     assert points[:, 0].min() == 0
     low, high = panels[3].get_xlim()
     assert low < 0 < high
@@ -130,7 +166,9 @@ def test_nodes_that_receive_nothing_are_counted():
 
 
 def test_plot_of_a_report(data, tmp_path):
-    plot_attention_report(attention_report(DIFFormer(6, 8, 2, 3), data.x, data.edge_index), tmp_path / 'report.png')
+    plot_attention_report(
+        attention_report(DIFFormer(6, 8, 2, 3), data.x, data.edge_index), tmp_path / 'report.png'
+    )
     assert (tmp_path / 'report.png').read_bytes().startswith(PNG)
     with pytest.raises(ValueError, match="'report' must have a layer"):
         plot_attention_report(AttentionReport(), tmp_path / 'none.png')
@@ -151,16 +189,27 @@ def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
 
 def test_what_cannot_be_drawn_is_named(data, tmp_path):
     model, path = SGFormer(6, 8, 2), tmp_path / 'structure.png'
-    found = plot_latent_structure(model, Data(x=data.x, edge_index=data.edge_index, y=data.y[:, None]), path, generator=torch.Generator())
+    found = plot_latent_structure(
+        model,
+        Data(x=data.x, edge_index=data.edge_index, y=data.y[:, None]),
+        path,
+        generator=torch.Generator(),
+    )
     assert found['same class by chance'] == pytest.approx(0.5)
     for change, message in (
         ({'y': None}, "'data' must have 'y' as a tensor .got NoneType"),
         ({'edge_index': None}, "'data' must have 'edge_index' as a tensor"),
         ({'y': data.y - 2}, "'data' must have a class from 0 on in 'y'"),
-        ({'y': torch.full((40,), -1)}, "'data' must have a class from 0 on in 'y' .*, or -1 where there is none"),
+        (
+            {'y': torch.full((40,), -1)},
+            "'data' must have a class from 0 on in 'y' .*, or -1 where there is none",
+        ),
         ({'y': data.y.float()}, "'data' must have a class from 0 on in 'y' .*float32"),
         ({'y': data.y[1:]}, "'data' must have a class from 0 on in 'y'"),
-        ({'x': data.x[:1], 'y': data.y[:1]}, "'data' must have a class from 0 on in 'y' for each of at least two nodes"),
+        (
+            {'x': data.x[:1], 'y': data.y[:1]},
+            "'data' must have a class from 0 on in 'y' for each of at least two nodes",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             plot_latent_structure(model, Data(**{**data.to_dict(), **change}), path)
@@ -186,6 +235,12 @@ def test_numbers_that_cannot_be_drawn_are_named(data, tmp_path):
 def test_features_that_are_not_finite_are_not_drawn(data, tmp_path, value):
     x = data.x.clone()
     x[3, 1] = value
-    with pytest.raises(ValueError, match="'model' must have finite attention and outputs on 'data'"):
-        plot_latent_structure(SGFormer(6, 8, 2), Data(x=x, edge_index=data.edge_index, y=data.y), tmp_path / 'structure.png')
+    with pytest.raises(
+        ValueError, match="'model' must have finite attention and outputs on 'data'"
+    ):
+        plot_latent_structure(
+            SGFormer(6, 8, 2),
+            Data(x=x, edge_index=data.edge_index, y=data.y),
+            tmp_path / 'structure.png',
+        )
     assert not (tmp_path / 'structure.png').exists()

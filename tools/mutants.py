@@ -1,13 +1,14 @@
-r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of the changes the tests noticed, and those
-that they did not. mutmut makes the changes and finds out which tests run them; the tests are collected once, and each change gets a
-fork of that process, or a new one if it is in what runs at import only. Tests run until one fails: those that noticed changes of the module
-first, then from the shortest on.
+r"""Changes ``torch_geometric_lgt/functional`` a bit at a time, in a copy, and prints how many of
+the changes the tests noticed, and those that they did not. mutmut makes the changes and finds out
+which tests run them; the tests are collected once, and each change gets a fork of that process, or
+a new one if it is in what runs at import only. Tests run until one fails: those that noticed
+changes of the module first, then from the shortest on.
 
 python tools/mutants.py segment neighbors.edges --tests test/functional      # all changes of two modules
 python tools/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
 
-Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs Python 3.11 and mutmut 3.8; tests of
-torch.compile cannot run with it.
+Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs
+Python 3.11 and mutmut 3.8; tests of torch.compile cannot run with it.
 """
 
 import argparse
@@ -51,12 +52,26 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
         'source_paths': [str(path_of(name)) for name in modules],
         'pytest_add_cli_args': SELECTED,
         'pytest_add_cli_args_test_selection': tests,
-        'also_copy': ['tools', 'test', 'benchmarks', 'torch_geometric_lgt', 'pyproject.toml', 'docs', 'examples'],
+        'also_copy': [
+            'tools',
+            'test',
+            'benchmarks',
+            'torch_geometric_lgt',
+            'pyproject.toml',
+            'docs',
+            'examples',
+        ],
     }
     with (copy / 'pyproject.toml').open('a') as file:
-        print('\n[tool.mutmut]', *(f'{name} = {json.dumps(value)}' for name, value in lists.items()), sep='\n', file=file)
+        print(
+            '\n[tool.mutmut]',
+            *(f'{name} = {json.dumps(value)}' for name, value in lists.items()),
+            sep='\n',
+            file=file,
+        )
     code = (
-        'import os; from mutmut import __main__ as m; m.set_mutant_under_test("mutant_generation"); os.makedirs("mutants");'
+        'import os; from mutmut import __main__ as m; '
+        'm.set_mutant_under_test("mutant_generation"); os.makedirs("mutants");'
         'm.copy_src_dir(); m.copy_also_copy_files(); m.setup_source_paths(); m.create_mutants(1);'
         'm.collect_or_load_stats(m.get_mutant_runner(1))'
     )
@@ -64,7 +79,8 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
 
 
 class Forks:
-    r"""Plugin of pytest that runs, in place of the tests, each change in forks of the process that collected them."""
+    r"""Plugin of pytest that runs, in place of the tests, each change in forks of the process that
+    collected them."""
 
     def __init__(self, children: int, limit: float) -> None:
         self.children, self.limit, self.running = children, limit, {}
@@ -80,8 +96,16 @@ class Forks:
         recorded = set().union(*by_function.values())
         items = sorted(session.items, key=lambda item: seconds[item.nodeid])
         elsewhere = [item for item in items if item.nodeid not in recorded]
-        done = {line.split(' ')[0] for line in self.results.read_text().splitlines()} if self.results.exists() else set()
-        names = [name for path in sorted(Path(FUNCTIONAL).rglob('*.meta')) for name in json.loads(path.read_text())['exit_code_by_key']]
+        done = (
+            {line.split(' ')[0] for line in self.results.read_text().splitlines()}
+            if self.results.exists()
+            else set()
+        )
+        names = [
+            name
+            for path in sorted(Path(FUNCTIONAL).rglob('*.meta'))
+            for name in json.loads(path.read_text())['exit_code_by_key']
+        ]
         for afresh in (False, True):
             self.fork('', items[:200] if afresh else items, 3600, afresh)
             self.wait()
@@ -91,7 +115,13 @@ class Forks:
             function = name.rpartition('__mutmut_')[0]
             module, tests = function.rpartition('.')[0], set(by_function.get(function, ()))
             if afresh := not tests and function in at_import:
-                tests.update(*(found for other, found in by_function.items() if other.startswith(f'{module}.')))
+                tests.update(
+                    *(
+                        found
+                        for other, found in by_function.items()
+                        if other.startswith(f'{module}.')
+                    )
+                )
             chosen = [item for item in items if item.nodeid in tests] or elsewhere
             chosen.sort(key=lambda item: -self.noticed[module][item.nodeid])
             until = list(accumulate(seconds[item.nodeid] for item in chosen))
@@ -133,7 +163,9 @@ class Forks:
         folder, name = Path(tempfile.gettempdir()) / f'mutant-{child}', self.running.pop(child)
         shutil.rmtree(folder, ignore_errors=True)
         if (noticed := folder.with_suffix('.noticed')).exists():
-            self.noticed[name.rpartition('__mutmut_')[0].rpartition('.')[0]][noticed.read_text()] += 1
+            self.noticed[name.rpartition('__mutmut_')[0].rpartition('.')[0]][
+                noticed.read_text()
+            ] += 1
             noticed.unlink()
         with self.results.open('a') as file:
             print(name, OUTCOMES.get(code, f'noticed ({code})'), file=file)
@@ -146,17 +178,25 @@ def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pyt
 
 
 def pattern(change: str) -> re.Pattern[str]:
-    r"""The changes of lines by ``WHERE: FROM -> TO``, in each of which ``...`` stands for anything."""
+    r"""The changes of lines by ``WHERE: FROM -> TO``, in each of which ``...`` stands for
+    anything."""
     parts = re.fullmatch('(.*?): ?(.*) -> ?(.*)', change).groups()
     where, removed, added = (re.escape(part).replace(re.escape('...'), '.*') for part in parts)
-    return re.compile(f'{where}: (?P<before>.*){removed}(?P<after>.*) -> (?P=before){added}(?P=after)')
+    return re.compile(
+        f'{where}: (?P<before>.*){removed}(?P<after>.*) -> (?P=before){added}(?P=after)'
+    )
 
 
 def report(copy: Path, record: Path | None) -> int:
-    r"""Prints the changes that were not noticed and that nothing in ``survivors.toml`` explains, and returns their number."""
+    r"""Prints the changes that were not noticed and that nothing in ``survivors.toml`` explains,
+    and returns their number."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant
 
-    kinds = [(kind['why'], pattern(change)) for kind in tomllib.loads(SURVIVORS.read_text())['kinds'] for change in kind['changes']]
+    kinds = [
+        (kind['why'], pattern(change))
+        for kind in tomllib.loads(SURVIVORS.read_text())['kinds']
+        for change in kind['changes']
+    ]
     lines = (copy / 'mutants' / 'results.txt').read_text().splitlines()
     outcomes = dict(line.split(' ', 1) for line in lines if not line.startswith(' '))
     os.chdir(copy)
@@ -166,32 +206,60 @@ def report(copy: Path, record: Path | None) -> int:
         module = '.'.join(rooms)
         modules.setdefault(module, Counter())[outcome.partition(' (')[0]] += 1
         if outcome == 'survived':
-            diff = [line for line in get_diff_for_mutant(name, path=str(path_of(module))).splitlines()[3:] if line[0] in '+-']
-            removed, added = (' '.join(line[1:].strip() for line in diff if line[0] == sign) for sign in '-+')
+            diff = [
+                line
+                for line in get_diff_for_mutant(name, path=str(path_of(module))).splitlines()[3:]
+                if line[0] in '+-'
+            ]
+            removed, added = (
+                ' '.join(line[1:].strip() for line in diff if line[0] == sign) for sign in '-+'
+            )
             change = f'{module}.{function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")}: {removed} -> {added}'
             why = next((why for why, explained in kinds if explained.fullmatch(change)), None)
             survived.append({'change': change, 'why': why})
     unexplained = [each['change'] for each in survived if each['why'] is None]
     for change in unexplained:
         print(change)
-    print(Counter(outcome.partition(' (')[0] for outcome in outcomes.values()), len(unexplained), 'survived without an explanation')
+    print(
+        Counter(outcome.partition(' (')[0] for outcome in outcomes.values()),
+        len(unexplained),
+        'survived without an explanation',
+    )
     if record:
-        commit = subprocess.run(['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True).stdout.strip()
+        commit = subprocess.run(
+            ['git', 'rev-parse', 'HEAD'], capture_output=True, text=True, check=True
+        ).stdout.strip()
         versions = {package: version(package) for package in ('mutmut', 'torch', 'torch-geometric')}
-        record.write_text(json.dumps({'commit': commit, 'versions': versions, 'modules': modules, 'survived': survived}, indent=1) + '\n')
+        record.write_text(
+            json.dumps(
+                {'commit': commit, 'versions': versions, 'modules': modules, 'survived': survived},
+                indent=1,
+            )
+            + '\n'
+        )
     return len(unexplained)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    paths = [path.relative_to(ROOT / FUNCTIONAL) for path in (ROOT / FUNCTIONAL).rglob('*.py') if path.stem != '__init__']
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    paths = [
+        path.relative_to(ROOT / FUNCTIONAL)
+        for path in (ROOT / FUNCTIONAL).rglob('*.py')
+        if path.stem != '__init__'
+    ]
     every = sorted('.'.join(path.with_suffix('').parts) for path in paths)
     parser.add_argument('modules', nargs='*', default=every)
-    parser.add_argument('--tests', nargs='+', default=['test/functional', 'test/nn', 'test/test_distributed.py'])
+    parser.add_argument(
+        '--tests', nargs='+', default=['test/functional', 'test/nn', 'test/test_distributed.py']
+    )
     parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')
     parser.add_argument('--children', type=int, default=os.cpu_count())
     parser.add_argument('--seconds', type=float, default=30, help='of tests at most for a change')
-    parser.add_argument('--record', type=Path, help='file for the results, which the documentation shows')
+    parser.add_argument(
+        '--record', type=Path, help='file for the results, which the documentation shows'
+    )
     parser.add_argument('--forks', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.forks:
@@ -201,9 +269,23 @@ def main() -> None:
         copy = args.copy or Path(temporary) / 'copy'
         if not (copy / 'mutants' / 'mutmut-stats.json').exists():
             prepare(copy, args.modules, args.tests)
-        command = [sys.executable, 'tools/mutants.py', '--forks', '--children', str(args.children), '--seconds', str(args.seconds)]
+        command = [
+            sys.executable,
+            'tools/mutants.py',
+            '--forks',
+            '--children',
+            str(args.children),
+            '--seconds',
+            str(args.seconds),
+        ]
         command += ['--tests', *args.tests]
-        subprocess.run(command, cwd=copy / 'mutants', env=os.environ | {'PYTHONPATH': '.'}, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(
+            command,
+            cwd=copy / 'mutants',
+            env=os.environ | {'PYTHONPATH': '.'},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
         sys.exit(min(1, report(copy, args.record and args.record.resolve())))
 
 

@@ -1,5 +1,6 @@
-r"""Linear-complexity graph transformers for PyTorch Geometric: layers and models in which every node attends to all nodes of its graph,
-with time and memory in :math:`O(N)`, and what such models need.
+r"""Linear-complexity graph transformers for PyTorch Geometric: layers and models in which every
+node attends to all nodes of its graph, with time and memory in :math:`O(N)`, and what such models
+need.
 
 ===================  ===================================================================================================
 submodule            contents
@@ -17,7 +18,8 @@ submodule            contents
 ``testing``          dense definitions, and checks of layers, models, transforms and loaders
 ===================  ===================================================================================================
 
-Submodules are imported when they are first used, by ``import torch_geometric_lgt.nn`` or as ``torch_geometric_lgt.nn``.
+Submodules are imported when they are first used, by ``import torch_geometric_lgt.nn`` or as
+``torch_geometric_lgt.nn``.
 """
 
 import importlib

@@ -19,7 +19,9 @@ from safetensors.torch import save
 from torch import Tensor
 
 FORMAT_VERSION = 1
-NO_WAIT, NO_LINK = (getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW'))  # 0 where a system has none
+NO_WAIT, NO_LINK = (
+    getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW')
+)  # 0 where a system has none
 
 
 class Tensors(dict[str, Tensor]):
@@ -30,15 +32,20 @@ class Tensors(dict[str, Tensor]):
         self.path = path
 
     def __missing__(self, name: str) -> Tensor:
-        raise ValueError(f"'path' must hold {name!r} (got {sorted(self)} in {str(self.path)!r}); remove the file and write it again")
+        raise ValueError(
+            f"'path' must hold {name!r} (got {sorted(self)} in {str(self.path)!r}); remove the "
+            'file and write it again'
+        )
 
 
 def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
-    r"""Opens an existing regular file, without waiting for the other end of a pipe. A file that is to be written must not be a link.
+    r"""Opens an existing regular file, without waiting for the other end of a pipe. A file that is
+    to be written must not be a link.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If it is a folder, a pipe, a device or a socket, or a link that would be written through.
+        ValueError: If it is a folder, a pipe, a device or a socket, or a link that would be written
+            through.
     """
     refused = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
     try:
@@ -48,18 +55,25 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
     except OSError as error:
         if stat.S_ISREG(os.lstat(path).st_mode):
             raise
-        raise ValueError(f"'path' must be a regular file (got {str(path)!r}: {error.strerror}); remove it") from error
+        raise ValueError(
+            f"'path' must be a regular file (got {str(path)!r}: {error.strerror}); remove it"
+        ) from error
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise ValueError(f"'path' must be a regular file (got {str(path)!r}, a pipe, device or socket); remove it")
+        raise ValueError(
+            f"'path' must be a regular file (got {str(path)!r}, a pipe, device or socket); remove "
+            'it'
+        )
     return file
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    r"""Writes a file so that :obj:`path` holds either what it held before or all of :obj:`content`, whatever happens in between.
+    r"""Writes a file so that :obj:`path` holds either what it held before or all of :obj:`content`,
+    whatever happens in between.
 
     Raises:
-        OSError: If the folder is missing or read-only, or the disk is full; no partial file is left.
+        OSError: If the folder is missing or read-only, or the disk is full; no partial file is
+            left.
     """
     path = Path(path)
     name = path.parent / f'.{path.name}.{secrets.token_hex(8)}.tmp'
@@ -82,8 +96,9 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
 
 
 def allocate(path: str | os.PathLike, num_bytes: int) -> None:
-    r"""Makes a new file of zeros whose blocks are there, to be mapped: where a mapped file has none, a full disk kills the process that
-    writes. A file or a link of this name is removed first; what a link points to stays as it is.
+    r"""Makes a new file of zeros whose blocks are there, to be mapped: where a mapped file has
+    none, a full disk kills the process that writes. A file or a link of this name is removed first;
+    what a link points to stays as it is.
 
     Raises:
         OSError: If the folder is read-only, or the disk is full; no file is left.
@@ -100,9 +115,12 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
         raise
 
 
-def map_array(path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']) -> np.ndarray:
-    r"""Maps an array from a file: :obj:`'c'` keeps changes in memory, :obj:`'r+'` writes them to the file, which must not be a link. One
-    without elements is not mapped, as no system maps an empty file.
+def map_array(
+    path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']
+) -> np.ndarray:
+    r"""Maps an array from a file: :obj:`'c'` keeps changes in memory, :obj:`'r+'` writes them to
+    the file, which must not be a link. One without elements is not mapped, as no system maps an
+    empty file.
 
     Raises:
         FileNotFoundError: If there is no such file.
@@ -113,7 +131,8 @@ def map_array(path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, 
 
 
 def is_unfinished(other: Path, path: Path) -> bool:
-    r"""Whether :obj:`other` is what a process that was killed while it wrote :obj:`path` has left."""
+    r"""Whether :obj:`other` is what a process that was killed while it wrote :obj:`path` has
+    left."""
     return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'
 
 
@@ -121,17 +140,22 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
     r"""Writes tensors as safetensors with a format version and a checksum, atomically."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
-    tensors = {name: x if owners[x.untyped_storage().data_ptr()] == name else x.clone() for name, x in tensors.items()}
+    tensors = {
+        name: x if owners[x.untyped_storage().data_ptr()] == name else x.clone()
+        for name, x in tensors.items()
+    }
     metadata = {'kind': kind, 'version': str(FORMAT_VERSION), 'sha256': checksum(tensors)}
     write_atomically(path, save(tensors, metadata))
 
 
 def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
-    r"""Reads what :meth:`write_tensors` wrote into memory: later changes of the file do not reach it. Nothing is unpickled.
+    r"""Reads what :meth:`write_tensors` wrote into memory: later changes of the file do not reach
+    it. Nothing is unpickled.
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file is no regular file, no safetensors file, holds something else, has another version, or is damaged.
+        ValueError: If the file is no regular file, no safetensors file, holds something else, has
+            another version, or is damaged.
     """
     open_regular(path).close()
     try:
@@ -139,12 +163,21 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118, which are mapped
     except SafetensorError as error:
-        raise ValueError(f"'path' must be an intact safetensors file (got {str(path)!r}: {error}); write it again") from error
+        raise ValueError(
+            f"'path' must be an intact safetensors file (got {str(path)!r}: {error}); write it "
+            'again'
+        ) from error
     if metadata.get('kind') != kind or metadata.get('version') != str(FORMAT_VERSION):
         held = f'{metadata.get("kind")!r} of version {metadata.get("version")!r}'
-        raise ValueError(f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in {str(path)!r}); write it again")
+        raise ValueError(
+            f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in "
+            f'{str(path)!r}); write it again'
+        )
     if metadata.get('sha256') != checksum(tensors):
-        raise ValueError(f"'path' is damaged: the checksum of {str(path)!r} does not fit its content; write it again")
+        raise ValueError(
+            f"'path' is damaged: the checksum of {str(path)!r} does not fit its content; write it "
+            'again'
+        )
     return Tensors(path, tensors)
 
 
@@ -154,9 +187,10 @@ def cached_tensors(
     build: Callable[[], dict[str, Tensor]],
     expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file, or one whose tensors have other dtypes or
-    shapes than :obj:`expected`, is built again, with a warning; of several processes that need the same file, one builds it and the others
-    wait. To read it the folder need not be writable.
+    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file,
+    or one whose tensors have other dtypes or shapes than :obj:`expected`, is built again, with a
+    warning; of several processes that need the same file, one builds it and the others wait. To
+    read it the folder need not be writable.
 
     Raises:
         ValueError: If there is a folder, a pipe, a device or a socket in its place.
@@ -168,7 +202,10 @@ def cached_tensors(
         for name in tensors.keys() & expected.keys():
             form = (tensors[name].dtype, tuple(tensors[name].shape))
             if form != expected[name]:
-                raise ValueError(f"'path' must hold {name!r} of {expected[name]} (got {form} in {str(path)!r}); write it again")
+                raise ValueError(
+                    f"'path' must hold {name!r} of {expected[name]} (got {form} in {str(path)!r}); "
+                    'write it again'
+                )
         return tensors
 
     with contextlib.suppress(FileNotFoundError):
@@ -189,7 +226,14 @@ def cached_tensors(
 
 def raw_bytes(tensor: Tensor) -> np.ndarray:
     r"""The bytes of a tensor in the order of its elements, whatever its strides."""
-    return tensor.detach().new_empty(tensor.numel()).copy_(tensor.detach().reshape(-1)).cpu().view(torch.uint8).numpy()
+    return (
+        tensor.detach()
+        .new_empty(tensor.numel())
+        .copy_(tensor.detach().reshape(-1))
+        .cpu()
+        .view(torch.uint8)
+        .numpy()
+    )
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:

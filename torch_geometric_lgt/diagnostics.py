@@ -25,7 +25,10 @@ class AttentionReport(list[dict[str, Any]]):
         names = list(self[0]) if self else []
         cells = [names, *([_text(row[name]) for name in names] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-        return '\n'.join('  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in cells)
+        return '\n'.join(
+            '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
+            for line in cells
+        )
 
 
 @torch.no_grad()
@@ -37,8 +40,9 @@ def attention_report(
     num_rows: int = 64,
     generator: torch.Generator | None = None,
 ) -> AttentionReport:
-    r"""Measures, on sampled nodes, what each attention layer of :class:`~torch_geometric_lgt.nn.NodeFormer`,
-    :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer` contributes, in evaluation mode.
+    r"""Measures, on sampled nodes, what each attention layer of
+    :class:`~torch_geometric_lgt.nn.NodeFormer`, :class:`~torch_geometric_lgt.nn.DIFFormer` or
+    :class:`~torch_geometric_lgt.nn.SGFormer` contributes, in evaluation mode.
 
     =======================  ====================================================================================================
     figure                   meaning
@@ -56,8 +60,10 @@ def attention_report(
         x (torch.Tensor): Node features ``[N, F]``.
         edge_index (torch.Tensor): The graph, as in the model's :meth:`forward`.
         batch (torch.Tensor, optional): Graph ids. (default: :obj:`None`)
-        num_rows (int, optional): Sampled nodes; each is compared with all nodes of its graph. (default: :obj:`64`)
-        generator (torch.Generator, optional): To draw them from. (default: :obj:`None`, the global one)
+        num_rows (int, optional): Sampled nodes; each is compared with all nodes of its graph.
+            (default: :obj:`64`)
+        generator (torch.Generator, optional): To draw them from. (default: :obj:`None`, the global
+            one)
 
     Raises:
         ValueError: If the model has no attention layers of this package.
@@ -65,7 +71,9 @@ def attention_report(
     outputs = layer_outputs(model, x, edge_index, batch)
     rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
     pairs = zip(model.convs, outputs, strict=False)
-    return AttentionReport(_measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(pairs))
+    return AttentionReport(
+        _measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(pairs)
+    )
 
 
 def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> list[Tensor]:
@@ -75,7 +83,9 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
         ValueError: If the model has no attention layers of this package.
     """
     if not hasattr(model, 'convs') or not hasattr(model, 'layers'):
-        raise ValueError(f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})")
+        raise ValueError(
+            f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})"
+        )
     with evaluation(model):
         return model.layers(x, Around(model._edges(edge_index, x.size(0)), batch))
 
@@ -88,8 +98,8 @@ def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = No
 
 @contextlib.contextmanager
 def check_finite(model: torch.nn.Module) -> Iterator[None]:
-    r"""Looks, as long as it lasts, for NaN and infinite numbers in the inputs and outputs of each part of a model, which costs a pass over
-    them: to find where they come from::
+    r"""Looks, as long as it lasts, for NaN and infinite numbers in the inputs and outputs of each
+    part of a model, which costs a pass over them: to find where they come from::
 
         with check_finite(model):
             model(x, edge_index)
@@ -98,14 +108,23 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
         model (torch.nn.Module): Any model.
 
     Raises:
-        ValueError: With the first part that has such an input, or makes such an output of inputs without.
+        ValueError: With the first part that has such an input, or makes such an output of inputs
+            without.
     """
 
     handles = []
     for name, module in model.named_modules():
         where = f'{name or "the model"} ({type(module).__name__})'
-        handles.append(module.register_forward_pre_hook(lambda _, values, where=where: _require_finite(f'input of {where}', *values)))
-        handles.append(module.register_forward_hook(lambda _, values, out, where=where: _require_finite(f'output of {where}', out)))
+        handles.append(
+            module.register_forward_pre_hook(
+                lambda _, values, where=where: _require_finite(f'input of {where}', *values)
+            )
+        )
+        handles.append(
+            module.register_forward_hook(
+                lambda _, values, out, where=where: _require_finite(f'output of {where}', out)
+            )
+        )
     try:
         yield
     finally:
@@ -124,17 +143,22 @@ def _require_finite(what: str, *values: Any) -> None:
                 held, rows = matrix.values(), matrix.indices()[0]
             if not bool(held.isfinite().all()):
                 first = (~held.isfinite()).nonzero()[0, 0]
-                raise ValueError(f'the {what} is not finite, first in row {int(first if rows is None else rows[first])}')
+                raise ValueError(
+                    f'the {what} is not finite, first in row '
+                    f'{int(first if rows is None else rows[first])}'
+                )
 
 
 def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None:
-    r"""Compares what transforms have added to a graph with what they add to it as it is now, which costs as much as they do: scores and
-    encodings do not follow where edges are added, left out or sorted later, and only their length shows it otherwise::
+    r"""Compares what transforms have added to a graph with what they add to it as it is now, which
+    costs as much as they do: scores and encodings do not follow where edges are added, left out or
+    sorted later, and only their length shows it otherwise::
 
         check_fresh(data, [JaccardScores(), AttentionNodeSampling()])
 
     Args:
-        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which stays as it is.
+        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which stays
+            as it is.
         transforms (list): Transforms that draw no random numbers.
 
     Raises:
@@ -144,18 +168,31 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
         found = transform(copy.copy(data))
         for own, new in zip(data.stores, found.stores, strict=True):
             for name, value in new.items():
-                made = isinstance(value, Tensor) and value.layout == torch.strided and own.get(name) is not value
+                made = (
+                    isinstance(value, Tensor)
+                    and value.layout == torch.strided
+                    and own.get(name) is not value
+                )
                 if made and not (name in own and _alike(own[name], value)):
-                    raise ValueError(f'{name!r} is not what {transform} adds to this graph, which may have changed since; apply it again')
+                    raise ValueError(
+                        f'{name!r} is not what {transform} adds to this graph, which may have '
+                        'changed since; apply it again'
+                    )
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
     if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
         return False
-    return torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True) if one.is_floating_point() else torch.equal(one, other)
+    return (
+        torch.allclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+        if one.is_floating_point()
+        else torch.equal(one, other)
+    )
 
 
-def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None) -> dict[str, Any]:
+def _measure(
+    number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None
+) -> dict[str, Any]:
     num_nodes, heads = z.size(0), conv.heads
     weight = attention_rows(conv, z, rows, batch).double()
     graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
@@ -165,9 +202,16 @@ def _measure(number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | No
     mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
     positive = weight.clamp(min=0)
     positive = positive / positive.sum(1, keepdim=True).clamp(min=1e-300)
-    uniform = same.sum(1, keepdim=True).double().log()  # 0 for a graph of one node, which attends to all alike
-    entropy = torch.where(uniform > 0, -torch.xlogy(positive, positive).sum(1) / uniform.clamp(min=1e-300), 1.0)
-    q, k = (lin(z).double().unflatten(1, (heads, -1)) * _scale(conv) for lin in (conv.lin_query, conv.lin_key))
+    uniform = (
+        same.sum(1, keepdim=True).double().log()
+    )  # 0 for a graph of one node, which attends to all alike
+    entropy = torch.where(
+        uniform > 0, -torch.xlogy(positive, positive).sum(1) / uniform.clamp(min=1e-300), 1.0
+    )
+    q, k = (
+        lin(z).double().unflatten(1, (heads, -1)) * _scale(conv)
+        for lin in (conv.lin_query, conv.lin_key)
+    )
     itself = weight[torch.arange(rows.numel()), rows]
     return {
         'layer': number + 1,
@@ -185,7 +229,9 @@ def _scale(conv: Any) -> float:
     return conv._scale(False) if hasattr(conv, '_scale') else 1.0
 
 
-def _feature_error(conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor) -> float | None:
+def _feature_error(
+    conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor
+) -> float | None:
     if getattr(getattr(conv, 'feature_map', None), 'kind', None) != 'softmax':
         return None
     logits = torch.einsum('ihc,jhc->ijh', q, k).masked_fill(~same[..., None], -torch.inf)

@@ -22,7 +22,8 @@ class _Sum(torch.autograd.Function):
 
 
 def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    r"""The sum over the processes of :obj:`group`, differentiable: the gradient of the sum of all processes' losses.
+    r"""The sum over the processes of :obj:`group`, differentiable: the gradient of the sum of all
+    processes' losses.
 
     Every process must take part, in forward and in backward, in the same order.
     """
@@ -36,11 +37,15 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     return top
 
 
-def all_reduce_moments(x: Tensor, group: dist.ProcessGroup | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Returns the number of rows ``[N, D]`` of all processes of :obj:`group`, their mean and the mean of their squared deviations from it,
-    ``[D]`` each, differentiable, by two sums. Without rows both are 0.
+def all_reduce_moments(
+    x: Tensor, group: dist.ProcessGroup | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Returns the number of rows ``[N, D]`` of all processes of :obj:`group`, their mean and the
+    mean of their squared deviations from it, ``[D]`` each, differentiable, by two sums. Without
+    rows both are 0.
 
-    Every process must take part, one without rows included, in forward and in backward, in the same order.
+    Every process must take part, one without rows included, in forward and in backward, in the same
+    order.
     """
     # whole numbers up to 2^36 pass a float32 sum exactly in two parts
     rows = x.new_tensor([x.size(0) // 4096, x.size(0) % 4096])

@@ -1,8 +1,10 @@
-r"""Registers layers and models with GraphGym (``torch_geometric.graphgym``, needs the ``graphgym`` extra): import it once.
+r"""Registers layers and models with GraphGym (``torch_geometric.graphgym``, needs the ``graphgym``
+extra): import it once.
 
-Layers, as ``gnn.layer_type``: :obj:`kernel_attention`, :obj:`difformer_conv`, :obj:`sgformer_conv`. Networks, as ``model.type``:
-:obj:`nodeformer`, :obj:`difformer`, :obj:`sgformer`, with ``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and ``gnn.dropout``.
-Other arguments of the constructors stand in the group ``lgt`` of the configuration by their names.
+Layers, as ``gnn.layer_type``: :obj:`kernel_attention`, :obj:`difformer_conv`, :obj:`sgformer_conv`.
+Networks, as ``model.type``: :obj:`nodeformer`, :obj:`difformer`, :obj:`sgformer`, with
+``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and ``gnn.dropout``. Other arguments of
+the constructors stand in the group ``lgt`` of the configuration by their names.
 """
 
 from typing import Any
@@ -17,9 +19,20 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
-from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv, KernelAttentionConv, NodeFormer, SGFormer, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DIFFormer,
+    DIFFormerConv,
+    KernelAttentionConv,
+    NodeFormer,
+    SGFormer,
+    SGFormerConv,
+)
 
-LAYERS = {'kernel_attention': KernelAttentionConv, 'difformer_conv': DIFFormerConv, 'sgformer_conv': SGFormerConv}
+LAYERS = {
+    'kernel_attention': KernelAttentionConv,
+    'difformer_conv': DIFFormerConv,
+    'sgformer_conv': SGFormerConv,
+}
 NETWORKS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
 
 
@@ -35,7 +48,13 @@ class GraphGymLayer(torch.nn.Module):
 
     def __init__(self, layer_config: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.model = self.conv_type(layer_config.dim_in, layer_config.dim_out, bias=layer_config.has_bias, **cfg.lgt, **kwargs)
+        self.model = self.conv_type(
+            layer_config.dim_in,
+            layer_config.dim_out,
+            bias=layer_config.has_bias,
+            **cfg.lgt,
+            **kwargs,
+        )
 
     def forward(self, batch: Any) -> Any:
         r"""Replaces the node features of :obj:`batch`."""
@@ -52,7 +71,15 @@ class GraphGymNetwork(torch.nn.Module):
         super().__init__()
         self.encoder = FeatureEncoder(dim_in)
         width = cfg.gnn.dim_inner
-        self.mp = self.model_type(self.encoder.dim_in, width, width, cfg.gnn.layers_mp, dropout=cfg.gnn.dropout, **cfg.lgt, **kwargs)
+        self.mp = self.model_type(
+            self.encoder.dim_in,
+            width,
+            width,
+            cfg.gnn.layers_mp,
+            dropout=cfg.gnn.dropout,
+            **cfg.lgt,
+            **kwargs,
+        )
         self.post_mp = register.head_dict[cfg.gnn.head](dim_in=width, dim_out=dim_out)
 
     def forward(self, batch: Any) -> Any:
@@ -65,6 +92,10 @@ class GraphGymNetwork(torch.nn.Module):
 register.register_config('lgt', set_lgt_config)
 set_lgt_config(cfg)
 for name, conv in LAYERS.items():
-    register.register_layer(name, type(f'{conv.__name__}Layer', (GraphGymLayer,), {'conv_type': conv}))
+    register.register_layer(
+        name, type(f'{conv.__name__}Layer', (GraphGymLayer,), {'conv_type': conv})
+    )
 for name, model in NETWORKS.items():
-    register.register_network(name, type(f'{model.__name__}Network', (GraphGymNetwork,), {'model_type': model}))
+    register.register_network(
+        name, type(f'{model.__name__}Network', (GraphGymNetwork,), {'model_type': model})
+    )

@@ -23,13 +23,17 @@ MAX_NAMED = 20
 UNLABELLED = '0.75'
 
 
-def plot_attention_report(report: AttentionReport, path: str | os.PathLike, title: str | None = None) -> None:
-    r"""Draws the shares of a report over the layers: attention to others, beyond the plain mean, and entropy.
+def plot_attention_report(
+    report: AttentionReport, path: str | os.PathLike, title: str | None = None
+) -> None:
+    r"""Draws the shares of a report over the layers: attention to others, beyond the plain mean,
+    and entropy.
 
     Args:
         report (AttentionReport): The report.
         path (str): The PNG.
-        title (str, optional): The title, for example the names of the model and of the data. (default: :obj:`None`)
+        title (str, optional): The title, for example the names of the model and of the data.
+            (default: :obj:`None`)
 
     Raises:
         ValueError: If the report is empty.
@@ -56,43 +60,58 @@ def plot_latent_structure(
     generator: torch.Generator | None = None,
     title: str | None = None,
 ) -> dict[str, float]:
-    r"""Draws the graph that a model's attention makes of a graph with labels :obj:`y`, from sampled nodes: the attention mass between
-    classes, the strongest learned edges beside given edges (nodes lie at the two main directions of the last layer), attention received
-    against degree, and attention paid against the distance in hops. Nodes without a label are grey.
+    r"""Draws the graph that a model's attention makes of a graph with labels :obj:`y`, from sampled
+    nodes: the attention mass between classes, the strongest learned edges beside given edges (nodes
+    lie at the two main directions of the last layer), attention received against degree, and
+    attention paid against the distance in hops. Nodes without a label are grey.
 
     Args:
-        model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`, :class:`~torch_geometric_lgt.nn.DIFFormer` or
-            :class:`~torch_geometric_lgt.nn.SGFormer`.
-        data (torch_geometric.data.Data): :obj:`x`, :obj:`edge_index` and :obj:`y` of one graph; a label of -1 stands for none.
+        model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
+            :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
+        data (torch_geometric.data.Data): :obj:`x`, :obj:`edge_index` and :obj:`y` of one graph; a
+            label of -1 stands for none.
         path (str): The PNG.
         layer (int, optional): The attention layer. (default: :obj:`-1`, the last)
-        num_rows (int, optional): Sampled nodes, whose attention to all nodes is drawn. (default: :obj:`256`)
+        num_rows (int, optional): Sampled nodes, whose attention to all nodes is drawn. (default:
+            :obj:`256`)
         num_edges (int, optional): Edges drawn of each kind. (default: :obj:`400`)
-        generator (torch.Generator, optional): To sample from. (default: :obj:`None`, the global one)
-        title (str, optional): The title of the figure, for example the names of the model and of the data.
-            (default: :obj:`None`, the class of the model and the size of the graph)
+        generator (torch.Generator, optional): To sample from. (default: :obj:`None`, the global
+            one)
+        title (str, optional): The title of the figure, for example the names of the model and of
+            the data. (default: :obj:`None`, the class of the model and the size of the graph)
 
     Returns:
-        ``edge mass``, the share of the attention on given edges; ``same class``, that within classes, and ``same class by chance``,
-        both among nodes with a label, or NaN if no sampled node has one;
-        ``components`` of the given graph and ``components with learned edges``, the strongest :obj:`num_edges` added.
+        ``edge mass``, the share of the attention on given edges; ``same class``, that within
+        classes, and ``same class by chance``, both among nodes with a label, or NaN if no sampled
+        node has one; ``components`` of the given graph and ``components with learned edges``, the
+        strongest :obj:`num_edges` added.
 
     Raises:
         ImportError: Without matplotlib.
-        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a class nor -1, no node has a label, there
-            is no such layer, a number is out of range, or the attention or the outputs are not finite.
+        ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a
+            class nor -1, no node has a label, there is no such layer, a number is out of range, or
+            the attention or the outputs are not finite.
     """
     check_whole('num_rows', num_rows, 1)
     check_whole('num_edges', num_edges, 0)
     for name in ('x', 'edge_index', 'y'):
         if not isinstance(getattr(data, name), Tensor):
-            raise ValueError(f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})")
+            raise ValueError(
+                f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})"
+            )
     x, edges, y = (cast(Tensor, part) for part in (data.x, data.edge_index, data.y))
-    if y.numel() != x.size(0) or x.size(0) < 2 or y.is_floating_point() or int(y.min()) < -1 or int(y.max()) < 0:
+    if (
+        y.numel() != x.size(0)
+        or x.size(0) < 2
+        or y.is_floating_point()
+        or int(y.min()) < -1
+        or int(y.max()) < 0
+    ):
         got = f'{tuple(y.shape)} {str(y.dtype).removeprefix("torch.")} for {x.size(0)} nodes'
         lowest = f', the least {y.min()}' if y.numel() > 0 else ''
         raise ValueError(
-            f"'data' must have a class from 0 on in 'y' for each of at least two nodes, or -1 where there is none (got {got}{lowest})"
+            "'data' must have a class from 0 on in 'y' for each of at least two nodes, or -1 "
+            f'where there is none (got {got}{lowest})'
         )
     y = y.reshape(-1)
     num_nodes, outputs = x.size(0), layer_outputs(model, x, edges, None)
@@ -102,19 +121,31 @@ def plot_latent_structure(
     weight = attention_rows(model.convs[layer], outputs[:-1][layer], rows).mean(2).cpu()
     hidden = outputs[-1].cpu().double()
     if not (weight.isfinite().all() and hidden.isfinite().all()):
-        raise ValueError("'model' must have finite attention and outputs on 'data' (got NaN or infinity); check 'x' and the weights")
+        raise ValueError(
+            "'model' must have finite attention and outputs on 'data' (got NaN or infinity); check "
+            "'x' and the weights"
+        )
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
     places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
     figure, axes = _figure(2, 3, (10.4, 7.0))
-    title = title or f'{type(model).__name__} on a graph of {num_nodes:,} nodes and {edges.size(1):,} edges'
+    title = (
+        title
+        or f'{type(model).__name__} on a graph of {num_nodes:,} nodes and {edges.size(1):,} edges'
+    )
     figure.suptitle(title, fontsize='x-large')
     _draw_classes(figure, axes[0, 0], _class_mass(weight, y, rows))
     shown = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
     _draw_nodes(figure, axes[0, 1], places, y)
-    axes[0, 1].plot(*(places[shown.numpy(), side] for side in (0, 1)), color='0.3', linewidth=0.5, alpha=0.6, zorder=1)
+    axes[0, 1].plot(
+        *(places[shown.numpy(), side] for side in (0, 1)),
+        color='0.3',
+        linewidth=0.5,
+        alpha=0.6,
+        zorder=1,
+    )
     axes[0, 1].set(title=f'{shown.size(1)} given edges')
     _draw_nodes(None, axes[0, 2], places, y)
     _draw_learned(axes[0, 2], places, learned)
@@ -131,7 +162,9 @@ def plot_latent_structure(
         'same class': float((among * same).sum() / among.sum()),
         'same class by chance': float(same.double().mean()),
         'components': float(connected_components(matrix, directed=False)[0]),
-        'components with learned edges': float(connected_components(matrix + more, directed=False)[0]),
+        'components with learned edges': float(
+            connected_components(matrix + more, directed=False)[0]
+        ),
     }
 
 
@@ -144,8 +177,9 @@ def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
 
 
 def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-    r"""``[K, K]``: the mean attention that nodes of one class pay to all nodes of another, NaN for a class of which none is sampled; with a
-    column more for nodes without a label, if there are any."""
+    r"""``[K, K]``: the mean attention that nodes of one class pay to all nodes of another, NaN for
+    a class of which none is sampled; with a column more for nodes without a label, if there are
+    any."""
     num_classes = int(y.max()) + 1
     one_hot = torch.nn.functional.one_hot(torch.where(y < 0, num_classes, y)).to(weight.dtype)
     row_class = one_hot[rows, :num_classes]
@@ -161,12 +195,17 @@ def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
     if num_classes <= MAX_NAMED:
         axis.set(yticks=range(num_classes), xticks=range(num_classes))
     if columns > num_classes:
-        ticks = [*axis.get_xticks(), num_classes] if num_classes <= MAX_NAMED else [0, num_classes - 1, num_classes]
+        ticks = (
+            [*axis.get_xticks(), num_classes]
+            if num_classes <= MAX_NAMED
+            else [0, num_classes - 1, num_classes]
+        )
         axis.set_xticks(ticks, [*(f'{tick:g}' for tick in ticks[:-1]), 'none'])
 
 
 def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
-    r"""Draws the nodes in the colours of their classes, with the legend of the figure if that is given: a colour bar for many classes."""
+    r"""Draws the nodes in the colours of their classes, with the legend of the figure if that is
+    given: a colour bar for many classes."""
     num_classes, size = int(y.max()) + 1, min(12.0, max(1.5, 12_000 / y.numel()))
     palette = 'tab10' if num_classes <= 10 else 'tab20' if num_classes <= MAX_NAMED else 'turbo'
     limit = {'tab10': 9.5, 'tab20': 19.5}.get(palette, num_classes - 0.5)
@@ -175,30 +214,56 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
         axis.scatter(*places[~labelled].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
     style = {'cmap': palette, 'vmin': -0.5, 'vmax': limit, 's': size, 'linewidths': 0, 'zorder': 3}
     points = axis.scatter(*places[labelled].T, c=y.numpy()[labelled], **style)
-    axis.set(xlabel='first direction of the output', ylabel='second direction', xticks=[], yticks=[])
+    axis.set(
+        xlabel='first direction of the output', ylabel='second direction', xticks=[], yticks=[]
+    )
     if figure is None:
         return
     if num_classes > MAX_NAMED:
         figure.colorbar(points, ax=axis, label='class')
         return
-    marks = [axis.scatter([], [], color=points.cmap(points.norm(label)), s=30, label=f'class {label}') for label in range(num_classes)]
+    marks = [
+        axis.scatter([], [], color=points.cmap(points.norm(label)), s=30, label=f'class {label}')
+        for label in range(num_classes)
+    ]
     if not labelled.all():
         marks.append(axis.scatter([], [], color=UNLABELLED, s=30, label='no label'))
-    figure.legend(handles=marks, loc='outside lower center', ncols=min(len(marks), 11), frameon=False, handletextpad=0.1)
+    figure.legend(
+        handles=marks,
+        loc='outside lower center',
+        ncols=min(len(marks), 11),
+        frameon=False,
+        handletextpad=0.1,
+    )
 
 
 def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
-    r"""Draws the learned edges above the nodes; a ring marks a node at the end of one, which shows an edge between nodes that nearly
-    coincide, and grows with the number of its edges."""
-    axis.plot(*(places[learned.numpy(), side] for side in (0, 1)), color='black', linewidth=0.6, alpha=0.45, zorder=4)
+    r"""Draws the learned edges above the nodes; a ring marks a node at the end of one, which shows
+    an edge between nodes that nearly coincide, and grows with the number of its edges."""
+    axis.plot(
+        *(places[learned.numpy(), side] for side in (0, 1)),
+        color='black',
+        linewidth=0.6,
+        alpha=0.45,
+        zorder=4,
+    )
     ends, number = learned.unique(return_counts=True)
     sizes = 12 + 4 * number.sqrt().numpy()
-    axis.scatter(*places[ends.numpy()].T, s=sizes, facecolors='none', edgecolors='black', linewidths=0.6, alpha=0.6, zorder=5)
+    axis.scatter(
+        *places[ends.numpy()].T,
+        s=sizes,
+        facecolors='none',
+        edgecolors='black',
+        linewidths=0.6,
+        alpha=0.6,
+        zorder=5,
+    )
     axis.set(title=f'{learned.size(1)} strongest learned edges')
 
 
 def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
-    r"""Draws what each node receives; nodes that receive nothing have no place on the scale and are counted in the title."""
+    r"""Draws what each node receives; nodes that receive nothing have no place on the scale and are
+    counted in the title."""
     received = weight.sum(0) * weight.size(1) / weight.size(0)
     some = received > 0
     axis.plot(degrees[some].numpy(), received[some].numpy(), '.', markersize=3)
@@ -217,10 +282,16 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
 
 def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -> None:
     r"""Mean weight of a node by its distance, over the uniform weight."""
-    hops = torch.from_numpy(dijkstra(matrix, directed=False, indices=rows.numpy(), unweighted=True, limit=MAX_HOPS))
+    hops = torch.from_numpy(
+        dijkstra(matrix, directed=False, indices=rows.numpy(), unweighted=True, limit=MAX_HOPS)
+    )
     names = [*map(str, range(MAX_HOPS + 1)), 'more']
     masks = [hops == number for number in range(MAX_HOPS + 1)] + [hops.isinf()]
-    values = {name: float(weight[mask].mean()) * weight.size(1) for name, mask in zip(names, masks, strict=True) if mask.any()}
+    values = {
+        name: float(weight[mask].mean()) * weight.size(1)
+        for name, mask in zip(names, masks, strict=True)
+        if mask.any()
+    }
     axis.bar(list(values), list(values.values()))
     axis.axhline(1, color='0.6', linewidth=0.8, label='uniform')
     axis.set(title='attention by distance', xlabel='hops', ylabel='attention to a node / uniform')
@@ -233,7 +304,11 @@ def _draw_concentration(axis: Any, weight: Tensor) -> None:
     share = np.arange(1, mass.numel() + 1) / mass.numel()
     axis.semilogx(share, mass.numpy(), label='learned')
     axis.semilogx(share, share, color='0.6', linewidth=0.8, label='uniform')
-    axis.set(title='concentration of the attention', xlabel='share of the nodes, strongest first', ylabel='share of the attention')
+    axis.set(
+        title='concentration of the attention',
+        xlabel='share of the nodes, strongest first',
+        ylabel='share of the attention',
+    )
     axis.set_ylim(0, 1.02)
     axis.legend(fontsize='small')
 
@@ -242,7 +317,9 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, An
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install 'torch-geometric-lgt[visualization]'") from error
+        raise ImportError(
+            "pictures need matplotlib: pip install 'torch-geometric-lgt[visualization]'"
+        ) from error
     figure = Figure(figsize=size, layout='constrained')
     return figure, figure.subplots(rows, columns, squeeze=False)
 

@@ -1,4 +1,5 @@
-r"""What readers of other packages may unpickle: numbers, texts, arrays, matrices and collections of these, nothing that runs."""
+r"""What readers of other packages may unpickle: numbers, texts, arrays, matrices and collections of
+these, nothing that runs."""
 
 import contextlib
 import os
@@ -22,7 +23,8 @@ DTYPE = re.compile(r'[<>|=]?(b1|[iu][1248]|f[248]|[SU][0-9]{1,9}|O8?)')
 
 
 class Kind:
-    r"""Stands for :obj:`numpy.dtype`, whose own state may claim that addresses in memory are objects."""
+    r"""Stands for :obj:`numpy.dtype`, whose own state may claim that addresses in memory are
+    objects."""
 
     def __init__(self, text: str, *_: bool) -> None:
         if not isinstance(text, str) or not DTYPE.fullmatch(text):
@@ -35,15 +37,22 @@ class Kind:
 
 
 class Array(np.ndarray):
-    r"""Stands for :obj:`numpy.ndarray`. It is filled once, with as many bytes as its dtype and its shape take."""
+    r"""Stands for :obj:`numpy.ndarray`. It is filled once, with as many bytes as its dtype and its
+    shape take."""
 
     def __new__(cls) -> 'Array':
         return super().__new__(cls, (0,), np.uint8)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, is_fortran, content = state
-        if self.size > 0 or not isinstance(kind, Kind) or any(type(size) is not int or size < 0 for size in shape):
-            raise pickle.UnpicklingError(f'an array must be filled once and have sizes of at least 0 (got {shape})')
+        if (
+            self.size > 0
+            or not isinstance(kind, Kind)
+            or any(type(size) is not int or size < 0 for size in shape)
+        ):
+            raise pickle.UnpicklingError(
+                f'an array must be filled once and have sizes of at least 0 (got {shape})'
+            )
         super().__setstate__((version, shape, kind.dtype, is_fortran, content))
 
 
@@ -66,13 +75,19 @@ def _array(*_: Any) -> Array:
 
 
 def _scalar(kind: Kind, content: Any = b'') -> Any:
-    return _from_buffer(content.encode('latin1') if isinstance(content, str) else content, kind, (), 'C')[()]
+    return _from_buffer(
+        content.encode('latin1') if isinstance(content, str) else content, kind, (), 'C'
+    )[()]
 
 
-def _from_buffer(content: bytes, kind: Kind, shape: tuple[int, ...], order: str, *_: Any) -> np.ndarray:
+def _from_buffer(
+    content: bytes, kind: Kind, shape: tuple[int, ...], order: str, *_: Any
+) -> np.ndarray:
     if kind.dtype.hasobject:
         raise pickle.UnpicklingError('objects must not be read from memory')
-    return np.frombuffer(bytearray(content), kind.dtype).reshape(shape, order='F' if order == 'F' else 'C')
+    return np.frombuffer(bytearray(content), kind.dtype).reshape(
+        shape, order='F' if order == 'F' else 'C'
+    )
 
 
 ARRAYS: dict[str, Any] = {
@@ -97,7 +112,9 @@ class _Unpickler(pickle.Unpickler):
 
             return Bunch
         if f'{module}.{name}' not in PLAIN:
-            raise pickle.UnpicklingError(f'{module}.{name} is neither an array, a matrix nor a collection')
+            raise pickle.UnpicklingError(
+                f'{module}.{name} is neither an array, a matrix nor a collection'
+            )
         return PLAIN[f'{module}.{name}']
 
 
@@ -116,15 +133,20 @@ def _torch_load(load: Any, file: Any, *args: Any, **options: Any) -> Any:
         return load(file, *args, **options)
     except pickle.UnpicklingError as error:
         refused = re.search(r'GLOBAL (\S+)', str(error))
-        reason = f'{refused.group(1)} is no array' if refused else 'an instruction that builds no array'
-        raise pickle.UnpicklingError(f'{name}: {reason}') from None  # PyTorch advises to run the file
+        reason = (
+            f'{refused.group(1)} is no array' if refused else 'an instruction that builds no array'
+        )
+        raise pickle.UnpicklingError(
+            f'{name}: {reason}'
+        ) from None  # PyTorch advises to run the file
     except (RuntimeError, EOFError, OSError) as error:
         reason = str(error).partition('. ')[0] or 'it is empty'
         raise ValueError(f'{name} cannot be read ({reason}); remove it') from error
 
 
 def require_regular(path: str | Path) -> None:
-    r"""Opens a file, or all files in a folder, without waiting, as a reader would wait for the other end of a pipe.
+    r"""Opens a file, or all files in a folder, without waiting, as a reader would wait for the
+    other end of a pipe.
 
     Raises:
         ValueError: If one is a pipe, a device or a socket.
@@ -136,15 +158,18 @@ def require_regular(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def arrays_only(folder: str | Path, classes: tuple[Any, ...] = ()) -> Iterator[None]:
-    r"""Within it :obj:`torch.load`, :obj:`pickle.load`, :obj:`pickle.loads` and, through these, :obj:`numpy.load` read plain content, and
-    :obj:`torch.load` also :obj:`classes`, whatever their callers ask for.
+    r"""Within it :obj:`torch.load`, :obj:`pickle.load`, :obj:`pickle.loads` and, through these,
+    :obj:`numpy.load` read plain content, and :obj:`torch.load` also :obj:`classes`, whatever their
+    callers ask for.
 
     Raises:
         pickle.UnpicklingError: If a file holds anything else, which has not run.
     """
     environment = {'TORCH_FORCE_WEIGHTS_ONLY_LOAD': '1', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD': '0'}
     before = torch.serialization.get_safe_globals()  # they stay safe afterwards
-    safe = [value for value in classes if value not in before] + [(stand_in, name) for name, stand_in in ARRAYS.items()]
+    safe = [value for value in classes if value not in before] + [
+        (stand_in, name) for name, stand_in in ARRAYS.items()
+    ]
     try:
         with (
             mock.patch.dict(os.environ, environment),
@@ -156,6 +181,7 @@ def arrays_only(folder: str | Path, classes: tuple[Any, ...] = ()) -> Iterator[N
     except pickle.UnpicklingError as error:
         reason = str(error).splitlines()[0]
         raise pickle.UnpicklingError(
-            f"a file in {str(folder)!r} holds more than arrays, and was not run ({reason}); remove the folders 'processed' in it, "
+            f'a file in {str(folder)!r} holds more than arrays, and was not run ({reason}); remove '
+            "the folders 'processed' in it, "
             'and fetch the data again if that does not help'
         ) from error

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def can_draw() -> bool:
     r"""Returns whether matplotlib is there, and says so if it is not."""
     if find_spec('matplotlib') is None:
-        say(f"no pictures are drawn: matplotlib is missing, pip install 'torch-geometric-lgt[{EXTRAS['matplotlib']}]'")
+        say(
+            'no pictures are drawn: matplotlib is missing, pip install '
+            f"'torch-geometric-lgt[{EXTRAS['matplotlib']}]'"
+        )
         return False
     return True
 
@@ -25,8 +28,11 @@ def require_drawing() -> None:
     import_module('matplotlib')
 
 
-def subplots(rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **how: Any) -> tuple['Figure', Any]:
-    r"""Makes a figure and its panels; matplotlib is imported here, so that scripts start without it."""
+def subplots(
+    rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **how: Any
+) -> tuple['Figure', Any]:
+    r"""Makes a figure and its panels; matplotlib is imported here, so that scripts start without
+    it."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=figsize, layout='constrained')

@@ -1,5 +1,5 @@
-r"""Node-level data sets of the Open Graph Benchmark through its own package: no question asked, no server asked, nothing unpickled that is
-not an array."""
+r"""Node-level data sets of the Open Graph Benchmark through its own package: no question asked, no
+server asked, nothing unpickled that is not an array."""
 
 import contextlib
 import shutil
@@ -24,7 +24,8 @@ CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
 
 
 class NodeTask(NamedTuple):
-    r"""A graph with labels ``[N, T]``, the nodes of each part of the split, and what scores ``[n, O]`` of nodes with labels are worth."""
+    r"""A graph with labels ``[N, T]``, the nodes of each part of the split, and what scores ``[n,
+    O]`` of nodes with labels are worth."""
 
     data: Any
     split: dict[str, Tensor]
@@ -35,17 +36,21 @@ class NodeTask(NamedTuple):
 
 
 def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
-    r"""The data set :obj:`name` in :obj:`root`, laid out as ogb's download leaves it, or as its ``DatasetSaver`` wrote it, with the
-    ``meta_dict.pt`` beside it.
+    r"""The data set :obj:`name` in :obj:`root`, laid out as ogb's download leaves it, or as its
+    ``DatasetSaver`` wrote it, with the ``meta_dict.pt`` beside it.
 
     Raises:
-        FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not set, or a file of it is missing.
+        FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not
+            set, or a file of it is missing.
         RuntimeError: If the download fails; nothing of it is left.
-        pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs, which has not run.
+        pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs, which has not
+        run.
     """
     root, nodeproppred = Path(root), _package()
     with arrays_only(root, CLASSES), warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')  # ogb, of tables it reads and does not write to
+        warnings.filterwarnings(
+            'ignore', 'The given NumPy array is not writable'
+        )  # ogb, of tables it reads and does not write to
         own = root / 'meta_dict.pt'
         require_regular(own)
         meta = torch.load(own, weights_only=True) if own.exists() else None
@@ -66,25 +71,40 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
         return evaluator.eval({'y_true': labels, 'y_pred': found})[dataset.eval_metric]
 
     outputs = dataset.num_tasks if binary else dataset.num_classes
-    return NodeTask(dataset[0], split, outputs, binary, {'acc': 'accuracy'}.get(dataset.eval_metric, dataset.eval_metric), measure)
+    return NodeTask(
+        dataset[0],
+        split,
+        outputs,
+        binary,
+        {'acc': 'accuracy'}.get(dataset.eval_metric, dataset.eval_metric),
+        measure,
+    )
 
 
 def _local(dataset: type) -> type:
-    r"""ogb's class, which fetches nothing itself: it would ask a question and follow the address in ``meta_dict.pt``."""
+    r"""ogb's class, which fetches nothing itself: it would ask a question and follow the address in
+    ``meta_dict.pt``."""
 
     def refuse(self: Any) -> None:
-        raise FileNotFoundError(f'{self.root} lacks one of {self.raw_paths}; remove the folder and pass --download')
+        raise FileNotFoundError(
+            f'{self.root} lacks one of {self.raw_paths}; remove the folder and pass --download'
+        )
 
     return type(dataset.__name__, (dataset,), {'download': refuse})
 
 
 def _check_version(folder: Path, name: str, version: Any) -> None:
     if not (folder / f'RELEASE_v{version}.txt').exists():
-        raise FileNotFoundError(f'{folder} does not hold version {version} of {name}, which meta_dict.pt describes; write both again')
+        raise FileNotFoundError(
+            f'{folder} does not hold version {version} of {name}, which meta_dict.pt describes; '
+            'write both again'
+        )
 
 
 def _package() -> Any:
-    with _without('outdated'):  # with this one ogb asks a server for newer versions when it is imported
+    with _without(
+        'outdated'
+    ):  # with this one ogb asks a server for newer versions when it is imported
         import ogb.nodeproppred
     return ogb.nodeproppred
 
@@ -110,7 +130,8 @@ def _require(name: str, root: Path, download: bool) -> Path:
     manual = f'unpack {url} and name the folder so'
     if not download or folder.exists():
         raise FileNotFoundError(
-            f'{folder} does not hold version {meta["version"]} of {name}: {manual}, or remove an older one and pass --download'
+            f'{folder} does not hold version {meta["version"]} of {name}: {manual}, or remove an '
+            'older one and pass --download'
         )
     root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f'.{folder.name}.', dir=root) as place:
@@ -122,7 +143,8 @@ def _require(name: str, root: Path, download: bool) -> Path:
             (unpacked / meta['download_name']).rename(folder)
         except (OSError, zipfile.BadZipFile) as error:
             raise RuntimeError(
-                f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program that goes on after a break, {manual}'
+                f'{folder} cannot be downloaded ({error}): run again, or fetch it with a program '
+                f'that goes on after a break, {manual}'
             ) from error
     return folder
 
@@ -131,7 +153,9 @@ def _listed(name: str) -> dict[str, str]:
     r"""What the ogb package says of a data set."""
     import pandas as pd
 
-    master = pd.read_csv(Path(_package().__file__).with_name('master.csv'), index_col=0, keep_default_na=False)
+    master = pd.read_csv(
+        Path(_package().__file__).with_name('master.csv'), index_col=0, keep_default_na=False
+    )
     if name not in master:
         raise ValueError(f"'name' must be one of {', '.join(master)} (got {name!r})")
     meta = master[name].to_dict()

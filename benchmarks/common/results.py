@@ -22,7 +22,16 @@ PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
 ROOT = PUBLISHED.parents[1]
 OUTPUT = Path('benchmark-results')
 SAME = ('protocol', 'config', 'data')
-FIELDS = {'dataset': str, 'model': str, 'variant': str, 'protocol': str, 'seeds': list, 'metrics': dict, 'config': dict, 'command': str}
+FIELDS = {
+    'dataset': str,
+    'model': str,
+    'variant': str,
+    'protocol': str,
+    'seeds': list,
+    'metrics': dict,
+    'config': dict,
+    'command': str,
+}
 
 
 class DataError(Exception):
@@ -47,8 +56,8 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def read_results(folder: Path, pattern: str = '*.json') -> list[dict[str, Any]]:
-    r"""Reads the results in a folder, none if there is no folder. Call it before a run, too, as a damaged result would end the run after
-    the training.
+    r"""Reads the results in a folder, none if there is no folder. Call it before a run, too, as a
+    damaged result would end the run after the training.
 
     Raises:
         DataError: If the folder is a file, or a file in it is no result.
@@ -69,7 +78,11 @@ def read_result(path: Path) -> dict[str, Any]:
             record = json.loads(file.read())
     except (OSError, ValueError) as error:
         raise DataError(f'{path} is no result ({error}); remove it') from error
-    wrong = [name for name, kind in FIELDS.items() if not isinstance(record, dict) or not isinstance(record.get(name), kind)]
+    wrong = [
+        name
+        for name, kind in FIELDS.items()
+        if not isinstance(record, dict) or not isinstance(record.get(name), kind)
+    ]
     if wrong:
         raise DataError(f'{path} is no result (it lacks {", ".join(wrong)}); remove it')
     return record
@@ -92,9 +105,10 @@ def write_result(
     peak_memory_mib: float | None = None,
     protocol_in_name: bool = False,
 ) -> Path:
-    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path. The name of the file has the protocol
-    where a data set has several. With :obj:`data`, the fingerprint of what was trained on, :obj:`metrics` has a value for each seed, and
-    the seeds of an earlier result of the same run stay in it."""
+    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path.
+    The name of the file has the protocol where a data set has several. With :obj:`data`, the
+    fingerprint of what was trained on, :obj:`metrics` has a value for each seed, and the seeds of
+    an earlier result of the same run stay in it."""
     if any(not math.isfinite(value) for values in metrics.values() for value in values):
         raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
     record = {
@@ -128,20 +142,29 @@ def write_result(
 @cache
 def versions() -> dict[str, str]:
     r"""The versions of the packages that run."""
-    return {name: version(name) for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')}
+    return {
+        name: version(name)
+        for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')
+    }
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
-    r"""Returns the result with the seeds that only the earlier one has. A result of other settings, data or code is replaced, aloud."""
+    r"""Returns the result with the seeds that only the earlier one has. A result of other settings,
+    data or code is replaced, aloud."""
     rest = sorted(set(earlier['seeds']) - set(record['seeds']))
     if not rest:
         return record
     differing = [name for name in SAME if earlier.get(name) != record[name]]
     code = 'torch-geometric-lgt'
-    differing += ['version of the package'] if earlier['versions'][code] != record['versions'][code] else []
+    differing += (
+        ['version of the package'] if earlier['versions'][code] != record['versions'][code] else []
+    )
     differing += ['metrics'] if earlier['metrics'].keys() != record['metrics'].keys() else []
     if differing:
-        say(f'{path}: replaces a result that differs in {", ".join(differing)}; its seeds {rest} are gone')
+        say(
+            f'{path}: replaces a result that differs in {", ".join(differing)}; its seeds {rest} '
+            'are gone'
+        )
         return record
     metrics = {}
     for name, new in record['metrics'].items():
@@ -155,28 +178,46 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
 
 
 def command() -> str:
-    r"""The command that runs, of absolute paths the last part only: where data lie is nobody else's matter."""
+    r"""The command that runs, of absolute paths the last part only: where data lie is nobody else's
+    matter."""
     module = sys.modules['__main__'].__spec__
     program = ['-m', module.name] if module is not None else [os.path.relpath(sys.argv[0], ROOT)]
-    return shlex.join(['python', *program, *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:])])
+    return shlex.join(
+        [
+            'python',
+            *program,
+            *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:]),
+        ]
+    )
 
 
 @cache
 def commit() -> str:
-    r"""The commit of the working tree, with ``+`` where it was changed since, when this process first asked."""
+    r"""The commit of the working tree, with ``+`` where it was changed since, when this process
+    first asked."""
     git = ['git', '-C', str(ROOT)]
     head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
     if head.returncode != 0:
         return 'unknown'
     changed = subprocess.run(
-        [*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'], capture_output=True, check=True
+        [*git, 'status', '--porcelain', '--', 'torch_geometric_lgt', 'benchmarks/*.py'],
+        capture_output=True,
+        check=True,
     )
     return head.stdout.strip() + ('+' if changed.stdout else '')
 
 
 def machine() -> dict[str, Any]:
-    names = [line.split(':', 1)[1].strip() for line in _lines('/proc/cpuinfo') if line.startswith('model name')]
-    memory = [int(line.split()[1]) / 2**20 for line in _lines('/proc/meminfo') if line.startswith('MemTotal')]
+    names = [
+        line.split(':', 1)[1].strip()
+        for line in _lines('/proc/cpuinfo')
+        if line.startswith('model name')
+    ]
+    memory = [
+        int(line.split()[1]) / 2**20
+        for line in _lines('/proc/meminfo')
+        if line.startswith('MemTotal')
+    ]
     return {
         'cpu': names[0] if names else platform.processor(),
         'threads': torch.get_num_threads(),

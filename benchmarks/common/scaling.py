@@ -25,21 +25,32 @@ def slope(line: Line) -> str:
 
 
 def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
-    r"""A column of two panels, seconds above and memory below, for each title, several columns beside each other and in bands below; each
-    panel has the lines by name, with their slopes."""
+    r"""A column of two panels, seconds above and memory below, for each title, several columns
+    beside each other and in bands below; each panel has the lines by name, with their slopes."""
     width = min(len(columns), WIDTH)
     bands = math.ceil(len(columns) / width)
-    out, panels = subplots(2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False)
+    out, panels = subplots(
+        2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False
+    )
     for axis in panels.flat:
         axis.set_axis_off()
     for i, (title, figures) in enumerate(columns.items()):
         band, place = divmod(i, width)
         panels[2 * band, place].set_title(title, fontsize='medium')
-        for axis, (figure, label) in zip(panels[2 * band : 2 * band + 2, place], FIGURES.items(), strict=True):
+        for axis, (figure, label) in zip(
+            panels[2 * band : 2 * band + 2, place], FIGURES.items(), strict=True
+        ):
             axis.set_axis_on()
-            for name, line in sorted((name, line) for name, line in figures.get(figure, {}).items() if line):
+            for name, line in sorted(
+                (name, line) for name, line in figures.get(figure, {}).items() if line
+            ):
                 style = {'linestyle': REFERENCES.get(name, '-'), 'marker': 'o', 'markersize': 3}
-                axis.loglog(list(line), list(line.values()), label=f'{name} ({slope(line) or "no slope"})', **style)
+                axis.loglog(
+                    list(line),
+                    list(line.values()),
+                    label=f'{name} ({slope(line) or "no slope"})',
+                    **style,
+                )
             axis.set(xlabel='nodes', ylabel='' if place else label)
             axis.legend(fontsize=7)
     return out

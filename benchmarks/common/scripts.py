@@ -1,4 +1,5 @@
-r"""What all scripts share: the parser, the folder of the results, and one line for an error that the user can mend."""
+r"""What all scripts share: the parser, the folder of the results, and one line for an error that
+the user can mend."""
 
 import argparse
 import asyncio
@@ -33,7 +34,17 @@ EXTRAS = {  # what to install for a module that the core does not need
 }
 ROOT_HELP = 'the folder that holds all data sets'
 INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
-FAILURES = (OSError, EOFError, ValueError, RuntimeError, UnpicklingError, BadZipFile, zlib.error, ClientError, asyncio.TimeoutError)
+FAILURES = (
+    OSError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+    UnpicklingError,
+    BadZipFile,
+    zlib.error,
+    ClientError,
+    asyncio.TimeoutError,
+)
 
 
 def output_folder(text: str) -> Path:
@@ -49,8 +60,18 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     r"""Shows the default of each option that has one."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        default = ' '.join(map(str, action.default)) if isinstance(action.default, list) else action.default
-        if not action.help or '(default' in action.help or default is None or default is False or default in ('', argparse.SUPPRESS):
+        default = (
+            ' '.join(map(str, action.default))
+            if isinstance(action.default, list)
+            else action.default
+        )
+        if (
+            not action.help
+            or '(default' in action.help
+            or default is None
+            or default is False
+            or default in ('', argparse.SUPPRESS)
+        ):
             return action.help
         return f'{action.help} (default: {default})'
 
@@ -59,7 +80,13 @@ def script_parser(description: str | None, writes: bool = True) -> argparse.Argu
     r"""Makes the parser of a script, with the folder of its results if it writes any."""
     parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
     if writes:
-        parser.add_argument('--output', type=output_folder, default=OUTPUT, metavar='DIR', help='folder for results, tables and pictures')
+        parser.add_argument(
+            '--output',
+            type=output_folder,
+            default=OUTPUT,
+            metavar='DIR',
+            help='folder for results, tables and pictures',
+        )
     return parser
 
 
@@ -69,17 +96,27 @@ def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
 
 
 class Seeds(argparse.Action):
-    r"""Refuses seeds that PyTorch does not take and repeated ones, which would count one run twice."""
+    r"""Refuses seeds that PyTorch does not take and repeated ones, which would count one run
+    twice."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
     ) -> None:
         if len(set(values)) < len(values) or not all(0 <= seed < 2**64 for seed in values):
-            parser.error(f'{option_string} must be different integers from 0 to 2^64 - 1 (got {" ".join(map(str, values))})')
+            parser.error(
+                f'{option_string} must be different integers from 0 to 2^64 - 1 (got '
+                f'{" ".join(map(str, values))})'
+            )
         setattr(namespace, self.dest, values)
 
 
-def add_seeds(parser: argparse.ArgumentParser, default: list[int], text: str = 'a training for each') -> None:
+def add_seeds(
+    parser: argparse.ArgumentParser, default: list[int], text: str = 'a training for each'
+) -> None:
     parser.add_argument('--seeds', nargs='+', type=int, action=Seeds, default=default, help=text)
 
 
@@ -92,7 +129,8 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 
 def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path:
-    r"""Returns the folder whose results are put into tables: that of the user, or with ``--table`` the published ones if it has none."""
+    r"""Returns the folder whose results are put into tables: that of the user, or with ``--table``
+    the published ones if it has none."""
     folders = [args.output / task, *([PUBLISHED / task] if args.table else [])]
     for folder in folders:
         if any(folder.glob(pattern)):
@@ -105,14 +143,19 @@ def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path
 
 
 def variant_name(changes: Mapping[str, Any]) -> str:
-    r"""Names a configuration after what differs from the default: ``dim16-norm-row-no-residual``."""
+    r"""Names a configuration after what differs from the default:
+    ``dim16-norm-row-no-residual``."""
     return '-'.join(_named(name.rpartition('.')[2], value) for name, value in changes.items())
 
 
 def _named(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f'no-{name}'
-    text = re.sub(r'[^\w.+-]+', '-', str(value)).strip('-.') if not isinstance(value, int | float) else str(value)
+    text = (
+        re.sub(r'[^\w.+-]+', '-', str(value)).strip('-.')
+        if not isinstance(value, int | float)
+        else str(value)
+    )
     return f'{name}{text}' if isinstance(value, int | float) else f'{name}-{text}'
 
 
@@ -128,7 +171,9 @@ def data_from(root: str | Path, layout: str) -> Iterator[None]:
         yield
     except FAILURES as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise DataError(f'{reason}; --root {str(root)!r}{missing} must be {ROOT_HELP}: {layout}') from error
+        raise DataError(
+            f'{reason}; --root {str(root)!r}{missing} must be {ROOT_HELP}: {layout}'
+        ) from error
 
 
 def run_script(main: Callable[[], object]) -> None:

@@ -11,7 +11,8 @@ Rows = Sequence[Mapping[str, str]]
 
 
 def write_table(path: Path, rows: Rows) -> str:
-    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the Markdown. Without rows nothing is written."""
+    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the
+    Markdown. Without rows nothing is written."""
     if not rows:
         say(f'there are no results for the table {path}')
         return ''

@@ -23,22 +23,32 @@ SAVE_SECONDS = 20.0
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     default = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument('--device', type=torch.device, default=default, help='where to train (default: the GPU where there is one)')
+    parser.add_argument(
+        '--device',
+        type=torch.device,
+        default=default,
+        help='where to train (default: the GPU where there is one)',
+    )
 
 
 def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:
     r"""Returns a digest of what a run trains on: dense tensors by name, and other digests."""
     digests = [
-        part if isinstance(part, str) else checksum({name: value.cpu() for name, value in part.items() if value.numel() > 0})
+        part
+        if isinstance(part, str)
+        else checksum({name: value.cpu() for name, value in part.items() if value.numel() > 0})
         for part in parts
     ]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:12]
 
 
 def checkpoint(model: str, dataset: str, settings: list[Any], data: str) -> Path:
-    r"""Returns the file of a run, named after its settings, the fingerprint of its data and the version of the package, and says so where
-    only one of the latter has changed since an earlier run."""
-    key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[:12]
+    r"""Returns the file of a run, named after its settings, the fingerprint of its data and the
+    version of the package, and says so where only one of the latter has changed since an earlier
+    run."""
+    key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[
+        :12
+    ]
     name = f'{model}-{dataset}-{key}'
     path = CHECKPOINTS / f'{name}-{data}-{__version__}.safetensors'
     others = sorted(CHECKPOINTS.glob(f'{glob.escape(name)}-*.safetensors'))
@@ -57,8 +67,8 @@ def curves(folder: Path) -> Callable[[str, float, int], None]:
 
 
 class Plateau(NamedTuple):
-    r"""A learning rate that is halved when the validation loss has not fallen for more than :obj:`patience` validations, and the
-    :obj:`least` one, at which the training ends."""
+    r"""A learning rate that is halved when the validation loss has not fallen for more than
+    :obj:`patience` validations, and the :obj:`least` one, at which the training ends."""
 
     lr: float
     patience: int
@@ -74,18 +84,22 @@ class Plateau(NamedTuple):
 
 
 class Training:
-    r"""Trains until the score stops rising, on the device of the model, and goes on from :obj:`path` after a kill as if nothing had
-    happened.
+    r"""Trains until the score stops rising, on the device of the model, and goes on from
+    :obj:`path` after a kill as if nothing had happened.
 
     Args:
         model (torch.nn.Module): What is trained.
         optimizer (torch.optim.Optimizer): Over its parameters.
         loss (callable): From the model and a batch to a loss.
-        batches (callable): The batches of an epoch, a sized collection, if random drawn from the global random state.
-        score (callable): The validation score of the model, the higher the better, with a plateau also its validation loss.
+        batches (callable): The batches of an epoch, a sized collection, if random drawn from the
+            global random state.
+        score (callable): The validation score of the model, the higher the better, with a plateau
+            also its validation loss.
         path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
-        plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`, that of the optimizer)
-        precision (str, optional): :obj:`"bfloat16"`: the loss is computed under autocast. (default: :obj:`"float32"`)
+        plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`,
+            that of the optimizer)
+        precision (str, optional): :obj:`"bfloat16"`: the loss is computed under autocast. (default:
+            :obj:`"float32"`)
     """
 
     def __init__(
@@ -100,19 +114,48 @@ class Training:
         precision: str = 'float32',
     ) -> None:
         self.device, self.precision = next(model.parameters()).device, precision
-        self.model, self.optimizer, self.loss, self.batches, self.score, self.path = model, optimizer, loss, batches, score, path
-        self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = 0, 0, float('-inf'), 0.0, plateau
-        self.best, self.history, self.saved = self._weights(), torch.empty(0, 3 if plateau is None else 4), time.perf_counter()
+        self.model, self.optimizer, self.loss, self.batches, self.score, self.path = (
+            model,
+            optimizer,
+            loss,
+            batches,
+            score,
+            path,
+        )
+        self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = (
+            0,
+            0,
+            float('-inf'),
+            0.0,
+            plateau,
+        )
+        self.best, self.history, self.saved = (
+            self._weights(),
+            torch.empty(0, 3 if plateau is None else 4),
+            time.perf_counter(),
+        )
         if (tensors := self._read()) is not None:
             self._resume(tensors)
 
-    def fit(self, max_epochs: int, patience: int, every: int, name: str, log: Callable[[str, float, int], None]) -> None:
-        r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after :obj:`patience` scores without a better one, and
-        leaves the best weights in the model. :obj:`log` gets each loss and score with its epoch. A run that is finished says so."""
+    def fit(
+        self,
+        max_epochs: int,
+        patience: int,
+        every: int,
+        name: str,
+        log: Callable[[str, float, int], None],
+    ) -> None:
+        r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after
+        :obj:`patience` scores without a better one, and leaves the best weights in the model.
+        :obj:`log` gets each loss and score with its epoch. A run that is finished says so."""
         start = self.epoch
 
         def is_finished() -> bool:
-            return self.epoch >= max_epochs or self.epoch - self.best_epoch >= patience * every or self._is_flat()
+            return (
+                self.epoch >= max_epochs
+                or self.epoch - self.best_epoch >= patience * every
+                or self._is_flat()
+            )
 
         if is_finished():
             say(f'{name}: finished before after {start} epochs, read back from {self.path}')
@@ -127,10 +170,17 @@ class Training:
                 if self.epoch % every == 0 or self.epoch == max_epochs:
                     score, *others = self._evaluate()
                     log('score', score, self.epoch)
-                    self.history = torch.cat([self.history, torch.tensor([[self.epoch, loss, score, *others]])])
+                    self.history = torch.cat(
+                        [self.history, torch.tensor([[self.epoch, loss, score, *others]])]
+                    )
                     if time.perf_counter() - self.saved >= SAVE_SECONDS:
                         self._save()
-                bar.set_postfix(loss=f'{loss:.4f}', best=f'{self.best_score:.4f}', at=self.best_epoch, refresh=False)
+                bar.set_postfix(
+                    loss=f'{loss:.4f}',
+                    best=f'{self.best_score:.4f}',
+                    at=self.best_epoch,
+                    refresh=False,
+                )
                 bar.update()
             bar.total = self.epoch
             bar.refresh()
@@ -151,7 +201,10 @@ class Training:
             for group in self.optimizer.param_groups:
                 group['lr'] = self.plateau.rate(self.history[:, 3].tolist())
         batches = self.batches()
-        losses = [self._step(batch) for batch in (tqdm(batches, leave=False) if len(batches) > 1 else batches)]
+        losses = [
+            self._step(batch)
+            for batch in (tqdm(batches, leave=False) if len(batches) > 1 else batches)
+        ]
         loss = float(torch.stack(losses).mean())
         self.seconds += time.perf_counter() - start
         self.epoch += 1
@@ -166,7 +219,10 @@ class Training:
         return loss.detach()
 
     def _is_flat(self) -> bool:
-        return self.plateau is not None and self.plateau.rate(self.history[:, 3].tolist()) <= self.plateau.least
+        return (
+            self.plateau is not None
+            and self.plateau.rate(self.history[:, 3].tolist()) <= self.plateau.least
+        )
 
     @torch.no_grad()
     def _evaluate(self) -> tuple[float, ...]:
@@ -189,7 +245,9 @@ class Training:
         if self.device.type == 'cuda':
             tensors['random_on_device'] = torch.cuda.get_rng_state(self.device)
         tensors['history'] = self.history
-        tensors['progress'] = torch.tensor([self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64)
+        tensors['progress'] = torch.tensor(
+            [self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64
+        )
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(self.path, tensors, KIND)
         self.saved = time.perf_counter()
@@ -224,7 +282,9 @@ class Training:
         for name, value in groups['optimizer'].items():
             index, _, key = name.partition('.')
             state.setdefault(int(index), {})[key] = value
-        self.optimizer.load_state_dict({'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']})
+        self.optimizer.load_state_dict(
+            {'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']}
+        )
         torch.set_rng_state(tensors['random'])
         if self.device.type == 'cuda':
             torch.cuda.set_rng_state(tensors['random_on_device'], self.device)

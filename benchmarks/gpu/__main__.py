@@ -1,5 +1,5 @@
-r"""Everything that a GPU is needed for, in one command: the bounds of the device, the tests of the kernels, the speed of layers and models,
-and trainings at the published size.
+r"""Everything that a GPU is needed for, in one command: the bounds of the device, the tests of the
+kernels, the speed of layers and models, and trainings at the published size.
 
 make gpu                                            # the same as the next line
 python -m benchmarks.gpu                            # at most 40 minutes; the same command goes on where it stopped
@@ -53,11 +53,31 @@ def write_list(path: Path, rows: list[dict[str, str]]) -> None:
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, 'of amazon-beauty; without it random interactions take its place')
-    parser.add_argument('--device', type=torch.device, default=torch.device('cuda'), help='a CUDA device, or with --rehearse cpu')
-    parser.add_argument('--rehearse', action='store_true', help='tiny sizes, whose figures mean nothing')
-    parser.add_argument('--limit', type=float, default=40.0, metavar='MINUTES', help='no measurement starts later')
-    parser.add_argument('--only', nargs='*', choices=STEPS, default=[*STEPS], metavar='STEP', help='the steps that are run')
-    parser.add_argument('--public', metavar='CLONES', help="folder with clones of the authors' programs, which are measured too")
+    parser.add_argument(
+        '--device',
+        type=torch.device,
+        default=torch.device('cuda'),
+        help='a CUDA device, or with --rehearse cpu',
+    )
+    parser.add_argument(
+        '--rehearse', action='store_true', help='tiny sizes, whose figures mean nothing'
+    )
+    parser.add_argument(
+        '--limit', type=float, default=40.0, metavar='MINUTES', help='no measurement starts later'
+    )
+    parser.add_argument(
+        '--only',
+        nargs='*',
+        choices=STEPS,
+        default=[*STEPS],
+        metavar='STEP',
+        help='the steps that are run',
+    )
+    parser.add_argument(
+        '--public',
+        metavar='CLONES',
+        help="folder with clones of the authors' programs, which are measured too",
+    )
     args = parser.parse_args()
     if args.device.type == 'cuda' and not torch.cuda.is_available():
         parser.error('no CUDA device is there; --device cpu --rehearse tries the command itself')
@@ -69,10 +89,16 @@ def main() -> None:
         say(f'{name}, {max(0.0, run.seconds_left()) / 60:.0f} minutes left')
         outcomes[name] = outcome(STEPS[name], run)
         say(f'{name}: {outcomes[name]}')
-        write_list(run.folder / 'summary.json', [{'step': name, 'outcome': outcomes[name]} for name in STEPS if name in outcomes])
+        write_list(
+            run.folder / 'summary.json',
+            [{'step': name, 'outcome': outcomes[name]} for name in STEPS if name in outcomes],
+        )
     chosen = autotuned()
     if chosen:
-        known = {(row['kernel'], row['sizes']): row for row in [*read_list(run.folder / 'autotuning.json'), *chosen]}
+        known = {
+            (row['kernel'], row['sizes']): row
+            for row in [*read_list(run.folder / 'autotuning.json'), *chosen]
+        }
         write_list(run.folder / 'autotuning.json', list(known.values()))
     print(write_report(run.folder))
     if any(outcomes[name].startswith('failed') for name in args.only):

@@ -1,4 +1,5 @@
-r"""What the device can do at most: bytes copied per second, and flops per second of matrix products."""
+r"""What the device can do at most: bytes copied per second, and flops per second of matrix
+products."""
 
 import statistics
 
@@ -7,7 +8,11 @@ import torch
 from benchmarks.gpu.run import Run
 from benchmarks.runtime.measure import seconds
 
-PRECISIONS = {'float32': (torch.float32, 'highest'), 'tf32': (torch.float32, 'high'), 'bfloat16': (torch.bfloat16, 'highest')}
+PRECISIONS = {
+    'float32': (torch.float32, 'highest'),
+    'tf32': (torch.float32, 'high'),
+    'bfloat16': (torch.bfloat16, 'highest'),
+}
 REPEATS = 10
 
 
@@ -18,7 +23,8 @@ def measure_bounds(run: Run) -> None:
 
 
 def bounds(run: Run, elements: int, width: int) -> dict[str, list[float]]:
-    r"""Returns bytes per second, read and written, and for each precision the flops per second of a square product."""
+    r"""Returns bytes per second, read and written, and for each precision the flops per second of a
+    square product."""
     source, target = (torch.zeros(elements, device=run.device) for _ in range(2))
     target.copy_(source)
     times = seconds(lambda: target.copy_(source), REPEATS, str(run.device))
@@ -30,7 +36,10 @@ def bounds(run: Run, elements: int, width: int) -> dict[str, list[float]]:
             factor = torch.ones(width, width, dtype=dtype, device=run.device)
             torch.mm(factor, factor)
             found[f'{name}_flops_per_second'] = [
-                2 * width**3 / time for time in seconds(lambda factor=factor: torch.mm(factor, factor), REPEATS, str(run.device))
+                2 * width**3 / time
+                for time in seconds(
+                    lambda factor=factor: torch.mm(factor, factor), REPEATS, str(run.device)
+                )
             ]
     finally:
         torch.set_float32_matmul_precision(before)
@@ -38,7 +47,11 @@ def bounds(run: Run, elements: int, width: int) -> dict[str, list[float]]:
 
 
 def fewest_seconds(record: dict, flops: float, num_bytes: float, dtype: str) -> float:
-    r"""Returns the time below which no program can move the bytes and compute the flops on the measured device."""
+    r"""Returns the time below which no program can move the bytes and compute the flops on the
+    measured device."""
     metrics = record['metrics']
-    bandwidth, peak = (statistics.median(metrics[name]['values']) for name in ('bytes_per_second', f'{dtype}_flops_per_second'))
+    bandwidth, peak = (
+        statistics.median(metrics[name]['values'])
+        for name in ('bytes_per_second', f'{dtype}_flops_per_second')
+    )
     return max(num_bytes / bandwidth, flops / peak)

@@ -17,7 +17,12 @@ from benchmarks.runtime.measure import peak_memory_mib, seconds
 from benchmarks.runtime.public_cases import PUBLIC_CASES
 
 NODES = (10_000, 100_000, 1_000_000, 10_000_000)
-LARGEST = {'exact-softmax': 100_000, 'jaccard-subtractor': 1_000_000, 'edge-softmax': 1_000_000, 'edge-probability': 1_000_000}
+LARGEST = {
+    'exact-softmax': 100_000,
+    'jaccard-subtractor': 1_000_000,
+    'edge-softmax': 1_000_000,
+    'edge-probability': 1_000_000,
+}
 SETTINGS = {'channels': 64, 'num_features': 128, 'heads': 1}
 DTYPES = {'float32': None, 'bfloat16': torch.bfloat16}
 METHODS = {'ours': 'ours', 'formula': 'peer'}
@@ -30,13 +35,20 @@ def measure_layers(run: Run) -> None:
     for num_nodes, dtype, name in product(sizes, DTYPES, names):
         if num_nodes <= LARGEST.get(name, num_nodes):
             config = {**SETTINGS, 'num_nodes': num_nodes, 'dtype': dtype, 'rounds': rounds}
-            run.measure(name, f'random-{num_nodes}', dtype, config, partial(layer_metrics, run, name, config))
+            run.measure(
+                name,
+                f'random-{num_nodes}',
+                dtype,
+                config,
+                partial(layer_metrics, run, name, config),
+            )
 
 
 def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list[float]]:
     r"""Returns seconds and memory of both methods. A method that does not fit into memory has none.
 
-    With bfloat16 the weights are float32 and :func:`torch.autocast` is on. Compilation and tuning come before.
+    With bfloat16 the weights are float32 and :func:`torch.autocast` is on. Compilation and tuning
+    come before.
     """
     device = str(run.device)
     config = config | {'device': device, 'public': run.public}
@@ -48,7 +60,9 @@ def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list
     for method, kind in METHODS.items():
         try:
             step, counted = training_step(functions[method], run, DTYPES[config['dtype']])
-            found[f'{kind}_peak_memory_mib'] = [peak_memory_mib(step, device)] if run.device.type == 'cuda' else [0.0]
+            found[f'{kind}_peak_memory_mib'] = (
+                [peak_memory_mib(step, device)] if run.device.type == 'cuda' else [0.0]
+            )
         except torch.OutOfMemoryError:
             say(f'{kind} of {name} does not fit into memory at {config["num_nodes"]} nodes')
             torch.cuda.empty_cache()
@@ -64,11 +78,14 @@ def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list
     return found
 
 
-def training_step(forward: Callable[[], Tensor], run: Run, dtype: torch.dtype | None) -> tuple[Callable[[], None], dict[str, list[float]]]:
+def training_step(
+    forward: Callable[[], Tensor], run: Run, dtype: torch.dtype | None
+) -> tuple[Callable[[], None], dict[str, list[float]]]:
     r"""Returns a forward and backward pass that ran once, and its flops and fewest bytes.
 
-    These are the bytes of the input ``[N, C]`` and of the output, each read or written once in the forward pass, and in the backward pass
-    those of the gradient of the output, of the input and of its gradient.
+    These are the bytes of the input ``[N, C]`` and of the output, each read or written once in the
+    forward pass, and in the backward pass those of the gradient of the output, of the input and of
+    its gradient.
     """
 
     def output() -> Tensor:
@@ -79,12 +96,16 @@ def training_step(forward: Callable[[], Tensor], run: Run, dtype: torch.dtype | 
     with FlopCounterMode(display=False) as counter:
         output().backward(grad)
     input_bytes = grad.size(0) * SETTINGS['channels'] * torch.float32.itemsize
-    counted = {'flops': [float(counter.get_total_flops())], 'fewest_bytes': [float(3 * input_bytes + 2 * grad.nbytes)]}
+    counted = {
+        'flops': [float(counter.get_total_flops())],
+        'fewest_bytes': [float(3 * input_bytes + 2 * grad.nbytes)],
+    }
     return lambda: output().backward(grad), counted
 
 
 def autotuned() -> list[dict[str, str]]:
-    r"""Returns the blocks that Triton's tuner chose in this process, for each kernel and its sizes."""
+    r"""Returns the blocks that Triton's tuner chose in this process, for each kernel and its
+    sizes."""
     if not torch.cuda.is_available():
         return []
     from torch_geometric_lgt.functional._engine.triton import blocks

@@ -1,4 +1,5 @@
-r"""Whole models: at the sizes of OGB's graphs, MGFormer on interactions, and inference from host memory."""
+r"""Whole models: at the sizes of OGB's graphs, MGFormer on interactions, and inference from host
+memory."""
 
 from functools import partial
 from pathlib import Path
@@ -27,19 +28,39 @@ def measure_models(run: Run) -> None:
     rounds = run.size(ROUNDS, 1)
     for shape in ('arxiv', 'proteins', 'products'):
         for model in ogb_shapes.OPTIONS:
-            fraction = run.size(ogb_shapes.SHAPES[shape].nodes, 200) / ogb_shapes.SHAPES[shape].nodes
+            fraction = (
+                run.size(ogb_shapes.SHAPES[shape].nodes, 200) / ogb_shapes.SHAPES[shape].nodes
+            )
             config = {'shape': shape, 'model': model, 'fraction': fraction, 'rounds': rounds}
             run.measure('ogb-shape', shape, model, config, partial(shape_metrics, run, config))
     found = (run.root / BEAUTY).is_dir() and not run.rehearse
-    config = {'model': 'mgformer', 'interactions': BEAUTY if found else 'random, with the sizes of Beauty', 'rounds': rounds}
+    config = {
+        'model': 'mgformer',
+        'interactions': BEAUTY if found else 'random, with the sizes of Beauty',
+        'rounds': rounds,
+    }
     run.measure('epoch', BEAUTY, 'mgformer', config, partial(epoch_metrics, run, found, rounds))
-    config = {'nodes': run.size(1_000_000, 500), 'degree': DEGREE, 'features': FEATURES, 'rounds': rounds}
-    run.measure('inference', 'host-memory', 'sgformer', config, partial(inference_metrics, run, config))
+    config = {
+        'nodes': run.size(1_000_000, 500),
+        'degree': DEGREE,
+        'features': FEATURES,
+        'rounds': rounds,
+    }
+    run.measure(
+        'inference', 'host-memory', 'sgformer', config, partial(inference_metrics, run, config)
+    )
 
 
 def shape_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
     try:
-        return ogb_shapes.work(config['shape'], config['model'], str(run.device), 'graph', config['fraction'], config['rounds'])
+        return ogb_shapes.work(
+            config['shape'],
+            config['model'],
+            str(run.device),
+            'graph',
+            config['fraction'],
+            config['rounds'],
+        )
     except torch.OutOfMemoryError:
         say(f'{config["model"]} does not fit into memory with the shape of {config["shape"]}')
         return {}
@@ -48,8 +69,12 @@ def shape_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
 def epoch_metrics(run: Run, found: bool, rounds: int) -> dict[str, list[float]]:
     root, name = (run.root, BEAUTY) if found else (run.folder / 'data', RANDOM)
     if not found and not (root / name / 'raw.txt').exists():
-        write_interactions(root / name, {kind: run.size(size, size // 100) for kind, size in BEAUTY_SIZES.items()})
-    return {'seconds': epochs.measure(str(root), name, ['mgformer'], rounds, run.device)['mgformer']}
+        write_interactions(
+            root / name, {kind: run.size(size, size // 100) for kind, size in BEAUTY_SIZES.items()}
+        )
+    return {
+        'seconds': epochs.measure(str(root), name, ['mgformer'], rounds, run.device)['mgformer']
+    }
 
 
 def write_interactions(folder: Path, sizes: dict[str, int]) -> None:
@@ -57,19 +82,28 @@ def write_interactions(folder: Path, sizes: dict[str, int]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     count, (users, items) = sizes['pairs'], (sizes['users'], sizes['items'])
     every = torch.stack([torch.arange(max(users, items)) % size for size in (users, items)])
-    rest = torch.stack([torch.randint(size, (max(0, count - every.size(1)),)) for size in (users, items)])
+    rest = torch.stack(
+        [torch.randint(size, (max(0, count - every.size(1)),)) for size in (users, items)]
+    )
     chosen: dict[int, set[int]] = {}
     for user, item in torch.cat([every, rest], 1).t().tolist():
         chosen.setdefault(user, set()).add(item)
-    (folder / 'raw.txt').write_text(''.join(f'{user} {" ".join(map(str, sorted(chosen[user])))}\n' for user in sorted(chosen)))
+    (folder / 'raw.txt').write_text(
+        ''.join(f'{user} {" ".join(map(str, sorted(chosen[user])))}\n' for user in sorted(chosen))
+    )
 
 
 def inference_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
-    r"""Returns seconds of an inference whose nodes lie in host memory, copied from pinned memory and from pageable memory in turn."""
+    r"""Returns seconds of an inference whose nodes lie in host memory, copied from pinned memory
+    and from pageable memory in turn."""
     nodes = config['nodes']
     model = SGFormer(FEATURES, 64, CLASSES).to(run.device)
     edge_index = torch.randint(nodes, (2, DEGREE * nodes))
-    loader = NeighborLoader(Data(x=torch.randn(nodes, FEATURES), edge_index=edge_index), [-1], batch_size=run.size(100_000, 100))
+    loader = NeighborLoader(
+        Data(x=torch.randn(nodes, FEATURES), edge_index=edge_index),
+        [-1],
+        batch_size=run.size(100_000, 100),
+    )
     ways = {'pinned': _layerwise.to_device, 'pageable': Tensor.to}
     metrics: dict[str, list[float]] = {}
     for turn in range(config['rounds'] + 1):
@@ -79,5 +113,7 @@ def inference_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]
             if turn > 0:
                 metrics.setdefault(f'{name}_seconds', []).extend(times)
     if run.device.type == 'cuda':
-        metrics['peak_memory_mib'] = [peak_memory_mib(lambda: model.inference(loader), str(run.device))]
+        metrics['peak_memory_mib'] = [
+            peak_memory_mib(lambda: model.inference(loader), str(run.device))
+        ]
     return metrics

@@ -25,10 +25,14 @@ def median(record: dict[str, Any], metric: str) -> float | None:
 
 def write_report(folder: Path) -> str:
     r"""Writes all tables and pictures, and returns the tables as text."""
-    records = [read_result(path) for path in sorted(folder.glob('*.json')) if path.name not in BESIDE]
+    records = [
+        read_result(path) for path in sorted(folder.glob('*.json')) if path.name not in BESIDE
+    ]
     bounds = next((record for record in records if record['model'] == 'device'), None)
     layers = [layer for layer in records if 'num_nodes' in layer['config']]
-    layers.sort(key=lambda record: (record['model'], record['variant'], record['config']['num_nodes']))
+    layers.sort(
+        key=lambda record: (record['model'], record['variant'], record['config']['num_nodes'])
+    )
     tables = [
         write_table(folder / 'device', [device_row(bounds)] if bounds else []),
         write_table(folder / 'layers', [layer_row(record, bounds) for record in layers]),
@@ -47,15 +51,21 @@ def read_list(path: Path) -> list[dict[str, str]]:
 
 
 def device_row(record: dict[str, Any]) -> dict[str, str]:
-    row = {'device': record['config']['device'], 'copy (GB/s)': f'{(median(record, "bytes_per_second") or 0) / 1e9:.0f}'}
+    row = {
+        'device': record['config']['device'],
+        'copy (GB/s)': f'{(median(record, "bytes_per_second") or 0) / 1e9:.0f}',
+    }
     for name in ('float32', 'tf32', 'bfloat16'):
         row[f'{name} (Tflop/s)'] = f'{(median(record, f"{name}_flops_per_second") or 0) / 1e12:.1f}'
     return row
 
 
 def share(record: dict[str, Any], bounds: dict[str, Any] | None) -> float | None:
-    r"""Returns the shortest time that the device's bounds allow, over the time that the layer takes."""
-    seconds, flops, num_bytes = (median(record, name) for name in ('ours_seconds', 'flops', 'fewest_bytes'))
+    r"""Returns the shortest time that the device's bounds allow, over the time that the layer
+    takes."""
+    seconds, flops, num_bytes = (
+        median(record, name) for name in ('ours_seconds', 'flops', 'fewest_bytes')
+    )
     if bounds is None or seconds is None or flops is None or num_bytes is None:
         return None
     return fewest_seconds(bounds, flops, num_bytes, record['config']['dtype']) / seconds
@@ -63,7 +73,9 @@ def share(record: dict[str, Any], bounds: dict[str, Any] | None) -> float | None
 
 def layer_row(record: dict[str, Any], bounds: dict[str, Any] | None) -> dict[str, str]:
     ours, peer = (median(record, f'{method}_seconds') for method in ('ours', 'peer'))
-    memory, peer_memory = (median(record, f'{method}_peak_memory_mib') for method in ('ours', 'peer'))
+    memory, peer_memory = (
+        median(record, f'{method}_peak_memory_mib') for method in ('ours', 'peer')
+    )
     of_bound = share(record, bounds)
     return {
         'layer': record['model'],
@@ -81,34 +93,58 @@ def layer_row(record: dict[str, Any], bounds: dict[str, Any] | None) -> dict[str
 def model_rows(record: dict[str, Any]) -> list[dict[str, str]]:
     config, what = record['config'], f'{record["model"]} {record["dataset"]}'
     if record['model'] == 'ogb-shape':
-        found = {'epoch': median(record, 'epoch_seconds'), 'inference': median(record, 'inference_seconds')}
+        found = {
+            'epoch': median(record, 'epoch_seconds'),
+            'inference': median(record, 'inference_seconds'),
+        }
     elif record['model'] == 'epoch':
         found, what = {'epoch': median(record, 'seconds')}, config['interactions']
     elif record['model'] == 'inference':
-        found = {f'inference, {way} memory': median(record, f'{way}_seconds') for way in ('pinned', 'pageable')}
+        found = {
+            f'inference, {way} memory': median(record, f'{way}_seconds')
+            for way in ('pinned', 'pageable')
+        }
     else:
         return []
     memory = median(record, 'gib')
     gib = '' if memory is None else f'{memory:.1f}'
-    text = {step: 'does not fit' if value is None else f'{value:.3g}' for step, value in found.items()}
-    return [{'of': what, 'model': record['variant'], 'step': step, 'seconds': value, 'GiB': gib} for step, value in text.items()]
+    text = {
+        step: 'does not fit' if value is None else f'{value:.3g}' for step, value in found.items()
+    }
+    return [
+        {'of': what, 'model': record['variant'], 'step': step, 'seconds': value, 'GiB': gib}
+        for step, value in text.items()
+    ]
 
 
 def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
-    r"""Seconds over the number of nodes, one panel for each layer: ours, the peer, and the bound of the device."""
+    r"""Seconds over the number of nodes, one panel for each layer: ours, the peer, and the bound of
+    the device."""
     names = list(dict.fromkeys(record['model'] for record in layers))
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
-    figure, panels = subplots(rows, columns, figsize=(2.3 * columns, 2.1 * rows + 0.5), squeeze=False, sharex=True)
+    figure, panels = subplots(
+        rows, columns, figsize=(2.3 * columns, 2.1 * rows + 0.5), squeeze=False, sharex=True
+    )
     for panel in panels.flat[len(names) :]:
         panel.set_axis_off()
     for name, panel in zip(names, panels.flat, strict=False):
-        chosen = [record for record in layers if record['model'] == name and record['config']['dtype'] == 'float32']
-        for metric, label, style in (('ours_seconds', 'ours', 'o-'), ('peer_seconds', 'peer', 's--')):
+        chosen = [
+            record
+            for record in layers
+            if record['model'] == name and record['config']['dtype'] == 'float32'
+        ]
+        for metric, label, style in (
+            ('ours_seconds', 'ours', 'o-'),
+            ('peer_seconds', 'peer', 's--'),
+        ):
             line = {record['config']['num_nodes']: median(record, metric) for record in chosen}
             line = {nodes: value for nodes, value in line.items() if value is not None}
             panel.loglog(list(line), list(line.values()), style, label=label, markersize=4)
-        bound = {r['config']['num_nodes']: (share(r, bounds) or 0) * (median(r, 'ours_seconds') or 0) for r in chosen}
+        bound = {
+            r['config']['num_nodes']: (share(r, bounds) or 0) * (median(r, 'ours_seconds') or 0)
+            for r in chosen
+        }
         bound = {nodes: value for nodes, value in bound.items() if value > 0}
         panel.loglog(list(bound), list(bound.values()), 'k:', label='bound')
         panel.set_title(name, fontsize=9)
@@ -121,12 +157,17 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
 
 def shares_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
     r"""The share of the bound at the largest size of each layer."""
-    largest = {(record['model'], record['config']['dtype']): share(record, bounds) or 0.0 for record in layers}
+    largest = {
+        (record['model'], record['config']['dtype']): share(record, bounds) or 0.0
+        for record in layers
+    }
     names = list(dict.fromkeys(record['model'] for record in layers))
     figure, panel = subplots(figsize=(7, 0.3 * len(names) + 1.2))
     for shift, dtype in enumerate(DTYPES):
         places = [place + 0.4 * shift - 0.2 for place in range(len(names))]
-        panel.barh(places, [100 * largest.get((name, dtype), 0.0) for name in names], 0.38, label=dtype)
+        panel.barh(
+            places, [100 * largest.get((name, dtype), 0.0) for name in names], 0.38, label=dtype
+        )
     panel.set_yticks(range(len(names)), names, fontsize=8)
     panel.invert_yaxis()
     panel.set_xlabel('share of the bound at the largest size (%)')

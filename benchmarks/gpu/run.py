@@ -13,7 +13,8 @@ Metrics = Mapping[str, list[float]]
 
 
 class OutOfTimeError(Exception):
-    r"""Says that the time of the run is over. What was measured is there, and the same command goes on."""
+    r"""Says that the time of the run is over. What was measured is there, and the same command goes
+    on."""
 
 
 @dataclass
@@ -43,8 +44,16 @@ class Run:
         r"""Returns the full size, or in a rehearsal the small one."""
         return rehearsal if self.rehearse else full
 
-    def measure(self, model: str, dataset: str, variant: str, config: Mapping[str, Any], function: Callable[[], Metrics]) -> None:
-        r"""Writes the metrics that a function returns, unless they are there from an earlier run of the same configuration.
+    def measure(
+        self,
+        model: str,
+        dataset: str,
+        variant: str,
+        config: Mapping[str, Any],
+        function: Callable[[], Metrics],
+    ) -> None:
+        r"""Writes the metrics that a function returns, unless they are there from an earlier run of
+        the same configuration.
 
         Raises:
             OutOfTimeError: If the time of the run is over.
@@ -58,8 +67,14 @@ class Run:
             raise OutOfTimeError
         say(f'{path.stem}, {self.seconds_left() / 60:.0f} minutes left')
         metrics = function()
-        named = {'variant': variant, 'protocol': 'rehearsal' if self.rehearse else 'one-process-alternating', 'seeds': [0]}
-        write_result('gpu', dataset, model, metrics=metrics, config=config, folder=self.output, **named)
+        named = {
+            'variant': variant,
+            'protocol': 'rehearsal' if self.rehearse else 'one-process-alternating',
+            'seeds': [0],
+        }
+        write_result(
+            'gpu', dataset, model, metrics=metrics, config=config, folder=self.output, **named
+        )
         if self.device.type == 'cuda':
             torch.cuda.empty_cache()
 
@@ -67,4 +82,7 @@ class Run:
 def is_same(record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     r"""Tells whether a result is of this configuration, package and PyTorch."""
     code = {name: versions()[name] for name in ('torch', 'torch-geometric-lgt')}
-    return record['config'] == json.loads(json.dumps(config)) and code.items() <= record['versions'].items()
+    return (
+        record['config'] == json.loads(json.dumps(config))
+        and code.items() <= record['versions'].items()
+    )

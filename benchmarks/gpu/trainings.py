@@ -1,4 +1,5 @@
-r"""The tests that need a GPU, and LiteGT at the published size. Both run as the commands that a user would type."""
+r"""The tests that need a GPU, and LiteGT at the published size. Both run as the commands that a
+user would type."""
 
 import subprocess
 import sys
@@ -13,12 +14,17 @@ from benchmarks.gpu.run import OutOfTimeError, Run
 from benchmarks.runtime.measure import environment
 
 MODEL = 'litegt-jaccard-sampling'
-TINY = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 2, 'training': {'epochs': 1, 'hidden_channels': 16, 'batch_size': 3}}
+TINY = {
+    'graphs': {'train': 6, 'val': 3, 'test': 3},
+    'layers': 2,
+    'training': {'epochs': 1, 'hidden_channels': 16, 'batch_size': 3},
+}
 OUTCOMES = ('tests', 'failures', 'errors', 'skipped')
 
 
 def run_tests(run: Run) -> None:
-    r"""Runs the tests marked ``cuda`` and ``kernels``, with two devices also ``nccl``, and writes how many passed.
+    r"""Runs the tests marked ``cuda`` and ``kernels``, with two devices also ``nccl``, and writes
+    how many passed.
 
     Raises:
         RuntimeError: If a test fails.
@@ -26,42 +32,73 @@ def run_tests(run: Run) -> None:
     selected = 'cuda or kernels or nccl' if torch.cuda.device_count() > 1 else 'cuda or kernels'
     report = (run.folder / 'tests.xml').resolve()
     report.parent.mkdir(parents=True, exist_ok=True)
-    paths = ['test/cuda/test_definitions.py::test_no_exported_layer_or_model_is_left_out'] if run.rehearse else []
+    paths = (
+        ['test/cuda/test_definitions.py::test_no_exported_layer_or_model_is_left_out']
+        if run.rehearse
+        else []
+    )
     command = [sys.executable, '-m', 'pytest', '-q', '-m', selected, f'--junitxml={report}', *paths]
 
     def metrics() -> dict[str, list[float]]:
         log = run.folder / 'tests.log'
         with log.open('w') as file:
             subprocess.run(
-                command, cwd=ROOT, env=environment(), stdout=file, stderr=file, timeout=max(1.0, run.seconds_left()), check=False
+                command,
+                cwd=ROOT,
+                env=environment(),
+                stdout=file,
+                stderr=file,
+                timeout=max(1.0, run.seconds_left()),
+                check=False,
             )
         if not report.exists():
             raise RuntimeError(f'pytest wrote no report; see {log}')
         suite = next(ElementTree.parse(report).iter('testsuite'))
-        return {name: [float(suite.get(name, 0))] for name in OUTCOMES} | {'seconds': [float(suite.get('time', 0))]}
+        return {name: [float(suite.get(name, 0))] for name in OUTCOMES} | {
+            'seconds': [float(suite.get('time', 0))]
+        }
 
     try:
         run.measure('tests', 'pytest', '', {'selected': selected}, metrics)
     except subprocess.TimeoutExpired as error:
         raise OutOfTimeError from error
     if report.exists():
-        bad = [case.get('name', '') for case in ElementTree.parse(report).iter('testcase') if case.find('failure') is not None]
+        bad = [
+            case.get('name', '')
+            for case in ElementTree.parse(report).iter('testcase')
+            if case.find('failure') is not None
+        ]
         if bad:
-            raise RuntimeError(f'{len(bad)} tests failed: {", ".join(bad[:5])} ..; see {run.folder / "tests.log"}')
+            raise RuntimeError(
+                f'{len(bad)} tests failed: {", ".join(bad[:5])} ..; see {run.folder / "tests.log"}'
+            )
 
 
 def train(run: Run) -> None:
-    r"""Trains LiteGT on CLUSTER and PATTERN for the time that is left. Checkpoints let the same command go on.
+    r"""Trains LiteGT on CLUSTER and PATTERN for the time that is left. Checkpoints let the same
+    command go on.
 
     Raises:
         OutOfTimeError: If the time of the run is over before the training.
         RuntimeError: If a training fails.
     """
     for dataset in ('CLUSTER', 'PATTERN'):
-        arguments = ['--root', str(run.folder / 'data'), '--dataset', dataset, '--models', MODEL, '--preset', 'full']
+        arguments = [
+            '--root',
+            str(run.folder / 'data'),
+            '--dataset',
+            dataset,
+            '--models',
+            MODEL,
+            '--preset',
+            'full',
+        ]
         arguments += ['--seeds', '0', '--device', str(run.device), '--output', str(run.output)]
         if run.rehearse:
-            with patch.object(sys, 'argv', ['sbm', *arguments]), patch.dict(inductive.PRESETS, full=TINY):
+            with (
+                patch.object(sys, 'argv', ['sbm', *arguments]),
+                patch.dict(inductive.PRESETS, full=TINY),
+            ):
                 sbm.main()
             continue
         if run.seconds_left() < 0:
@@ -69,7 +106,9 @@ def train(run: Run) -> None:
         command = [sys.executable, '-m', 'benchmarks.sbm', *arguments]
         say(f'{MODEL} on {dataset}, {run.seconds_left() / 60:.0f} minutes left')
         try:
-            done = subprocess.run(command, env=environment(), timeout=run.seconds_left(), check=False)
+            done = subprocess.run(
+                command, env=environment(), timeout=run.seconds_left(), check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise OutOfTimeError from error
         if done.returncode != 0:

@@ -1,5 +1,6 @@
-r"""ogbn-papers100M: subject areas of arXiv papers among 111M papers, the citations in both directions, by neighbour sampling. Features and
-graph are mapped from the files of a folder, which are written first if it does not exist.
+r"""ogbn-papers100M: subject areas of arXiv papers among 111M papers, the citations in both
+directions, by neighbour sampling. Features and graph are mapped from the files of a folder, which
+are written first if it does not exist.
 
 python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain memory --variant memory]
 """
@@ -16,20 +17,54 @@ LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
 
 def main() -> None:
     parser = arguments(__doc__, LAYOUT)
-    parser.add_argument('--mapped', required=True, help='folder of the graph in mapped files, written first if it does not exist')
+    parser.add_argument(
+        '--mapped',
+        required=True,
+        help='folder of the graph in mapped files, written first if it does not exist',
+    )
     args = parser.parse_args()
     with data_from(args.root, LAYOUT):
         task = node_task('ogbn-papers100M', args.root, args.download)
     if not Path(args.mapped).exists():
         data = task.data
         attributes = {'x': data.x.half(), 'y': data.y}
-        write_graph(args.mapped, data.edge_index, data.num_nodes, attributes, undirected=True, progress_bar=True)
+        write_graph(
+            args.mapped,
+            data.edge_index,
+            data.num_nodes,
+            attributes,
+            undirected=True,
+            progress_bar=True,
+        )
     task = task._replace(data=MappedGraph(args.mapped))
-    shared = {'lr': 1e-2, 'domain': 'batch', 'batch_size': 400_000, 'fan_out': [15, 10, 5], 'inference_batch_size': 100_000, 'epochs': 50}
-    sgformer = {'gnn_num_layers': 3, 'gnn_residual': True, 'alpha': 0.8, 'dropout': 0.5, 'gnn_dropout': 0.2}
+    shared = {
+        'lr': 1e-2,
+        'domain': 'batch',
+        'batch_size': 400_000,
+        'fan_out': [15, 10, 5],
+        'inference_batch_size': 100_000,
+        'epochs': 50,
+    }
+    sgformer = {
+        'gnn_num_layers': 3,
+        'gnn_residual': True,
+        'alpha': 0.8,
+        'dropout': 0.5,
+        'gnn_dropout': 0.2,
+    }
     defaults = {
-        'sgformer': {**shared, 'hidden_channels': 256, 'lr': 1e-3, 'weight_decay': 1e-5, 'options': sgformer},
-        'nodeformer': {**shared, 'hidden_channels': 64, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
+        'sgformer': {
+            **shared,
+            'hidden_channels': 256,
+            'lr': 1e-3,
+            'weight_decay': 1e-5,
+            'options': sgformer,
+        },
+        'nodeformer': {
+            **shared,
+            'hidden_channels': 64,
+            'options': {'num_layers': 3, 'num_gumbel_samples': 5},
+        },
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }
     run('ogbn-papers100M', task, configured(defaults, args), args)

@@ -1,5 +1,6 @@
-r"""ogbn-products: categories of products that are bought together. ``--protocol amazon2m`` is that of NodeFormer and SGFormer: half of the
-nodes at random for training, a quarter for validation, and batches of 100,000 random nodes.
+r"""ogbn-products: categories of products that are bought together. ``--protocol amazon2m`` is that
+of NodeFormer and SGFormer: half of the nodes at random for training, a quarter for validation, and
+batches of 100,000 random nodes.
 
 python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--model sgformer|nodeformer|difformer]
 """
@@ -18,9 +19,17 @@ def main() -> None:
     with data_from(args.root, LAYOUT):
         task = node_task('ogbn-products', args.root, args.download)
     if args.protocol == 'amazon2m':
-        task = task._replace(split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0)))
-    # NodeFormer's published weight, .01, is that of a mean over edges, of which a node has 3 in such a part.
-    shared = {'lr': 1e-2, 'domain': 'partition', 'batch_size': 100_000, 'inference_batch_size': 16_384}
+        task = task._replace(
+            split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0))
+        )
+    # NodeFormer's published weight, .01, is that of a mean over edges, of which a node has 3 in
+    # such a part.
+    shared = {
+        'lr': 1e-2,
+        'domain': 'partition',
+        'batch_size': 100_000,
+        'inference_batch_size': 16_384,
+    }
     nodeformer = {
         'num_layers': 3,
         'num_features': 50,
@@ -30,7 +39,11 @@ def main() -> None:
         'jumping_knowledge': True,
     }
     defaults = {
-        'sgformer': {**shared, 'hidden_channels': 256, 'options': {'gnn_num_layers': 3, 'gnn_residual': True}},
+        'sgformer': {
+            **shared,
+            'hidden_channels': 256,
+            'options': {'gnn_num_layers': 3, 'gnn_residual': True},
+        },
         'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.003, 'options': nodeformer},
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }

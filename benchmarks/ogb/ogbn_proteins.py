@@ -1,4 +1,5 @@
-r"""ogbn-proteins: 112 functions of proteins; the features of a node are the means of those of its edges. Random parts of 10,000 nodes.
+r"""ogbn-proteins: 112 functions of proteins; the features of a node are the means of those of its
+edges. Random parts of 10,000 nodes.
 
 python -m benchmarks.ogb.ogbn_proteins --root DATA [--model sgformer|nodeformer|difformer]
 """
@@ -19,8 +20,15 @@ def main() -> None:
     data = task.data
     data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')
     del data.edge_attr, data.node_species
-    # The published weight, .1, is that of a mean over edges, of which a node has 46 in such a part; that of a mean over nodes is given.
-    shared = {'hidden_channels': 64, 'lr': 1e-2, 'domain': 'partition', 'batch_size': 10_000, 'inference_batch_size': 4096}
+    # The published weight, .1, is that of a mean over edges, of which a node has 46 in such a part;
+    # that of a mean over nodes is given.
+    shared = {
+        'hidden_channels': 64,
+        'lr': 1e-2,
+        'domain': 'partition',
+        'batch_size': 10_000,
+        'inference_batch_size': 4096,
+    }
     nodeformer = {
         'num_layers': 3,
         'num_features': 50,

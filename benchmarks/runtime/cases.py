@@ -1,4 +1,5 @@
-r"""The cases of benchmarks/runtime/layers.py: a layer of the package and its peer on the same input and with the same weights."""
+r"""The cases of benchmarks/runtime/layers.py: a layer of the package and its peer on the same input
+and with the same weights."""
 
 # N nodes, C channels, M features, H heads.
 from collections.abc import Callable
@@ -15,7 +16,13 @@ from torch_geometric.utils import sort_edge_index
 
 from benchmarks.runtime import formulas
 from torch_geometric_lgt.functional import kernel_attention
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 MAX_DEGREE = 512
@@ -23,9 +30,9 @@ Forward = Callable[[], Tensor]
 
 
 class Case(NamedTuple):
-    r"""From the input and the configuration to the forward passes of the layer and of the peer, and by how much they may differ; where the
-    two compute different things, the peer and what it claims to compute, written densely; the number of heads where it is always the
-    same."""
+    r"""From the input and the configuration to the forward passes of the layer and of the peer, and
+    by how much they may differ; where the two compute different things, the peer and what it claims
+    to compute, written densely; the number of heads where it is always the same."""
 
     make: Callable[[Tensor, dict[str, Any]], tuple[Forward, Forward]]
     tolerance: float = 1e-4
@@ -39,14 +46,18 @@ def kernel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def degree_masked(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    layer = DegreeMaskedAttention(x.size(1), num_features=config['num_features'], max_degree=MAX_DEGREE, value_projection=True)
+    layer = DegreeMaskedAttention(
+        x.size(1), num_features=config['num_features'], max_degree=MAX_DEGREE, value_projection=True
+    )
     degree = torch.randint(0, MAX_DEGREE + 1, x.shape[:1])
     return lambda: layer(x, degree), lambda: formulas.degree_masked_attention(layer, x, degree)
 
 
 def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     samples = {'num_features': 30, 'num_gumbel_samples': 10, 'temperature': 0.25}
-    conv = KernelAttentionConv(x.size(1), config['heads'] * x.size(1), config['heads'], feature_map='orthogonal', **samples)
+    conv = KernelAttentionConv(
+        x.size(1), config['heads'] * x.size(1), config['heads'], feature_map='orthogonal', **samples
+    )
     return lambda: conv(x), lambda: formulas.gumbel_attention(conv, x)
 
 
@@ -55,12 +66,17 @@ def edge_probability(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forwar
     edges = torch.randint(x.size(0), (2, 10 * x.size(0)))
     conv = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=30)
     rows = x.size(0), 10
-    return lambda: conv.log_edge_probability(x, edges).view(rows), lambda: formulas.log_edge_probability(conv, x, edges).view(rows)
+    return lambda: conv.log_edge_probability(x, edges).view(
+        rows
+    ), lambda: formulas.log_edge_probability(conv, x, edges).view(rows)
 
 
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Row norms, as in PyG's layer."""
-    conv, peer = SGFormerConv(x.size(1), x.size(1), norm='row'), SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True)
+    conv, peer = (
+        SGFormerConv(x.size(1), x.size(1), norm='row'),
+        SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True),
+    )
     for own, other in ((conv.lin_query, peer.q), (conv.lin_key, peer.k), (conv.lin_value, peer.v)):
         other.load_state_dict(own.state_dict())
     return lambda: conv(x), lambda: peer(x[None])[0]
@@ -82,9 +98,12 @@ def difformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
 
 
 def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""As many features and linear maps as in PyG's layer, whose features are no estimate of a softmax."""
+    r"""As many features and linear maps as in PyG's layer, whose features are no estimate of a
+    softmax."""
     peer, out = PerformerAttention(x.size(1), 1, x.size(1)), Linear(x.size(1), x.size(1))
-    conv = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=peer.fast_attn.num_rows)
+    conv = KernelAttentionConv(
+        x.size(1), x.size(1), feature_map='orthogonal', num_features=peer.fast_attn.num_rows
+    )
     return lambda: out(conv(x)), lambda: peer(x[None])[0]
 
 
@@ -92,7 +111,12 @@ def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""PyG's block without a local branch, its attention as above or ours in its place."""
     peer = GPSConv(x.size(1), None, attn_type='performer', attn_kwargs={'head_channels': x.size(1)})
     nothing, num_features = torch.empty(2, 0, dtype=torch.long), peer.attn.fast_attn.num_rows
-    conv, out = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=num_features), Linear(x.size(1), x.size(1))
+    conv, out = (
+        KernelAttentionConv(
+            x.size(1), x.size(1), feature_map='orthogonal', num_features=num_features
+        ),
+        Linear(x.size(1), x.size(1)),
+    )
 
     def ours() -> Tensor:
         h = peer.norm2(out(conv(x)) + x)
@@ -107,7 +131,9 @@ def polynormer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
     def ours() -> Tensor:
         k, v = peer.k(x).sigmoid()[:, None], peer.v(x)[:, None]
-        out = peer.lns(kernel_attention(k, k, v, 'values').squeeze(1)) * (peer.h_lins(x) + peer.beta)
+        out = peer.lns(kernel_attention(k, k, v, 'values').squeeze(1)) * (
+            peer.h_lins(x) + peer.beta
+        )
         return peer.lin_out(out).relu()
 
     return ours, lambda: peer(x[None])[0]
@@ -128,7 +154,9 @@ def exact_softmax_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
     conv = KernelAttentionConv(x.size(1), x.size(1), num_features=1 << 16)
     small = (x[:100] / 4).detach()
     q, k, v = (lin(small) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
-    return lambda: conv(small), lambda: scaled_dot_product_attention(q[None, None], k[None, None], v[None, None])[0, 0]
+    return lambda: conv(small), lambda: scaled_dot_product_attention(
+        q[None, None], k[None, None], v[None, None]
+    )[0, 0]
 
 
 def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
@@ -137,9 +165,15 @@ def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward
 
 
 def ragged(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Half of the nodes in one graph and the other half in graphs of ten, against one graph of all."""
-    conv, half = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features']), x.size(0) // 2
-    batch = torch.cat([torch.zeros(half, dtype=torch.long), 1 + torch.arange(x.size(0) - half) // 10])
+    r"""Half of the nodes in one graph and the other half in graphs of ten, against one graph of
+    all."""
+    conv, half = (
+        KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features']),
+        x.size(0) // 2,
+    )
+    batch = torch.cat(
+        [torch.zeros(half, dtype=torch.long), 1 + torch.arange(x.size(0) - half) // 10]
+    )
     return lambda: conv(x, batch=batch), lambda: conv(x)
 
 
@@ -149,10 +183,14 @@ def ragged_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Ten edges for each node; the sampled nodes attend by softmax, the others and half of the heads by mean and Jaccard index."""
+    r"""Ten edges for each node; the sampled nodes attend by softmax, the others and half of the
+    heads by mean and Jaccard index."""
     edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
     data = AttentionNodeSampling()(JaccardScores()(Data(edge_index=edges, num_nodes=x.size(0))))
-    conv, peer = JaccardSubtractorConv(x.size(1), x.size(1), heads=8), TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False)
+    conv, peer = (
+        JaccardSubtractorConv(x.size(1), x.size(1), heads=8),
+        TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False),
+    )
     return lambda: conv(x, edges, data.edge_jaccard, data.attention_mask), lambda: peer(x, edges)
 
 
@@ -183,4 +221,7 @@ CASES = {
     'difformer': Case(difformer),
     'difformer-frobenius': Case(difformer_frobenius),
 }
-PRODUCTS_OF = {'ragged-batch': 'kernel-attention', 'exact-softmax': 'kernel-attention'}  # whose peers do theirs within one operator
+PRODUCTS_OF = {
+    'ragged-batch': 'kernel-attention',
+    'exact-softmax': 'kernel-attention',
+}  # whose peers do theirs within one operator

@@ -1,5 +1,6 @@
-r"""Each layer and model as ``torch.compile(dynamic=True)`` makes it beside the same one without: graph breaks, compilations over three
-sizes of the graph, seconds until the first pass is done, and passes of both in turn in one process.
+r"""Each layer and model as ``torch.compile(dynamic=True)`` makes it beside the same one without:
+graph breaks, compilations over three sizes of the graph, seconds until the first pass is done, and
+passes of both in turn in one process.
 
 python -m benchmarks.runtime.compiled              # measure, write runtime/compiled-*.json, then the table
 python -m benchmarks.runtime.compiled --table      # the table alone, of results that are there
@@ -44,14 +45,17 @@ Call = Callable[[Module, Data], Tensor]
 
 
 def prepared(num_nodes: int) -> Data:
-    r"""A random graph with all that is found before a training: degrees, Jaccard indices, sampled nodes, edges of the relational bias."""
+    r"""A random graph with all that is found before a training: degrees, Jaccard indices, sampled
+    nodes, edges of the relational bias."""
     data = AttentionNodeSampling()(JaccardScores()(NodeDegree()(graph(num_nodes))))
     data.hops = NodeFormer(*SIZES).hops(data.edge_index, num_nodes)
     return data
 
 
 def scored(model: Module, data: Data) -> Tensor:
-    return model(data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+    return model(
+        data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask
+    )
 
 
 def nodes(model: Module, data: Data) -> Tensor:
@@ -67,7 +71,9 @@ class Embedding(MGFormer):
 
     def __init__(self) -> None:
         degree = NodeDegree()(graph(NODES)).degree
-        super().__init__(NODES // 2, NODES // 2, CHANNELS, degree=degree, max_degree=int(degree.max()))
+        super().__init__(
+            NODES // 2, NODES // 2, CHANNELS, degree=degree, max_degree=int(degree.max())
+        )
 
     def forward(self) -> Tensor:
         return self.get_embedding()
@@ -83,7 +89,10 @@ CASES: dict[str, tuple[Callable[[], Module], Call]] = {
     'JaccardSubtractorConv': (partial(JaccardSubtractorConv, CHANNELS, CHANNELS, heads=4), scored),
     'DIFFormerConv': (partial(DIFFormerConv, CHANNELS, CHANNELS), edges),
     'SGFormerConv': (partial(SGFormerConv, CHANNELS, CHANNELS), nodes),
-    'NodeFormer': (partial(NodeFormer, *SIZES, num_layers=2), lambda model, data: model(data.x, data.hops)),
+    'NodeFormer': (
+        partial(NodeFormer, *SIZES, num_layers=2),
+        lambda model, data: model(data.x, data.hops),
+    ),
     'DIFFormer': (partial(DIFFormer, *SIZES, num_layers=2), edges),
     'SGFormer': (partial(SGFormer, *SIZES), edges),
     'LiteGT': (partial(LiteGT, *SIZES, num_layers=2), scored),
@@ -92,7 +101,8 @@ CASES: dict[str, tuple[Callable[[], Module], Call]] = {
 
 
 def work(case: str, repeats: int) -> dict[str, list[float]]:
-    r"""Of one layer or model in this process; the sizes that follow the first must be served by what it compiled."""
+    r"""Of one layer or model in this process; the sizes that follow the first must be served by
+    what it compiled."""
     torch.manual_seed(0)
     torch.compiler.reset()
     counters.clear()
@@ -115,7 +125,11 @@ def work(case: str, repeats: int) -> dict[str, list[float]]:
     for _ in range(repeats):
         found['eager'] += seconds(lambda: run(module, data), 1)
         found['compiled'] += seconds(lambda: run(compiled, data), 1)
-    return found | {'first': first, 'graph_breaks': [float(sum(counters['graph_break'].values()))], 'recompilations': [float(again)]}
+    return found | {
+        'first': first,
+        'graph_breaks': [float(sum(counters['graph_break'].values()))],
+        'recompilations': [float(again)],
+    }
 
 
 def row(record: dict[str, Any]) -> dict[str, str]:
@@ -124,7 +138,9 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     return {
         'layer or model': record['variant'],
         'graph breaks': f'{median["graph_breaks"]:.0f}',
-        'compiled again for other sizes': '' if record['variant'] == 'MGFormer' else f'{median["recompilations"]:.0f}',
+        'compiled again for other sizes': ''
+        if record['variant'] == 'MGFormer'
+        else f'{median["recompilations"]:.0f}',
         'first pass (s)': f'{median["first"]:.1f}',
         'eager (ms)': f'{1e3 * median["eager"]:.0f}',
         'compiled (ms)': f'{1e3 * median["compiled"]:.0f}',
@@ -135,7 +151,13 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*CASES], help='the layers and models that are measured')
+    parser.add_argument(
+        '--cases',
+        nargs='+',
+        choices=CASES,
+        default=[*CASES],
+        help='the layers and models that are measured',
+    )
     parser.add_argument('--repeats', type=int, default=10, help='passes of each, in turn')
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
@@ -145,11 +167,18 @@ def main() -> None:
         return
     for case in tqdm([] if args.table else args.cases):
         found = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
-        config = {'num_nodes': NODES, 'other_nodes': OTHER_NODES, 'channels': CHANNELS, 'repeats': args.repeats}
+        config = {
+            'num_nodes': NODES,
+            'other_nodes': OTHER_NODES,
+            'channels': CHANNELS,
+            'repeats': args.repeats,
+        }
         named = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', 'random', 'compiled', metrics=found, config=config, **named)
     pattern = 'compiled-random-*.json'
-    records = [json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)]
+    records = [
+        json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)
+    ]
     records.sort(key=lambda record: [*CASES].index(record['variant']))
     print(write_table(args.output / 'runtime' / 'compiled', [row(record) for record in records]))
 

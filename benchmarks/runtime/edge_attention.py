@@ -1,4 +1,5 @@
-r"""The work of LiteGT's attention layers, counted, beside Table 2 of the paper, and timed edge by edge (its section 5.3) and as they run.
+r"""The work of LiteGT's attention layers, counted, beside Table 2 of the paper, and timed edge by
+edge (its section 5.3) and as they run.
 
 python -m benchmarks.runtime.edge_attention          # measure, write runtime/edge-attention-*.json and the table
 """
@@ -27,7 +28,13 @@ from torch_geometric_lgt.nn import JaccardSubtractorConv, LiteGT
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 WIDTH, HEADS, LAYERS, HALVINGS = 80, 8, 12, 2
-FIGURES = ('multiplications', 'score_multiplications', 'kept_numbers', 'forward_seconds', 'edge_by_edge_seconds')
+FIGURES = (
+    'multiplications',
+    'score_multiplications',
+    'kept_numbers',
+    'forward_seconds',
+    'edge_by_edge_seconds',
+)
 MODELS = [name for name in TRANSFORMERS if name == 'gt' or name.startswith('litegt')]
 GRAPHS: dict[str, Callable[[], Data]] = {
     'cluster-graph': lambda: cluster(1)[0],
@@ -53,15 +60,28 @@ def table_2() -> dict[str, Table2]:
 
     def reduced(values: float, keys: float) -> Table2:
         return Table2(
-            lambda N, R, T, d: T * R * d * log(N) / n + values * 4 / n**2 * T * N * d**2 + 4 / n**2 * T * d**2 * log(N),
-            lambda N, R, T, d: 2 / n * (T * N * d + keys * T * d * log(N)) + (4 + 4 * keys) / n**2 * T * d**2,
+            lambda N, R, T, d: (
+                T * R * d * log(N) / n
+                + values * 4 / n**2 * T * N * d**2
+                + 4 / n**2 * T * d**2 * log(N)
+            ),
+            lambda N, R, T, d: (
+                2 / n * (T * N * d + keys * T * d * log(N)) + (4 + 4 * keys) / n**2 * T * d**2
+            ),
         )
 
     return {
-        'gt': Table2(lambda N, R, T, d: T * N * R * d + 3 * T * N * d**2, lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2),
-        'litegt-jaccard': Table2(lambda N, R, T, d: T * N * R * d / 2 + 2 * T * N * d**2, lambda N, R, T, d: 2 * T * N * d + 2 * T * d**2),
+        'gt': Table2(
+            lambda N, R, T, d: T * N * R * d + 3 * T * N * d**2,
+            lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2,
+        ),
+        'litegt-jaccard': Table2(
+            lambda N, R, T, d: T * N * R * d / 2 + 2 * T * N * d**2,
+            lambda N, R, T, d: 2 * T * N * d + 2 * T * d**2,
+        ),
         'litegt-subtractor': Table2(
-            lambda N, R, T, d: T * N * R * d / 2 + 3 * T * N * d**2, lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2
+            lambda N, R, T, d: T * N * R * d / 2 + 3 * T * N * d**2,
+            lambda N, R, T, d: 3 * T * N * d + 3 * T * d**2,
         ),
         'litegt-jaccard-sampling': sampled(1, 1),
         'litegt-subtractor-sampling': sampled(2, 2),
@@ -73,22 +93,42 @@ def table_2() -> dict[str, Table2]:
 def layers(name: str) -> list[JaccardSubtractorConv]:
     torch.manual_seed(0)
     kernel, step = TRANSFORMERS[name]
-    return [layer.conv for layer in LiteGT(1, WIDTH, 1, LAYERS, HEADS, kernel, reduce='reduced' in step).layers]
+    return [
+        layer.conv
+        for layer in LiteGT(1, WIDTH, 1, LAYERS, HEADS, kernel, reduce='reduced' in step).layers
+    ]
 
 
 def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
-    r"""The multiplications, those of scores among them, the numbers kept for the backward pass, and the times of all layers, forward."""
+    r"""The multiplications, those of scores among them, the numbers kept for the backward pass, and
+    the times of all layers, forward."""
     convs, mask = layers(name), data.attention_mask if 'sampling' in name else None
-    edges, x = sorted_edges(data.edge_index, data.num_nodes, data.num_nodes), torch.randn(data.num_nodes, WIDTH)
+    edges, x = (
+        sorted_edges(data.edge_index, data.num_nodes, data.num_nodes),
+        torch.randn(data.num_nodes, WIDTH),
+    )
 
     def run(requires_grad: bool = False) -> list[torch.Tensor]:
-        return [conv(x[:, : conv.in_channels].requires_grad_(requires_grad), edges, data.edge_jaccard, mask) for conv in convs]
+        return [
+            conv(
+                x[:, : conv.in_channels].requires_grad_(requires_grad),
+                edges,
+                data.edge_jaccard,
+                mask,
+            )
+            for conv in convs
+        ]
 
     with FlopCounterMode(display=False) as counter:
         run()
-    counts = {str(op).split('.')[1]: count // 2 for op, count in counter.get_flop_counts()['Global'].items()}
+    counts = {
+        str(op).split('.')[1]: count // 2
+        for op, count in counter.get_flop_counts()['Global'].items()
+    }
     kept: dict[int, int] = {}
-    keep = {x.untyped_storage().data_ptr()} | {part.data_ptr() for part in edges if isinstance(part, torch.Tensor)}
+    keep = {x.untyped_storage().data_ptr()} | {
+        part.data_ptr() for part in edges if isinstance(part, torch.Tensor)
+    }
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
@@ -117,13 +157,26 @@ def scores(conv: JaccardSubtractorConv, data: Data, mask: torch.Tensor | None) -
     return attending * conv.head_channels * conv.heads // 2 * conv.kernels.count('softmax')
 
 
-def edge_by_edge(conv: JaccardSubtractorConv, data: Data, x: torch.Tensor, mask: torch.Tensor | None, most: int = 5000) -> float:
-    r"""Seconds to score the edges one after the other: of more than :obj:`most` edges, a sample of them is timed."""
+def edge_by_edge(
+    conv: JaccardSubtractorConv,
+    data: Data,
+    x: torch.Tensor,
+    mask: torch.Tensor | None,
+    most: int = 5000,
+) -> float:
+    r"""Seconds to score the edges one after the other: of more than :obj:`most` edges, a sample of
+    them is timed."""
     half, total = conv.heads // 2, 0.0
-    query, key = (lin(x).unflatten(1, (-1, conv.head_channels)) for lin in (conv.lin_query, conv.lin_key))
+    query, key = (
+        lin(x).unflatten(1, (-1, conv.head_channels)) for lin in (conv.lin_query, conv.lin_key)
+    )
     for branch, kernel in enumerate(conv.kernels):
         heads = slice(branch * half, branch * half + half)
-        places = data.edge_index if mask is None or branch == 1 else data.edge_index[:, mask[data.edge_index[1]]]
+        places = (
+            data.edge_index
+            if mask is None or branch == 1
+            else data.edge_index[:, mask[data.edge_index[1]]]
+        )
         number = places.size(1)
         shown = places[:, torch.randperm(number)[:most]].t().tolist()
         q, k = query[:, heads], key[:, heads]
@@ -141,7 +194,10 @@ def edge_by_edge(conv: JaccardSubtractorConv, data: Data, x: torch.Tensor, mask:
 
 def row(record: dict[str, Any], model: str) -> dict[str, str]:
     r"""Counts of a model beside the formulas."""
-    value, gt = ({figure: record['metrics'][f'{name}_{figure}']['median'] for figure in FIGURES} for name in (model, 'gt'))
+    value, gt = (
+        {figure: record['metrics'][f'{name}_{figure}']['median'] for figure in FIGURES}
+        for name in (model, 'gt')
+    )
     below = {figure: gt[figure] / value[figure] for figure in FIGURES}
     nodes, formula = record['config']['nodes'], table_2()[model]
     sizes = nodes, record['config']['edges'] / nodes, HEADS, WIDTH / HEADS
@@ -162,17 +218,34 @@ def row(record: dict[str, Any], model: str) -> dict[str, str]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are attended over')
+    parser.add_argument(
+        '--graphs',
+        nargs='+',
+        choices=GRAPHS,
+        default=[*GRAPHS],
+        help='the graphs that are attended over',
+    )
     parser.add_argument('--repeats', type=int, default=5, help='passes of each')
     args = parser.parse_args()
     rows = []
     for graph in args.graphs:
         data, found = AttentionNodeSampling()(JaccardScores()(GRAPHS[graph]())), {}
         for model in tqdm(MODELS, desc=graph):
-            found |= {f'{model}_{figure}': [float(value)] for figure, value in measure(model, data, args.repeats).items()}
-        config = {'nodes': data.num_nodes, 'edges': data.num_edges, 'channels': WIDTH, 'heads': HEADS, 'layers': LAYERS}
+            found |= {
+                f'{model}_{figure}': [float(value)]
+                for figure, value in measure(model, data, args.repeats).items()
+            }
+        config = {
+            'nodes': data.num_nodes,
+            'edges': data.num_edges,
+            'channels': WIDTH,
+            'heads': HEADS,
+            'layers': LAYERS,
+        }
         named = {'variant': '', 'protocol': 'counted', 'seeds': [0], 'folder': args.output}
-        path = write_result('runtime', graph, 'edge-attention', metrics=found, config=config, **named)
+        path = write_result(
+            'runtime', graph, 'edge-attention', metrics=found, config=config, **named
+        )
         rows += [row(json.loads(path.read_text()), model) for model in MODELS]
     print(write_table(args.output / 'runtime' / 'edge-attention', rows))
 

@@ -19,13 +19,18 @@ CPU = torch.device('cpu')
 TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 
 
-def measure(root: str, dataset: str, models: list[str], rounds: int, device: torch.device = CPU) -> dict[str, list[float]]:
+def measure(
+    root: str, dataset: str, models: list[str], rounds: int, device: torch.device = CPU
+) -> dict[str, list[float]]:
     r"""The seconds of each round, after one epoch that is not counted."""
     with data_from(root, INTERACTIONS):
         task = Task(root, dataset, device)
     seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
-        runs = {model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model) for model in models}
+        runs = {
+            model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model)
+            for model in models
+        }
     for _ in range(rounds + 1):
         for model, training in runs.items():
             before = training.seconds
@@ -39,7 +44,11 @@ def main() -> None:
     add_root(parser, INTERACTIONS)
     parser.add_argument('--dataset', default='amazon-beauty', help='the folder in --root')
     parser.add_argument(
-        '--models', nargs='+', choices=TRAINED, default=['mgformer', 'directau-lightgcn'], help='the recommenders that are measured'
+        '--models',
+        nargs='+',
+        choices=TRAINED,
+        default=['mgformer', 'directau-lightgcn'],
+        help='the recommenders that are measured',
     )
     parser.add_argument('--rounds', type=int, default=3, help='epochs of each, in turn')
     args = parser.parse_args()

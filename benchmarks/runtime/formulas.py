@@ -1,11 +1,17 @@
-r"""The attention layers as their formulas read: whole feature matrices, one product after the other, left to autograd."""
+r"""The attention layers as their formulas read: whole feature matrices, one product after the
+other, left to autograd."""
 
 # N nodes, E edges, F input width, C channels, M features, H heads, K samples.
 import torch
 from torch import Tensor
 from torch_geometric.nn.attention import PerformerAttention
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 
 
 def positive_features(x: Tensor, projection: Tensor, is_key: bool) -> Tensor:
@@ -38,11 +44,18 @@ def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Ten
 
 
 def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
-    r"""NodeFormer's kernelised Gumbel-softmax: all weighted features of all samples at once, one maximum over all keys."""
+    r"""NodeFormer's kernelised Gumbel-softmax: all weighted features of all samples at once, one
+    maximum over all keys."""
     heads, samples, tau = layer.heads, layer.num_gumbel_samples, layer.temperature
     scale, projection = layer._scale(True), layer.feature_map.projection
-    q, k, v = (lin(x).unflatten(1, (heads, -1)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
-    phi_q, phi_k = (positive_features(part * scale, projection, is_key) for part, is_key in ((q, False), (k, True)))
+    q, k, v = (
+        lin(x).unflatten(1, (heads, -1))
+        for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
+    )
+    phi_q, phi_k = (
+        positive_features(part * scale, projection, is_key)
+        for part, is_key in ((q, False), (k, True))
+    )
     noise = -torch.empty(x.size(0), heads * samples).exponential_().log() / tau
     weighted = phi_k[:, :, None] * noise.exp().unflatten(1, (heads, -1))[..., None]
     state = torch.einsum('nhkm,nhd->hkmd', weighted, v)
@@ -52,7 +65,8 @@ def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
 
 
 def log_edge_probability(layer: KernelAttentionConv, x: Tensor, edge_index: Tensor) -> Tensor:
-    r"""NodeFormer's, without temperature and noise, for a layer with one head: the features of both ends of all edges at once."""
+    r"""NodeFormer's, without temperature and noise, for a layer with one head: the features of both
+    ends of all edges at once."""
     scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
@@ -77,7 +91,10 @@ def diffusion_attention(layer: DIFFormerConv, x: Tensor) -> Tensor:
 
 
 def performer_attention(layer: PerformerAttention, x: Tensor) -> Tensor:
-    r"""What PyG's layer with one head claims to compute, with all pairs: rectified projections and a small constant as features."""
-    q, k = ((lin(x) @ layer.fast_attn.projection_matrix.t()).relu() + 1e-3 for lin in (layer.q, layer.k))
+    r"""What PyG's layer with one head claims to compute, with all pairs: rectified projections and
+    a small constant as features."""
+    q, k = (
+        (lin(x) @ layer.fast_attn.projection_matrix.t()).relu() + 1e-3 for lin in (layer.q, layer.k)
+    )
     weight = q @ k.t()
     return layer.attn_out(weight / weight.sum(1, keepdim=True) @ layer.v(x))

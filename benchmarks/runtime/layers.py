@@ -1,5 +1,5 @@
-r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix products of the peer, in fresh
-processes, in turn.
+r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix
+products of the peer, in fresh processes, in turn.
 
 python -m benchmarks.runtime.layers                 # measure, write runtime/*.json, then the table and the picture
 python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer   # beside the authors' programs, cloned into a folder
@@ -39,18 +39,22 @@ PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only',
 
 
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
-    r"""The layer and its peer on the same input, as functions of no argument that return the output."""
+    r"""The layer and its peer on the same input, as functions of no argument that return the
+    output."""
     with torch.device(config['device']):
         return dict(zip(METHODS, CASES[case].make(features(config), config), strict=False))
 
 
 def features(config: dict[str, Any]) -> torch.Tensor:
     torch.manual_seed(0)
-    return torch.randn(config['num_nodes'], config['channels'], device=config['device'], requires_grad=True)
+    return torch.randn(
+        config['num_nodes'], config['channels'], device=config['device'], requires_grad=True
+    )
 
 
 def check(case: str, config: dict[str, Any]) -> None:
-    r"""The peer computes what the layer computes, or else what it claims to, given the same random numbers."""
+    r"""The peer computes what the layer computes, or else what it claims to, given the same random
+    numbers."""
     small, found = config | {'num_nodes': 1000}, []
     with torch.device(config['device']):
         functions = (CASES[case].claim or CASES[case].make)(features(small), small)
@@ -63,7 +67,8 @@ def check(case: str, config: dict[str, Any]) -> None:
 
 
 def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float]]:
-    r"""Times and memory of one method in this process; empty where it needs more than the memory allowed."""
+    r"""Times and memory of one method in this process; empty where it needs more than the memory
+    allowed."""
     repeats, device = config['repeats'], config['device']
     if device == 'cpu':
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
@@ -71,12 +76,17 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
     small.sum().backward()  # libraries are loaded and their buffers are there
     try:
         if method == 'products':
-            formula = make(cases.PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})['formula']
+            formula = make(cases.PRODUCTS_OF.get(case, case), config | {'num_nodes': PROBE})[
+                'formula'
+            ]
             with torch.device(device):
                 run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
             run()
             return {'forward_backward': seconds(run, repeats, device)}
-        forward, grad = make(case, config)[method], torch.randn(config['num_nodes'], small.size(1), device=device)
+        forward, grad = (
+            make(case, config)[method],
+            torch.randn(config['num_nodes'], small.size(1), device=device),
+        )
         out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad), device)]}
         with torch.no_grad():
             out['forward'] = seconds(forward, repeats, device)
@@ -96,7 +106,9 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: P
         for method in METHODS:
             bar.set_postfix_str(f'{case}, {config["num_nodes"]} nodes, {method}')
             work = {'case': case, 'method': method, 'config': config}
-            values = {} if method in late else fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS)
+            values = (
+                {} if method in late else fresh('benchmarks.runtime.layers', work, LIMIT_SECONDS)
+            )
             late |= set() if values else {method}
             for name, value in values.items():
                 found.setdefault(f'{method}_{name}', []).extend(value)
@@ -105,12 +117,17 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: P
         'runtime',
         f'random-{config["num_nodes"]}',
         case,
-        variant='-'.join(f'{name}-{config[name]}' for name, default in DEFAULTS.items() if config[name] != default),
+        variant='-'.join(
+            f'{name}-{config[name]}'
+            for name, default in DEFAULTS.items()
+            if config[name] != default
+        ),
         protocol='fresh-processes-alternating',
         seeds=[0],
         metrics=found,
         peak_memory_mib=statistics.median(found['ours_peak_memory_mib']),
-        config={name: value for name, value in config.items() if name != 'public'} | {'dtype': 'float32', 'rounds': rounds},
+        config={name: value for name, value in config.items() if name != 'public'}
+        | {'dtype': 'float32', 'rounds': rounds},
         folder=folder,
     )
 
@@ -129,8 +146,16 @@ def row(record: dict[str, Any]) -> dict[str, str]:
     bare = metric.get('products_forward_backward')
     products = {'ours / products': f'{ours["median"] / bare["median"]:.2f}' if bare else ''}
     if 'formula_forward_backward' not in metric:
-        return out | dict.fromkeys(PEER, '') | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'} | products
-    peer, peer_memory = metric['formula_forward_backward'], metric['formula_peak_memory_mib']['median']
+        return (
+            out
+            | dict.fromkeys(PEER, '')
+            | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'}
+            | products
+        )
+    peer, peer_memory = (
+        metric['formula_forward_backward'],
+        metric['formula_peak_memory_mib']['median'],
+    )
     values = [
         f'{1e3 * peer["median"]:.0f}',
         f'{peer_memory:.0f}',
@@ -145,35 +170,64 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 def records(folder: Path) -> list[dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     found = [record for record in found if record['model'] in CASES]
-    return sorted(found, key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']))
+    return sorted(
+        found,
+        key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']),
+    )
 
 
 def figure(found: list[dict[str, Any]]) -> 'Figure | None':
-    r"""Forward and backward together over the number of nodes, for each layer that was measured with more than one."""
+    r"""Forward and backward together over the number of nodes, for each layer that was measured
+    with more than one."""
     columns: dict[str, dict[str, dict[str, Line]]] = {}
     for record in found:
         nodes = record['config']['num_nodes']
         title = ', '.join(filter(None, (record['model'], record['variant'])))
         for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
-            for measured, kind in zip(('forward_backward', 'peak_memory_mib'), FIGURES, strict=True):
+            for measured, kind in zip(
+                ('forward_backward', 'peak_memory_mib'), FIGURES, strict=True
+            ):
                 if f'{method}_{measured}' in record['metrics']:
                     line = columns.setdefault(title, {}).setdefault(kind, {}).setdefault(name, {})
                     line[nodes] = record['metrics'][f'{method}_{measured}']['median']
-    columns = {title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1}
+    columns = {
+        title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1
+    }
     return scaling_figure(columns) if columns else None
 
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--cases', nargs='+', choices=CASES, default=[*cases.CASES], help='the layers that are measured')
-    parser.add_argument('--nodes', nargs='+', type=int, default=[35_000, 160_000, 1_000_000], help='numbers of nodes')
+    parser.add_argument(
+        '--cases',
+        nargs='+',
+        choices=CASES,
+        default=[*cases.CASES],
+        help='the layers that are measured',
+    )
+    parser.add_argument(
+        '--nodes',
+        nargs='+',
+        type=int,
+        default=[35_000, 160_000, 1_000_000],
+        help='numbers of nodes',
+    )
     parser.add_argument('--rounds', type=int, default=5, help='fresh processes per method')
     parser.add_argument('--repeats', type=int, default=3, help='calls per process')
-    parser.add_argument('--channels', type=int, default=DEFAULTS['channels'], help='channels of the input and of the layer')
+    parser.add_argument(
+        '--channels',
+        type=int,
+        default=DEFAULTS['channels'],
+        help='channels of the input and of the layer',
+    )
     parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
     parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
     parser.add_argument('--device', default=DEFAULTS['device'], help='cpu or a CUDA device')
-    parser.add_argument('--public', metavar='CLONES', help="folder with clones of the authors' programs, for the public cases")
+    parser.add_argument(
+        '--public',
+        metavar='CLONES',
+        help="folder with clones of the authors' programs, for the public cases",
+    )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -181,12 +235,20 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if args.public is None and not args.table and not PUBLIC_CASES.keys().isdisjoint(args.cases):
-        parser.error("the public cases need --public, a folder with clones of the authors' programs")
+        parser.error(
+            "the public cases need --public, a folder with clones of the authors' programs"
+        )
     if not args.table:
         with tqdm(total=len(METHODS) * len(args.cases) * len(args.nodes) * args.rounds) as bar:
             for case, num_nodes in product(args.cases, args.nodes):
                 names = 'channels', 'num_features', 'heads', 'device', 'repeats', 'public'
-                measure(case, args.rounds, {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names}, bar, args.output)
+                measure(
+                    case,
+                    args.rounds,
+                    {'num_nodes': num_nodes} | {name: getattr(args, name) for name in names},
+                    bar,
+                    args.output,
+                )
     found = records(source(args, 'runtime'))
     print(write_table(args.output / 'runtime' / 'layers', [row(record) for record in found]))
     picture = figure(found) if can_draw() else None

@@ -1,4 +1,5 @@
-r"""The neighbour sampler of the package beside the compiled one that PyG has at hand (pyg-lib or torch-sparse), in turn in one process.
+r"""The neighbour sampler of the package beside the compiled one that PyG has at hand (pyg-lib or
+torch-sparse), in turn in one process.
 
 python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes runtime/*.json, then the table
 python -m benchmarks.runtime.loaders --table         # the table alone, of results that are there
@@ -24,7 +25,9 @@ from torch_geometric_lgt.loader import NeighborSampler
 GRAPHS = {name: transform_cases.GRAPHS[name] for name in ('regular-1M-nodes', 'rmat-10M-edges')}
 
 
-def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, rounds: int) -> dict[str, list[float]]:
+def measure(
+    data: Data, fan_out: list[int], batch_size: int, batches: int, rounds: int
+) -> dict[str, list[float]]:
     r"""Seconds per batch of each sampler, by with or without replacement."""
     found: dict[str, list[float]] = {}
     for replace in (False, True):
@@ -40,7 +43,9 @@ def measure(data: Data, fan_out: list[int], batch_size: int, batches: int, round
                     for part in seeds:
                         sampler.sample_from_nodes(NodeSamplerInput(part, part))
 
-                found.setdefault(f'{name}{"_replace" if replace else ""}', []).extend(time / batches for time in seconds(run, 1))
+                found.setdefault(f'{name}{"_replace" if replace else ""}', []).extend(
+                    time / batches for time in seconds(run, 1)
+                )
     return found
 
 
@@ -50,16 +55,37 @@ def table(folder: Path) -> list[dict[str, str]]:
     for path in sorted(folder.glob('neighbor-sampler-*.json')):
         record = json.loads(path.read_text())
         for way, suffix in (('without replacement', ''), ('with replacement', '_replace')):
-            ours, compiled = (1e3 * record['metrics'][f'{name}{suffix}']['median'] for name in ('ours', 'compiled'))
-            times = {'ours (ms)': f'{ours:.1f}', f'{record["config"]["compiled"]} (ms)': f'{compiled:.1f}'}
-            rows.append({'graph': record['dataset'], 'drawn': way, **times, 'ours / compiled': f'{ours / compiled:.2f}'})
+            ours, compiled = (
+                1e3 * record['metrics'][f'{name}{suffix}']['median']
+                for name in ('ours', 'compiled')
+            )
+            times = {
+                'ours (ms)': f'{ours:.1f}',
+                f'{record["config"]["compiled"]} (ms)': f'{compiled:.1f}',
+            }
+            rows.append(
+                {
+                    'graph': record['dataset'],
+                    'drawn': way,
+                    **times,
+                    'ours / compiled': f'{ours / compiled:.2f}',
+                }
+            )
     return rows
 
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are sampled')
-    parser.add_argument('--fan-out', nargs='+', type=int, default=[15, 10, 5], help='neighbours of a node in each hop')
+    parser.add_argument(
+        '--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are sampled'
+    )
+    parser.add_argument(
+        '--fan-out',
+        nargs='+',
+        type=int,
+        default=[15, 10, 5],
+        help='neighbours of a node in each hop',
+    )
     parser.add_argument('--batch-size', type=int, default=1024, help='nodes of a batch')
     parser.add_argument('--batches', type=int, default=10, help='batches of a round')
     parser.add_argument('--rounds', type=int, default=5, help='rounds of each sampler, in turn')
@@ -73,8 +99,17 @@ def main() -> None:
         sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
         config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
         named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-        print(write_result('runtime', graph, 'neighbor-sampler', metrics=found, config=config, **named))
-    print(write_table(args.output / 'runtime' / 'loaders', table(source(args, 'runtime', 'neighbor-sampler-*.json'))))
+        print(
+            write_result(
+                'runtime', graph, 'neighbor-sampler', metrics=found, config=config, **named
+            )
+        )
+    print(
+        write_table(
+            args.output / 'runtime' / 'loaders',
+            table(source(args, 'runtime', 'neighbor-sampler-*.json')),
+        )
+    )
 
 
 if __name__ == '__main__':

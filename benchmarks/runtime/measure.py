@@ -1,5 +1,5 @@
-r"""Times a function: seconds of each call and the peak of memory above what stood before, on the CPU or a CUDA device; and runs a
-benchmark's part in a process of its own."""
+r"""Times a function: seconds of each call and the peak of memory above what stood before, on the
+CPU or a CUDA device; and runs a benchmark's part in a process of its own."""
 
 import json
 import os
@@ -25,7 +25,8 @@ def resident_mib(field: str) -> float:
 
 
 def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
-    r"""Peak of memory during one call above the level before it, in MiB: resident (Linux), or allocated on the device."""
+    r"""Peak of memory during one call above the level before it, in MiB: resident (Linux), or
+    allocated on the device."""
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -38,7 +39,10 @@ def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> floa
 
 
 def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -> list[float]:
-    times, finish = [], (lambda: None) if device == 'cpu' else partial(torch.cuda.synchronize, device)
+    times, finish = (
+        [],
+        (lambda: None) if device == 'cpu' else partial(torch.cuda.synchronize, device),
+    )
     for _ in range(repeats):
         finish()
         start = time.perf_counter()
@@ -50,15 +54,22 @@ def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -
 
 def environment() -> dict[str, str]:
     r"""Returns the variables with which a process finds this package, from whatever folder."""
-    return os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH', '')]))}
+    return os.environ | {
+        'PYTHONPATH': os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH', '')]))
+    }
 
 
-def fresh(module: str, work: Mapping[str, Any], limit: float | None = None) -> dict[str, list[float]]:
-    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none if it takes longer than the limit
-    or is killed, as a process that needs more memory than there is."""
+def fresh(
+    module: str, work: Mapping[str, Any], limit: float | None = None
+) -> dict[str, list[float]]:
+    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none
+    if it takes longer than the limit or is killed, as a process that needs more memory than there
+    is."""
     command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit, env=environment())
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=limit, env=environment()
+        )
     except subprocess.TimeoutExpired:
         return {}
     if done.returncode == -signal.SIGKILL:

@@ -1,5 +1,6 @@
-r"""A forward and backward pass of each model over random graphs of growing size, beside a transformer with exact softmax attention: seconds
-and peak memory, each measured in fresh processes, the models in turn.
+r"""A forward and backward pass of each model over random graphs of growing size, beside a
+transformer with exact softmax attention: seconds and peak memory, each measured in fresh processes,
+the models in turn.
 
 python -m benchmarks.runtime.models                 # measure, write runtime/models-*.json, the table and the picture
 python -m benchmarks.runtime.models --table         # the table and the picture alone, from the results that are there
@@ -64,12 +65,22 @@ def mgformer(data: Data) -> Step:
 def litegt(data: Data) -> Step:
     data = AttentionNodeSampling()(JaccardScores()(data))
     model = LiteGT(*SIZES, num_layers=2)
-    return lambda: model(data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+    return lambda: model(
+        data.x, data.edge_index, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask
+    )
 
 
 def pyg_sgformer(data: Data) -> Step:
-    shallow = {'trans_num_layers': 1, 'trans_dropout': 0.0, 'gnn_num_layers': 2, 'gnn_dropout': 0.0}  # as ours
-    model, batch = PyGSGFormer(*SIZES, **shallow), torch.zeros(data.num_nodes or 0, dtype=torch.long)
+    shallow = {
+        'trans_num_layers': 1,
+        'trans_dropout': 0.0,
+        'gnn_num_layers': 2,
+        'gnn_dropout': 0.0,
+    }  # as ours
+    model, batch = (
+        PyGSGFormer(*SIZES, **shallow),
+        torch.zeros(data.num_nodes or 0, dtype=torch.long),
+    )
     return lambda: model(data.x, data.edge_index, batch)
 
 
@@ -99,14 +110,21 @@ MODELS: dict[str, Callable[[Data], Step]] = {
 
 def graph(num_nodes: int) -> Data:
     pairs = torch.randint(num_nodes, (2, DEGREE * num_nodes // 2))
-    return Data(x=torch.randn(num_nodes, CHANNELS), edge_index=torch.cat([pairs, pairs.flip(0)], 1), num_nodes=num_nodes)
+    return Data(
+        x=torch.randn(num_nodes, CHANNELS),
+        edge_index=torch.cat([pairs, pairs.flip(0)], 1),
+        num_nodes=num_nodes,
+    )
 
 
 def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
-    r"""Seconds and memory of one pass in this process, after one over a small graph and one that measures the memory."""
+    r"""Seconds and memory of one pass in this process, after one over a small graph and one that
+    measures the memory."""
     torch.manual_seed(0)
     with torch.device(device):
-        MODELS[model](graph(200))().square().mean().backward()  # libraries are loaded and their buffers are there
+        MODELS[model](
+            graph(200)
+        )().square().mean().backward()  # libraries are loaded and their buffers are there
         forward = MODELS[model](graph(num_nodes))
 
     def step() -> None:
@@ -117,8 +135,8 @@ def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
 
 
 def measure(models: list[str], nodes: list[int], rounds: int, device: str, folder: Path) -> None:
-    r"""One result for each model: the figures of each size by its number of nodes, up to the first that does not fit into memory or whose
-    process, with all that it prepares, takes too long."""
+    r"""One result for each model: the figures of each size by its number of nodes, up to the first
+    that does not fit into memory or whose process, with all that it prepares, takes too long."""
     found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
     late: set[str] = set()
     with tqdm(total=len(models) * len(nodes) * rounds) as bar:
@@ -128,12 +146,22 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
                     bar.set_postfix_str(f'{model}, {size} nodes')
                     bar.update()
                     given = {'model': model, 'num_nodes': size, 'device': device}
-                    values = {} if model in late else fresh('benchmarks.runtime.models', given, LIMIT_SECONDS)
+                    values = (
+                        {}
+                        if model in late
+                        else fresh('benchmarks.runtime.models', given, LIMIT_SECONDS)
+                    )
                     late |= set() if values else {model}
                     for name, value in values.items():
                         found[model].setdefault(f'{name}-{size}', []).extend(value)
             for model, metrics in found.items():
-                config = {'channels': CHANNELS, 'degree': DEGREE, 'nodes': nodes, 'rounds': rounds, 'limit_seconds': LIMIT_SECONDS}
+                config = {
+                    'channels': CHANNELS,
+                    'degree': DEGREE,
+                    'nodes': nodes,
+                    'rounds': rounds,
+                    'limit_seconds': LIMIT_SECONDS,
+                }
                 config |= {'device': device, 'model': model}
                 named = {
                     'variant': model if device == 'cpu' else f'{model}-{device}',
@@ -146,13 +174,19 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
     found = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
-    found.sort(key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model'])))
+    found.sort(
+        key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model']))
+    )
     return {record['variant']: record for record in found}
 
 
 def curve(record: dict[str, Any], name: str) -> dict[int, float]:
     r"""The medians of a figure by number of nodes."""
-    return {n: record['metrics'][f'{name}-{n}']['median'] for n in record['config']['nodes'] if f'{name}-{n}' in record['metrics']}
+    return {
+        n: record['metrics'][f'{name}-{n}']['median']
+        for n in record['config']['nodes']
+        if f'{name}-{n}' in record['metrics']
+    }
 
 
 def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
@@ -160,21 +194,42 @@ def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     rows, sizes = [], sorted({n for record in found.values() for n in record['config']['nodes']})
     for model, record in found.items():
         times, memory = curve(record, 'seconds'), curve(record, 'peak_memory_mib')
-        cells = {f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in sizes}
-        rows.append({'model': model} | cells | {'slope of time': slope(times), 'slope of memory': slope(memory)})
+        cells = {
+            f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in sizes
+        }
+        rows.append(
+            {'model': model}
+            | cells
+            | {'slope of time': slope(times), 'slope of memory': slope(memory)}
+        )
     return rows
 
 
 def figure(found: dict[str, dict[str, Any]]) -> 'Figure':
     r"""Seconds and memory of a pass over the number of nodes."""
-    return scaling_figure({'': {name: {model: curve(record, name) for model, record in found.items()} for name in FIGURES}})
+    return scaling_figure(
+        {
+            '': {
+                name: {model: curve(record, name) for model, record in found.items()}
+                for name in FIGURES
+            }
+        }
+    )
 
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--models', nargs='+', choices=MODELS, default=[*MODELS], help='the models that are measured')
+    parser.add_argument(
+        '--models',
+        nargs='+',
+        choices=MODELS,
+        default=[*MODELS],
+        help='the models that are measured',
+    )
     parser.add_argument('--nodes', nargs='+', type=int, default=NODES, help='numbers of nodes')
-    parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each model and size')
+    parser.add_argument(
+        '--rounds', type=int, default=5, help='fresh processes for each model and size'
+    )
     parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)

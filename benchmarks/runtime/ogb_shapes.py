@@ -1,5 +1,5 @@
-r"""Graphs with the sizes of ogbn-arxiv, ogbn-products and ogbn-proteins and random content, through what benchmarks/ogb trains with:
-seconds of an epoch, of an inference, and the peak of memory.
+r"""Graphs with the sizes of ogbn-arxiv, ogbn-products and ogbn-proteins and random content, through
+what benchmarks/ogb trains with: seconds of an epoch, of an inference, and the peak of memory.
 
 python -m benchmarks.runtime.ogb_shapes --shapes arxiv proteins --models sgformer nodeformer
 """
@@ -23,8 +23,8 @@ from benchmarks.runtime.measure import fresh, seconds
 
 
 class Shape(NamedTuple):
-    r"""Nodes, edges (each in both directions), features, outputs, whether they are binary, the share of nodes for training, and the
-    settings of the script."""
+    r"""Nodes, edges (each in both directions), features, outputs, whether they are binary, the
+    share of nodes for training, and the settings of the script."""
 
     nodes: int
     edges: int
@@ -36,9 +36,15 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    'arxiv': Shape(169_343, 1_157_799, 128, 40, False, 0.54, {'domain': 'graph', 'hidden_channels': 256}),
-    'products': Shape(2_449_029, 61_859_140, 100, 47, False, 0.08, {'domain': 'partition', 'hidden_channels': 256}),
-    'proteins': Shape(132_534, 39_561_252, 8, 112, True, 0.65, {'domain': 'partition', 'hidden_channels': 64}),
+    'arxiv': Shape(
+        169_343, 1_157_799, 128, 40, False, 0.54, {'domain': 'graph', 'hidden_channels': 256}
+    ),
+    'products': Shape(
+        2_449_029, 61_859_140, 100, 47, False, 0.08, {'domain': 'partition', 'hidden_channels': 256}
+    ),
+    'proteins': Shape(
+        132_534, 39_561_252, 8, 112, True, 0.65, {'domain': 'partition', 'hidden_channels': 64}
+    ),
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     'sgformer': {'options': {'gnn_num_layers': 3, 'dropout': 0.5}},
@@ -51,17 +57,31 @@ def task(shape: Shape, fraction: float = 1.0) -> NodeTask:
     r"""Makes a random graph with a fraction of the nodes and edges."""
     shape = shape._replace(nodes=int(fraction * shape.nodes), edges=int(fraction * shape.edges))
     pairs = torch.randint(shape.nodes, (2, shape.edges))
-    outputs = torch.randint(2, (shape.nodes, shape.outputs)) if shape.binary else torch.randint(shape.outputs, (shape.nodes, 1))
-    data = Data(x=torch.randn(shape.nodes, shape.features), edge_index=torch.cat([pairs, pairs.flip(0)], 1), y=outputs)
+    outputs = (
+        torch.randint(2, (shape.nodes, shape.outputs))
+        if shape.binary
+        else torch.randint(shape.outputs, (shape.nodes, 1))
+    )
+    data = Data(
+        x=torch.randn(shape.nodes, shape.features),
+        edge_index=torch.cat([pairs, pairs.flip(0)], 1),
+        y=outputs,
+    )
     data.train_mask = torch.rand(shape.nodes) < shape.trained
     return NodeTask(data, {}, shape.outputs, shape.binary, '', lambda *_: 0.0)
 
 
 def work(
-    name: str, model: str, device: str = 'cpu', domain: str | None = None, fraction: float = 1.0, rounds: int = 1
+    name: str,
+    model: str,
+    device: str = 'cpu',
+    domain: str | None = None,
+    fraction: float = 1.0,
+    rounds: int = 1,
 ) -> dict[str, list[float]]:
-    r"""The figures of one model, after a first step that is not counted. Memory in GiB is the largest of the process, or on the device.
-    With :obj:`domain` nodes attend over another one than in the script."""
+    r"""The figures of one model, after a first step that is not counted. Memory in GiB is the
+    largest of the process, or on the device. With :obj:`domain` nodes attend over another one than
+    in the script."""
     shape, config = SHAPES[name], {**BASE, **SHAPES[name].config, **OPTIONS[model], 'model': model}
     config['domain'] = config['domain'] if domain is None else domain
     torch.manual_seed(0)
@@ -107,8 +127,20 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--shapes', nargs='+', choices=SHAPES, default=['arxiv', 'proteins'], help='the data sets whose sizes are taken')
-    parser.add_argument('--models', nargs='+', choices=MODELS, default=['sgformer', 'nodeformer'], help='the models that are measured')
+    parser.add_argument(
+        '--shapes',
+        nargs='+',
+        choices=SHAPES,
+        default=['arxiv', 'proteins'],
+        help='the data sets whose sizes are taken',
+    )
+    parser.add_argument(
+        '--models',
+        nargs='+',
+        choices=MODELS,
+        default=['sgformer', 'nodeformer'],
+        help='the models that are measured',
+    )
     parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -116,10 +148,23 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     for name, model in product(args.shapes, args.models):
-        found = fresh('benchmarks.runtime.ogb_shapes', {'name': name, 'model': model, 'device': args.device})
-        config = {**SHAPES[name].config, **OPTIONS[model], 'model': model, 'nodes': SHAPES[name].nodes, 'edges': 2 * SHAPES[name].edges}
+        found = fresh(
+            'benchmarks.runtime.ogb_shapes', {'name': name, 'model': model, 'device': args.device}
+        )
+        config = {
+            **SHAPES[name].config,
+            **OPTIONS[model],
+            'model': model,
+            'nodes': SHAPES[name].nodes,
+            'edges': 2 * SHAPES[name].edges,
+        }
         variant = model if args.device == 'cpu' else f'{model}-{args.device}'
-        named = {'variant': variant, 'protocol': 'random-content', 'seeds': [0], 'folder': args.output}
+        named = {
+            'variant': variant,
+            'protocol': 'random-content',
+            'seeds': [0],
+            'folder': args.output,
+        }
         print(write_result('runtime', name, 'ogb-shape', metrics=found, config=config, **named))
     print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(args.output / 'runtime')))
 

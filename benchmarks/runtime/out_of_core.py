@@ -1,5 +1,6 @@
-r"""A graph with the shape of ogbn-papers100M, at a fraction of its nodes, in mapped files: seconds to write it, of an epoch of training by
-neighbour sampling, and of inference layer by layer, with the memory that is not the page cache.
+r"""A graph with the shape of ogbn-papers100M, at a fraction of its nodes, in mapped files: seconds
+to write it, of an epoch of training by neighbour sampling, and of inference layer by layer, with
+the memory that is not the page cache.
 
 python -m benchmarks.runtime.out_of_core --nodes 1000000 3000000 10000000 --folder SCRATCH
 """
@@ -27,7 +28,12 @@ from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import SGFormer
 
-EDGES_PER_NODE, FEATURES, CLASSES, TRAINED = 15, 128, 172, 0.011  # of ogbn-papers100M: 14.5 edges, 1.1 % of the nodes for training
+EDGES_PER_NODE, FEATURES, CLASSES, TRAINED = (
+    15,
+    128,
+    172,
+    0.011,
+)  # of ogbn-papers100M: 14.5 edges, 1.1 % of the nodes for training
 WHOLE = 111_059_956
 CHUNK = 1 << 20
 STEPS = {'write': 'write', 'epoch': 'epoch of training', 'inference': 'inference'}
@@ -46,10 +52,13 @@ class Memory(threading.Thread):
 
 
 def write(folder: Path, num_nodes: int) -> None:
-    r"""Edges whose sources have heavy-tailed degrees, random features and labels, from files that were filled chunk by chunk."""
+    r"""Edges whose sources have heavy-tailed degrees, random features and labels, from files that
+    were filled chunk by chunk."""
     random, raw = np.random.default_rng(0), folder / 'raw'
     raw.mkdir(parents=True)
-    edges = np.lib.format.open_memmap(raw / 'edges.npy', 'w+', np.int32, (2, EDGES_PER_NODE * num_nodes))
+    edges = np.lib.format.open_memmap(
+        raw / 'edges.npy', 'w+', np.int32, (2, EDGES_PER_NODE * num_nodes)
+    )
     x = np.lib.format.open_memmap(raw / 'x.npy', 'w+', np.float16, (num_nodes, FEATURES))
     for start in range(0, edges.shape[1], CHUNK):
         part = slice(start, min(start + CHUNK, edges.shape[1]))
@@ -71,7 +80,10 @@ def write(folder: Path, num_nodes: int) -> None:
 def epoch(graph: MappedGraph, model: SGFormer) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     nodes = graph['train_mask'].nonzero().flatten()
-    for batch in tqdm(NeighborLoader((graph, graph), [10, 10], input_nodes=nodes, batch_size=1024, shuffle=True), 'training'):
+    for batch in tqdm(
+        NeighborLoader((graph, graph), [10, 10], input_nodes=nodes, batch_size=1024, shuffle=True),
+        'training',
+    ):
         optimizer.zero_grad()
         own = batch.batch_size
         cross_entropy(model(batch.x.float(), batch.edge_index)[:own], batch.y[:own]).backward()
@@ -90,7 +102,11 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
         if step == 'epoch':
             epoch(graph, model)
         else:
-            model.inference(NeighborLoader((graph, graph), [-1], batch_size=100_000), place / 'scores', progress_bar=True)
+            model.inference(
+                NeighborLoader((graph, graph), [-1], batch_size=100_000),
+                place / 'scores',
+                progress_bar=True,
+            )
     seconds = time.perf_counter() - start
     memory.ended.set()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
@@ -98,32 +114,59 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    r"""One row per number of nodes and step, and one for all nodes of ogbn-papers100M by the slope of the two largest."""
+    r"""One row per number of nodes and step, and one for all nodes of ogbn-papers100M by the slope
+    of the two largest."""
     records = [json.loads(path.read_text()) for path in folder.glob('out-of-core-*.json')]
     records.sort(key=lambda record: record['config']['nodes'])
-    out = [row(f'{record["config"]["nodes"]:,}', step, *figures(record, step)) for record in records for step in STEPS]
+    out = [
+        row(f'{record["config"]["nodes"]:,}', step, *figures(record, step))
+        for record in records
+        for step in STEPS
+    ]
     for step in STEPS if len(records) > 1 else []:
-        (few, less), (many, more) = ((record['config']['nodes'], figures(record, step)) for record in records[-2:])
+        (few, less), (many, more) = (
+            (record['config']['nodes'], figures(record, step)) for record in records[-2:]
+        )
         slopes = [math.log(b / a) / math.log(many / few) for a, b in zip(less, more, strict=True)]
         whole = [b * (WHOLE / many) ** slope for b, slope in zip(more, slopes, strict=True)]
-        estimated = {'GiB with mapped pages': 'what there is', 'seconds grow as N to the': f'{slopes[0]:.2f}'}
+        estimated = {
+            'GiB with mapped pages': 'what there is',
+            'seconds grow as N to the': f'{slopes[0]:.2f}',
+        }
         out.append(row(f'{WHOLE:,} (estimated)', step, *whole) | estimated)
     return out
 
 
 def figures(record: dict[str, Any], step: str) -> list[float]:
-    return [record['metrics'][f'{step}_{name}']['median'] for name in ('seconds', 'gib', 'with_mapped_gib')]
+    return [
+        record['metrics'][f'{step}_{name}']['median']
+        for name in ('seconds', 'gib', 'with_mapped_gib')
+    ]
 
 
 def row(nodes: str, step: str, seconds: float, gib: float, mapped: float) -> dict[str, str]:
     sizes = {'GiB': f'{gib:.2f}', 'GiB with mapped pages': f'{mapped:.2f}'}
-    return {'nodes': nodes, 'step': STEPS[step], 'seconds': f'{seconds:.0f}', **sizes, 'seconds grow as N to the': ''}
+    return {
+        'nodes': nodes,
+        'step': STEPS[step],
+        'seconds': f'{seconds:.0f}',
+        **sizes,
+        'seconds grow as N to the': '',
+    }
 
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--nodes', nargs='+', type=int, default=[1_000_000, 3_000_000, 10_000_000], help='numbers of nodes')
-    parser.add_argument('--folder', help='for files of some 3.5 kB for each node, removed at the end')
+    parser.add_argument(
+        '--nodes',
+        nargs='+',
+        type=int,
+        default=[1_000_000, 3_000_000, 10_000_000],
+        help='numbers of nodes',
+    )
+    parser.add_argument(
+        '--folder', help='for files of some 3.5 kB for each node, removed at the end'
+    )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -135,13 +178,30 @@ def main() -> None:
     for num_nodes in [] if args.table else args.nodes:
         place, found = Path(args.folder) / f'out-of-core-{num_nodes}', {}
         for step in STEPS:
-            figures = fresh('benchmarks.runtime.out_of_core', {'folder': str(place), 'num_nodes': num_nodes, 'step': step})
+            figures = fresh(
+                'benchmarks.runtime.out_of_core',
+                {'folder': str(place), 'num_nodes': num_nodes, 'step': step},
+            )
             found |= {f'{step}_{name}': values for name, values in figures.items()}
         shutil.rmtree(place)
-        config = {'nodes': num_nodes, 'edges': EDGES_PER_NODE * num_nodes, 'features': FEATURES, 'hidden_channels': 64}
+        config = {
+            'nodes': num_nodes,
+            'edges': EDGES_PER_NODE * num_nodes,
+            'features': FEATURES,
+            'hidden_channels': 64,
+        }
         named = {'variant': '', 'protocol': '', 'seeds': [0], 'folder': args.output}
-        print(write_result('runtime', str(num_nodes), 'out-of-core', metrics=found, config=config, **named))
-    print(write_table(args.output / 'runtime' / 'out-of-core', rows(source(args, 'runtime', 'out-of-core-*.json'))))
+        print(
+            write_result(
+                'runtime', str(num_nodes), 'out-of-core', metrics=found, config=config, **named
+            )
+        )
+    print(
+        write_table(
+            args.output / 'runtime' / 'out-of-core',
+            rows(source(args, 'runtime', 'out-of-core-*.json')),
+        )
+    )
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
-r"""One layer over several processes: time of forward and backward of an attention over all nodes, and the bytes each process sends, beside
-one process. Each process has one thread.
+r"""One layer over several processes: time of forward and backward of an attention over all nodes,
+and the bytes each process sends, beside one process. Each process has one thread.
 
 python -m benchmarks.runtime.processes --processes 1 2 --nodes 200000 1000000
 """
@@ -40,7 +40,10 @@ def work(num_nodes: int, repeats: int, path: str) -> None:
         conv(x, state=state).square().sum().backward()
         dist.barrier()
         seconds.append(time.perf_counter() - start)
-    sent = sum(part.numel() * part.element_size() for part in (state.sums, state.maximum, state.squares, state.query_squares))
+    sent = sum(
+        part.numel() * part.element_size()
+        for part in (state.sums, state.maximum, state.squares, state.query_squares)
+    )
     if rank == 0:
         Path(path).write_text(json.dumps({'seconds': seconds[1:], 'bytes': [sent]}))
     dist.destroy_process_group()
@@ -50,7 +53,13 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
     r"""The figures of a run under torchrun."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'figures.json'
-        command = ['torch.distributed.run', '--standalone', f'--nproc-per-node={world}', '-m', 'benchmarks.runtime.processes']
+        command = [
+            'torch.distributed.run',
+            '--standalone',
+            f'--nproc-per-node={world}',
+            '-m',
+            'benchmarks.runtime.processes',
+        ]
         sizes = ['--worker', str(path), '--nodes', str(num_nodes), '--repeats', str(repeats)]
         subprocess.run([sys.executable, '-m', *command, *sizes], check=True, env=environment())
         return json.loads(path.read_text())
@@ -60,21 +69,36 @@ def rows(folder: Path) -> list[dict[str, str]]:
     r"""One row per number of nodes and of processes."""
     records = [json.loads(path.read_text()) for path in folder.glob('processes-*.json')]
     records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
-    alone = {r['config']['nodes']: r['metrics']['seconds']['median'] for r in records if r['config']['processes'] == 1}
+    alone = {
+        r['config']['nodes']: r['metrics']['seconds']['median']
+        for r in records
+        if r['config']['processes'] == 1
+    }
     out = []
     for record in records:
         nodes, seconds = record['config']['nodes'], record['metrics']['seconds']['median']
         faster = f'{alone[nodes] / seconds:.2f}' if nodes in alone else ''
         exchanged = f'{record["metrics"]["bytes"]["median"] / 1000:.1f}'
         sizes = {'nodes': f'{nodes:,}', 'processes': str(record['config']['processes'])}
-        out.append(sizes | {'ms': f'{1e3 * seconds:.0f}', 'times one process': faster, 'kB exchanged per layer': exchanged})
+        out.append(
+            sizes
+            | {
+                'ms': f'{1e3 * seconds:.0f}',
+                'times one process': faster,
+                'kB exchanged per layer': exchanged,
+            }
+        )
     return out
 
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--processes', nargs='+', type=int, default=[1, 2], help='numbers of processes')
-    parser.add_argument('--nodes', nargs='+', type=int, default=[200_000, 1_000_000], help='numbers of nodes')
+    parser.add_argument(
+        '--processes', nargs='+', type=int, default=[1, 2], help='numbers of processes'
+    )
+    parser.add_argument(
+        '--nodes', nargs='+', type=int, default=[200_000, 1_000_000], help='numbers of nodes'
+    )
     parser.add_argument('--repeats', type=int, default=5, help='passes that are timed')
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -84,7 +108,12 @@ def main() -> None:
     for num_nodes in args.nodes:
         for world in args.processes:
             found = launch(world, num_nodes, args.repeats)
-            config = {'nodes': num_nodes, 'processes': world, 'channels': CHANNELS, 'features': FEATURES}
+            config = {
+                'nodes': num_nodes,
+                'processes': world,
+                'channels': CHANNELS,
+                'features': FEATURES,
+            }
             name = f'{num_nodes}-nodes-{world}'
             named = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
             print(write_result('runtime', name, 'processes', metrics=found, config=config, **named))

@@ -1,5 +1,6 @@
-r"""The cases of benchmarks/runtime/layers.py whose peers are the programs of the papers' authors, as they are published: none of them comes
-with this package, all are read from clones in one folder."""
+r"""The cases of benchmarks/runtime/layers.py whose peers are the programs of the papers' authors,
+as they are published: none of them comes with this package, all are read from clones in one
+folder."""
 
 import importlib.util
 from pathlib import Path
@@ -18,13 +19,18 @@ FILES = {
     'sgformer': 'SGFormer/large/ours.py',
 }
 TEMPERATURE = 0.25
-SMALL = 1 / 8  # times the input: NodeFormer's authors add 1e-6 to all features, which at larger norms is more than the features
+SMALL = (
+    1 / 8
+)  # times the input: NodeFormer's authors add 1e-6 to all features, which at larger norms is more than the features
 
 
 def program(name: str, config: dict[str, Any]) -> ModuleType:
     path = Path(config['public'], FILES[name])
     if not path.is_file():
-        raise FileNotFoundError(f'{path} is missing; git clone https://github.com/qitianwu/{path.relative_to(config["public"]).parts[0]}')
+        raise FileNotFoundError(
+            f'{path} is missing; git clone '
+            f'https://github.com/qitianwu/{path.relative_to(config["public"]).parts[0]}'
+        )
     spec = importlib.util.spec_from_file_location(f'public_{name}', path)
     assert spec is not None
     assert spec.loader is not None
@@ -40,15 +46,23 @@ def alike(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
 
 
 def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""The function at the heart of the authors' layer, with our linear parts and features: the layer fails without an edge loss."""
+    r"""The function at the heart of the authors' layer, with our linear parts and features: the
+    layer fails without an edge loss."""
     module, channels, heads = program('nodeformer', config), x.size(1), config['heads']
     samples = {'num_features': 30, 'num_gumbel_samples': 10, 'temperature': TEMPERATURE}
-    conv = KernelAttentionConv(channels, heads * channels, heads, feature_map='orthogonal', **samples)
+    conv = KernelAttentionConv(
+        channels, heads * channels, heads, feature_map='orthogonal', **samples
+    )
     features = module.softmax_kernel_transformation, conv.feature_map.projection
 
     def peer() -> Tensor:
-        parts = (lin(x).view(1, -1, heads, channels) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
-        return module.kernelized_gumbel_softmax(*parts, *features, K=10, tau=TEMPERATURE, return_weight=False)[0].flatten(1)
+        parts = (
+            lin(x).view(1, -1, heads, channels)
+            for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+        )
+        return module.kernelized_gumbel_softmax(
+            *parts, *features, K=10, tau=TEMPERATURE, return_weight=False
+        )[0].flatten(1)
 
     return lambda: conv(x), peer
 
@@ -65,7 +79,10 @@ def difformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    conv, peer = SGFormerConv(x.size(1), x.size(1)), program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1)
+    conv, peer = (
+        SGFormerConv(x.size(1), x.size(1)),
+        program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1),
+    )
     alike(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 

@@ -1,5 +1,6 @@
-r"""Recall@20 and NDCG@20 over the full ranking of all items for all users: the evaluation of these benchmarks and that of RecBole 1.2, in
-turn in one process, from the same embeddings; RecBole's with as many users at once as its default has, and with 1024.
+r"""Recall@20 and NDCG@20 over the full ranking of all items for all users: the evaluation of these
+benchmarks and that of RecBole 1.2, in turn in one process, from the same embeddings; RecBole's with
+as many users at once as its default has, and with 1024.
 
 pip install --no-deps recbole && pip install colorlog colorama texttable pandas scikit-learn pyyaml
 python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowalla
@@ -25,12 +26,21 @@ from torch_geometric_lgt.datasets import InteractionDataset
 
 K = 20
 CELLS, USERS = 4096, 1024  # RecBole's eval_batch_size, in scores; many users
-RECBOLE = {'metrics': ['Recall', 'NDCG'], 'topk': [K], 'metric_decimal_place': 10, 'device': 'cpu', 'eval_args': {'mode': 'full'}}
+RECBOLE = {
+    'metrics': ['Recall', 'NDCG'],
+    'topk': [K],
+    'metric_decimal_place': 10,
+    'device': 'cpu',
+    'eval_args': {'mode': 'full'},
+}
 Found = dict[str, float]
 
 
-def recbole(score: Callable[[Tensor], Tensor], wanted: History, seen: History, at_once: int) -> Found:
-    r"""The loop of RecBole's trainer over batches of users, with its collector and its evaluator."""
+def recbole(
+    score: Callable[[Tensor], Tensor], wanted: History, seen: History, at_once: int
+) -> Found:
+    r"""The loop of RecBole's trainer over batches of users, with its collector and its
+    evaluator."""
     from recbole.evaluator import Collector, Evaluator
 
     collector = Collector(RECBOLE)
@@ -46,7 +56,9 @@ def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found
     torch.manual_seed(0)
     data = InteractionDataset(root, name)[0]
     users, items = (torch.randn(data[side].num_nodes, channels) for side in ('user', 'item'))
-    train, test = (data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in ('train', 'test'))
+    train, test = (
+        data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in ('train', 'test')
+    )
     wanted, seen = (History.of(pairs, users.size(0)) for pairs in (test, train))
 
     def score(part: Tensor) -> Tensor:
@@ -68,7 +80,11 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
     """
     runs, times = methods(root, name, channels), {}
     ours, *others = (run() for run in runs.values())
-    if any(abs(ours[f'{metric}@{K}'] - other[f'{metric}@{K}']) > 1e-6 for other in others for metric in ('recall', 'ndcg')):
+    if any(
+        abs(ours[f'{metric}@{K}'] - other[f'{metric}@{K}']) > 1e-6
+        for other in others
+        for metric in ('recall', 'ndcg')
+    ):
         raise RuntimeError(f'the evaluations differ: {ours} and {others}')
     for _ in range(rounds):
         for method, run in runs.items():
@@ -77,12 +93,20 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    records: list[dict[str, Any]] = [json.loads(path.read_text()) for path in sorted(folder.glob('ranking-*.json'))]
+    records: list[dict[str, Any]] = [
+        json.loads(path.read_text()) for path in sorted(folder.glob('ranking-*.json'))
+    ]
     out = []
     for record in records:
-        ours, default, many = (record['metrics'][f'{method}_seconds']['median'] for method in ('ours', 'recbole', 'recbole_many'))
+        ours, default, many = (
+            record['metrics'][f'{method}_seconds']['median']
+            for method in ('ours', 'recbole', 'recbole_many')
+        )
         row = {'data set': record['dataset'], 'ours (s)': f'{ours:.2f}'}
-        for name, other in (("RecBole's default", default), (f'RecBole, {USERS} users at once', many)):
+        for name, other in (
+            ("RecBole's default", default),
+            (f'RecBole, {USERS} users at once', many),
+        ):
             row |= {f'{name} (s)': f'{other:.2f}', f'ours over {name}': f'{other / ours:.1f}'}
         out.append(row)
     return out
@@ -91,7 +115,9 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, INTERACTIONS)
-    parser.add_argument('--datasets', nargs='+', default=['amazon-beauty', 'gowalla'], help='the folders in --root')
+    parser.add_argument(
+        '--datasets', nargs='+', default=['amazon-beauty', 'gowalla'], help='the folders in --root'
+    )
     parser.add_argument('--channels', type=int, default=64, help='channels of the embeddings')
     parser.add_argument('--rounds', type=int, default=5, help='evaluations of each, in turn')
     args = parser.parse_args()
@@ -101,7 +127,13 @@ def main() -> None:
         with data_from(args.root, INTERACTIONS):
             InteractionDataset(args.root, name)
         times = measure(args.root, name, args.channels, args.rounds)
-        config = {'channels': args.channels, 'rounds': args.rounds, 'cells': CELLS, 'users': USERS, 'k': K}
+        config = {
+            'channels': args.channels,
+            'rounds': args.rounds,
+            'cells': CELLS,
+            'users': USERS,
+            'k': K,
+        }
         named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', name, 'ranking', metrics=times, config=config, **named)
         print(name, {method: statistics.median(values) for method, values in times.items()})

@@ -1,5 +1,6 @@
-r"""What a pass forward and backward cannot do without: its matrix products at full size, and one copy each of its input and of the gradient
-of its output, from and into memory that is already there."""
+r"""What a pass forward and backward cannot do without: its matrix products at full size, and one
+copy each of its input and of the gradient of its output, from and into memory that is already
+there."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,8 +9,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-PROBE = 1009  # nodes, a prime: the sizes that it divides are those that grow with the number of nodes
-OPERANDS = {torch.ops.aten.mm: 0, torch.ops.aten.bmm: 0, torch.ops.aten.addmm: 1, torch.ops.aten.baddbmm: 1}  # the first that is multiplied
+PROBE = (
+    1009  # nodes, a prime: the sizes that it divides are those that grow with the number of nodes
+)
+OPERANDS = {
+    torch.ops.aten.mm: 0,
+    torch.ops.aten.bmm: 0,
+    torch.ops.aten.addmm: 1,
+    torch.ops.aten.baddbmm: 1,
+}  # the first that is multiplied
 
 
 class Operand(NamedTuple):
@@ -17,7 +25,11 @@ class Operand(NamedTuple):
     transposed: bool
 
     def at(self, num_nodes: int) -> 'Operand':
-        return self._replace(shape=tuple(size // PROBE * num_nodes if size % PROBE == 0 else size for size in self.shape))
+        return self._replace(
+            shape=tuple(
+                size // PROBE * num_nodes if size % PROBE == 0 else size for size in self.shape
+            )
+        )
 
     def random(self) -> Tensor:
         *batch, rows, columns = self.shape
@@ -31,9 +43,14 @@ class Recorded(TorchDispatchMode):
         super().__init__()
         self.products: list[tuple[Operand, Operand]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if (first := OPERANDS.get(func.overloadpacket)) is not None:
-            a, b = (Operand(tuple(x.shape), x.stride(-1) != 1 and x.stride(-2) == 1) for x in args[first : first + 2])
+            a, b = (
+                Operand(tuple(x.shape), x.stride(-1) != 1 and x.stride(-2) == 1)
+                for x in args[first : first + 2]
+            )
             self.products.append((a, b))
         return func(*args, **(kwargs or {}))
 
@@ -45,11 +62,15 @@ def matrix_products(forward: Callable[[], Tensor]) -> list[tuple[Operand, Operan
     return recorded.products
 
 
-def replay(products: list[tuple[Operand, Operand]], num_nodes: int, channels: int) -> Callable[[], None]:
+def replay(
+    products: list[tuple[Operand, Operand]], num_nodes: int, channels: int
+) -> Callable[[], None]:
     r"""Runs the products, and the two copies, over :obj:`num_nodes` nodes."""
     sized = [(a.at(num_nodes), b.at(num_nodes)) for a, b in products]
     operands = {operand: operand.random() for pair in sized for operand in pair}
-    results = {(*a.shape[:-1], b.shape[-1]): torch.empty(*a.shape[:-1], b.shape[-1]) for a, b in sized}
+    results = {
+        (*a.shape[:-1], b.shape[-1]): torch.empty(*a.shape[:-1], b.shape[-1]) for a, b in sized
+    }
     source, target = torch.rand(num_nodes, channels), torch.empty(num_nodes, channels)
 
     def run() -> None:

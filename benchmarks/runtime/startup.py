@@ -1,4 +1,5 @@
-r"""What a program waits for before it works: the import, and the first call beside the second one, in fresh processes, in turn with PyG's.
+r"""What a program waits for before it works: the import, and the first call beside the second one,
+in fresh processes, in turn with PyG's.
 
 python -m benchmarks.runtime.startup              # measure, write runtime/startup-random.json, then the table
 python -m benchmarks.runtime.startup --table      # the table alone, from the result that is there
@@ -45,7 +46,10 @@ def model_step(name: str) -> Callable[[Data], Callable[[], object]]:
 # For each first call how ours and PyG's, where there is one, are made.
 CALLS: dict[str, dict[str, Callable[[Data], Callable[[], object]]]] = {
     'sgformer': {'ours': model_step('sgformer'), 'pyg': model_step('pyg-sgformer')},
-    **{name: {'ours': model_step(name)} for name in ('nodeformer', 'difformer', 'mgformer', 'litegt')},
+    **{
+        name: {'ours': model_step(name)}
+        for name in ('nodeformer', 'difformer', 'mgformer', 'litegt')
+    },
     'jaccard-scores': {'ours': lambda data: lambda: JaccardScores()(data)},
     'laplacian-pe': {
         'ours': lambda data: lambda: LaplacianPE(8)(data),
@@ -66,7 +70,12 @@ def work(case: str, method: str) -> dict[str, list[float]]:
 
 
 def imported(method: str) -> float:
-    out = subprocess.run([sys.executable, '-c', IMPORT.format(IMPORTS[method])], capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, '-c', IMPORT.format(IMPORTS[method])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return float(out.stdout)
 
 
@@ -80,7 +89,9 @@ def measure(rounds: int) -> dict[str, list[float]]:
                 found.setdefault(f'import/{method}/first', []).append(imported(method))
                 bar.update()
             for case, method in pairs:
-                for name, values in fresh('benchmarks.runtime.startup', {'case': case, 'method': method}).items():
+                for name, values in fresh(
+                    'benchmarks.runtime.startup', {'case': case, 'method': method}
+                ).items():
                     found.setdefault(f'{case}/{method}/{name}', []).extend(values)
                 bar.update()
     return found
@@ -93,7 +104,9 @@ def rows(metrics: dict[str, Any]) -> Iterator[dict[str, str]]:
         for method in ('ours', 'pyg'):
             for name in ('first', 'second'):
                 held = metrics.get(f'{case}/{method}/{name}')
-                row[f'{method}, {name} (ms)'] = '' if held is None else f'{1e3 * held["median"]:.0f}'
+                row[f'{method}, {name} (ms)'] = (
+                    '' if held is None else f'{1e3 * held["median"]:.0f}'
+                )
         yield row
 
 
@@ -109,7 +122,15 @@ def main() -> None:
     if not args.table:
         config = {'nodes': NODES, 'channels': CHANNELS, 'rounds': args.rounds}
         named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
-        write_result('runtime', 'random', 'startup', metrics=measure(args.rounds), config=config, folder=args.output, **named)
+        write_result(
+            'runtime',
+            'random',
+            'startup',
+            metrics=measure(args.rounds),
+            config=config,
+            folder=args.output,
+            **named,
+        )
     name = 'startup-random.json'
     record = json.loads((source(args, 'runtime', name) / name).read_text())
     print(write_table(args.output / 'runtime' / 'startup', [*rows(record['metrics'])]))

@@ -1,4 +1,5 @@
-r"""The cases of benchmarks/runtime/transforms.py: graphs, and the methods that compute one thing on them."""
+r"""The cases of benchmarks/runtime/transforms.py: graphs, and the methods that compute one thing on
+them."""
 
 # N nodes, E edges, K eigenvectors, SVD_K singular vectors.
 import tempfile
@@ -12,7 +13,13 @@ from scipy.sparse.linalg import svds
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
-from torch_geometric.utils import coalesce, get_laplacian, remove_self_loops, to_networkx, to_undirected
+from torch_geometric.utils import (
+    coalesce,
+    get_laplacian,
+    remove_self_loops,
+    to_networkx,
+    to_undirected,
+)
 
 from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset
 from torch_geometric_lgt.transforms import JaccardScores, LaplacianPE, SVDEncoding
@@ -23,9 +30,9 @@ Method = Callable[[], Any]
 
 
 def rmat(scale: int, edges: int) -> Data:
-    r"""A graph of :math:`2^{scale}` nodes with heavy-tailed degrees: each edge goes from quadrant to quadrant of the adjacency matrix
-    (`"R-MAT: A Recursive Model for Graph Mining" <https://doi.org/10.1137/1.9781611972740.43>`_). Self loops and repeated edges are
-    dropped."""
+    r"""A graph of :math:`2^{scale}` nodes with heavy-tailed degrees: each edge goes from quadrant
+    to quadrant of the adjacency matrix (`"R-MAT: A Recursive Model for Graph Mining"
+    <https://doi.org/10.1137/1.9781611972740.43>`_). Self loops and repeated edges are dropped."""
     random, pairs = np.random.default_rng(0), np.zeros((2, edges), np.int64)
     for _ in range(scale):
         quadrant = random.choice(4, edges, p=QUADRANTS)
@@ -35,7 +42,10 @@ def rmat(scale: int, edges: int) -> Data:
 
 def grid(side: int) -> Data:
     number = torch.arange(side * side).view(side, side)
-    right, down = torch.stack([number[:, :-1], number[:, 1:]]), torch.stack([number[:-1], number[1:]])
+    right, down = (
+        torch.stack([number[:, :-1], number[:, 1:]]),
+        torch.stack([number[:-1], number[1:]]),
+    )
     return _undirected(torch.cat([right.flatten(1), down.flatten(1)], 1), side * side)
 
 
@@ -43,7 +53,12 @@ def regular(nodes: int, degree: int) -> Data:
     r"""An expander: the union of random cycles through all nodes."""
     random = np.random.default_rng(0)
     cycles = [random.permutation(nodes) for _ in range(degree // 2)]
-    return _undirected(torch.from_numpy(np.concatenate([np.stack([cycle, np.roll(cycle, 1)]) for cycle in cycles], 1)), nodes)
+    return _undirected(
+        torch.from_numpy(
+            np.concatenate([np.stack([cycle, np.roll(cycle, 1)]) for cycle in cycles], 1)
+        ),
+        nodes,
+    )
 
 
 def cluster(num_graphs: int) -> Data:
@@ -54,13 +69,19 @@ def cluster(num_graphs: int) -> Data:
 def bipartite(rows: int, columns: int, edges: int) -> HeteroData:
     r"""Users and items whose numbers of edges are heavy-tailed."""
     random = np.random.default_rng(0)
-    users, items = ((size * random.random(edges) ** 2.5).astype(np.int64) for size in (rows, columns))
+    users, items = (
+        (size * random.random(edges) ** 2.5).astype(np.int64) for size in (rows, columns)
+    )
     return _interactions(torch.from_numpy(np.stack([users, items])), rows, columns)
 
 
 def interactions(root: str, name: str) -> HeteroData:
     data = InteractionDataset(root, name)[0]
-    return _interactions(data['user', 'rates', 'item'].train_edge_label_index, data['user'].num_nodes, data['item'].num_nodes)
+    return _interactions(
+        data['user', 'rates', 'item'].train_edge_label_index,
+        data['user'].num_nodes,
+        data['item'].num_nodes,
+    )
 
 
 def _interactions(pairs: Tensor, num_users: int, num_items: int) -> HeteroData:
@@ -70,7 +91,9 @@ def _interactions(pairs: Tensor, num_users: int, num_items: int) -> HeteroData:
 
 
 def _undirected(pairs: Tensor, num_nodes: int) -> Data:
-    return Data(edge_index=to_undirected(coalesce(remove_self_loops(pairs)[0])), num_nodes=num_nodes)
+    return Data(
+        edge_index=to_undirected(coalesce(remove_self_loops(pairs)[0])), num_nodes=num_nodes
+    )
 
 
 def networkit_scores(data: Data) -> Method:
@@ -83,7 +106,9 @@ def networkit_scores(data: Data) -> Method:
     def run() -> np.ndarray:
         graph.indexEdges()
         triangles = networkit.sparsification.TriangleEdgeScore(graph).run().scores()
-        return np.array(networkit.sparsification.JaccardSimilarityAttributizer(graph, triangles).getAttribute())
+        return np.array(
+            networkit.sparsification.JaccardSimilarityAttributizer(graph, triangles).getAttribute()
+        )
 
     return run
 
@@ -109,7 +134,9 @@ def _once(data: Data) -> np.ndarray:
 
 def arpack(data: HeteroData) -> Method:
     row, column = data['user', 'rates', 'item'].edge_index.numpy()
-    matrix = csr_array((np.ones(row.size), (row, column)), shape=(data['user'].num_nodes, data['item'].num_nodes))
+    matrix = csr_array(
+        (np.ones(row.size), (row, column)), shape=(data['user'].num_nodes, data['item'].num_nodes)
+    )
     return lambda: svds(matrix, SVD_K, solver='arpack', random_state=0)
 
 
@@ -119,7 +146,8 @@ def jaccard_quality(data: Data, found: Any) -> float:
 
 
 def laplacian_quality(data: Data, found: Any) -> float:
-    r"""The sum of the Rayleigh quotients: no orthonormal vectors beside the trivial one have a smaller sum than the true ones."""
+    r"""The sum of the Rayleigh quotients: no orthonormal vectors beside the trivial one have a
+    smaller sum than the true ones."""
     vectors = found.laplacian_pe.double()
     index, value = get_laplacian(data.edge_index, None, 'sym', torch.float64, data.num_nodes)
     laplacian = torch.sparse_coo_tensor(index, value, (data.num_nodes,) * 2)
@@ -128,7 +156,11 @@ def laplacian_quality(data: Data, found: Any) -> float:
 
 def svd_quality(data: HeteroData, found: Any) -> float:
     r"""The sum of the singular values; that of others is smaller than that of the largest."""
-    return float(found['user'].svd_pe.double().square().sum() if isinstance(found, HeteroData) else found[1].sum())
+    return float(
+        found['user'].svd_pe.double().square().sum()
+        if isinstance(found, HeteroData)
+        else found[1].sum()
+    )
 
 
 def pyg_eigenvectors(data: Data) -> Method:
@@ -172,7 +204,11 @@ METHODS: dict[str, dict[str, Callable[[Any], Method]]] = {
     'laplacian-pe': {'ours': lambda data: lambda: LaplacianPE(K)(data), 'pyg': pyg_eigenvectors},
     'svd': {'ours': lambda data: lambda: SVDEncoding(SVD_K)(data), 'arpack': arpack},
 }
-QUALITY: dict[str, Callable[[Any, Any], float]] = {'jaccard': jaccard_quality, 'laplacian-pe': laplacian_quality, 'svd': svd_quality}
+QUALITY: dict[str, Callable[[Any, Any], float]] = {
+    'jaccard': jaccard_quality,
+    'laplacian-pe': laplacian_quality,
+    'svd': svd_quality,
+}
 SMALL = {'jaccard': 'small', 'laplacian-pe': 'small', 'svd': 'small-bipartite'}
 ON = {
     'jaccard': ('rmat-1M-edges', 'rmat-10M-edges'),

@@ -1,4 +1,5 @@
-r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph of each library is built beforehand.
+r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph
+of each library is built beforehand.
 
 pip install '.[peers]'
 python -m benchmarks.runtime.transforms              # measure, write runtime/*.json, then the table
@@ -14,26 +15,53 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_root, add_table, data_from, run_script, script_parser, source
+from benchmarks.common.scripts import (
+    add_root,
+    add_table,
+    data_from,
+    run_script,
+    script_parser,
+    source,
+)
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
-from benchmarks.runtime.transform_cases import BIPARTITE, GRAPHS, METHODS, ON, QUALITY, REAL, SMALL, graph_of
+from benchmarks.runtime.transform_cases import (
+    BIPARTITE,
+    GRAPHS,
+    METHODS,
+    ON,
+    QUALITY,
+    REAL,
+    SMALL,
+    graph_of,
+)
 
 LAYOUT = 'DIR/amazon-beauty has train.txt and test.txt, or is downloaded'
 NAMES = {'jaccard': 'JaccardScores', 'laplacian-pe': 'LaplacianPE', 'svd': 'SVDEncoding'}
-MEASURED = {'jaccard': 'mean score', 'laplacian-pe': 'sum of eigenvalues', 'svd': 'sum of singular values'}
+MEASURED = {
+    'jaccard': 'mean score',
+    'laplacian-pe': 'sum of eigenvalues',
+    'svd': 'sum of singular values',
+}
 
 
 def work(case: str, method: str, graph: str, root: str = 'data') -> dict[str, list[float]]:
-    r"""The time, the memory and the quality of one call, after one on a small graph: libraries are loaded and loops compiled."""
+    r"""The time, the memory and the quality of one call, after one on a small graph: libraries are
+    loaded and loops compiled."""
     METHODS[case][method](graph_of(SMALL[case], root))()
     data = graph_of(graph, root)
     run, found, times = METHODS[case][method](data), [], []
     memory = peak_memory_mib(lambda: times.extend(seconds(lambda: found.append(run()), 1)))
-    return {'seconds': times, 'peak_memory_mib': [memory], 'quality': [QUALITY[case](data, found[0])]}
+    return {
+        'seconds': times,
+        'peak_memory_mib': [memory],
+        'quality': [QUALITY[case](data, found[0])],
+    }
 
 
-def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm, folder: Path) -> None:
+def measure(
+    case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm, folder: Path
+) -> None:
     r"""Writes the figures of all methods. One that exceeds the limit is not run again."""
     found: dict[str, list[float]] = {}
     late: set[str] = set()
@@ -47,7 +75,12 @@ def measure(case: str, graph: str, root: str, rounds: int, limit: float, bar: tq
             late |= set() if part else {method}
             bar.update()
     config = {'graph': graph, 'rounds': rounds, 'limit': limit}
-    named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0], 'folder': folder}
+    named = {
+        'variant': '',
+        'protocol': 'fresh-processes-alternating',
+        'seeds': [0],
+        'folder': folder,
+    }
     write_result('runtime', graph, case, metrics=found, config=config, **named)
 
 
@@ -57,7 +90,10 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
     for method in METHODS[case]:
         row = {'transform': NAMES[case], 'graph': record['dataset'], 'by': method}
         if f'{method}_seconds' in metric:
-            time, memory, quality = (metric[f'{method}_{name}']['median'] for name in ('seconds', 'peak_memory_mib', 'quality'))
+            time, memory, quality = (
+                metric[f'{method}_{name}']['median']
+                for name in ('seconds', 'peak_memory_mib', 'quality')
+            )
             ours = metric.get('ours_seconds', {}).get('median')
             row |= {
                 'seconds': f'{time:.2f}',
@@ -66,7 +102,12 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
                 'result': f'{MEASURED[case]} {quality:.6g}',
             }
         else:
-            row |= {'seconds': f'more than {record["config"]["limit"]:.0f}', 'over ours': '', 'MiB': '', 'result': ''}
+            row |= {
+                'seconds': f'more than {record["config"]["limit"]:.0f}',
+                'over ours': '',
+                'MiB': '',
+                'result': '',
+            }
         out.append(row)
     return out
 
@@ -79,11 +120,21 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--cases', nargs='+', choices=METHODS, default=[*METHODS], help='the transforms that are measured')
-    parser.add_argument('--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)')
+    parser.add_argument(
+        '--cases',
+        nargs='+',
+        choices=METHODS,
+        default=[*METHODS],
+        help='the transforms that are measured',
+    )
+    parser.add_argument(
+        '--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)'
+    )
     add_root(parser, LAYOUT)
     parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
-    parser.add_argument('--limit', type=float, default=300.0, help='seconds for a process, its graph included')
+    parser.add_argument(
+        '--limit', type=float, default=300.0, help='seconds for a process, its graph included'
+    )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -92,7 +143,12 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if not args.table:
-        pairs = [(case, graph) for case in args.cases for graph in args.graphs or ON[case] if (case == 'svd') == (graph in BIPARTITE)]
+        pairs = [
+            (case, graph)
+            for case in args.cases
+            for graph in args.graphs or ON[case]
+            if (case == 'svd') == (graph in BIPARTITE)
+        ]
         for graph in {graph for _, graph in pairs if graph in REAL}:
             with data_from(args.root, LAYOUT):
                 graph_of(graph, args.root)

@@ -49,12 +49,20 @@ def object_dtype_with_flags_of_numbers():
 RECONSTRUCT = np.array([0]).__reduce__()[0]
 FORGED = {
     'addresses in an array of objects': lambda: Forged(
-        RECONSTRUCT, (np.ndarray, (0,), b'b'), (1, (1,), object_dtype_with_flags_of_numbers(), False, b'A' * 8)
+        RECONSTRUCT,
+        (np.ndarray, (0,), b'b'),
+        (1, (1,), object_dtype_with_flags_of_numbers(), False, b'A' * 8),
     ),
-    'addresses in the memory of an array': lambda: Forged(np.ndarray, ((1,), np.dtype('O'), b'A' * 8)),
+    'addresses in the memory of an array': lambda: Forged(
+        np.ndarray, ((1,), np.dtype('O'), b'A' * 8)
+    ),
     'a structured dtype': lambda: Forged(np.dtype, ([('a', 'O')],)),
-    'negative sizes': lambda: Forged(RECONSTRUCT, (np.ndarray, (0,), b'b'), (1, (-1, -1), np.dtype('i1'), False, b'A')),
-    'more content than elements': lambda: Forged(RECONSTRUCT, (np.ndarray, (0,), b'b'), (1, (1,), np.dtype('i1'), False, b'AA')),
+    'negative sizes': lambda: Forged(
+        RECONSTRUCT, (np.ndarray, (0,), b'b'), (1, (-1, -1), np.dtype('i1'), False, b'A')
+    ),
+    'more content than elements': lambda: Forged(
+        RECONSTRUCT, (np.ndarray, (0,), b'b'), (1, (1,), np.dtype('i1'), False, b'AA')
+    ),
     'a memory map': lambda: Forged(np.memmap, ('/etc/hostname',)),
     'evaluated text': lambda: Forged(eval, ('1 + 1',)),
 }
@@ -83,7 +91,11 @@ def test_arrays_are_what_they_were(array, protocol):
 
 def test_collections_and_matrices_are_what_they_were():
     matrix = csr_matrix(np.array([[0, 2.0, 0], [1, 0, 3]]))
-    held = {'graph': defaultdict(list, {0: [1, 2]}), 'news': Bunch(data=['text'], target=np.arange(1)), 'x': matrix}
+    held = {
+        'graph': defaultdict(list, {0: [1, 2]}),
+        'news': Bunch(data=['text'], target=np.arange(1)),
+        'x': matrix,
+    }
     found = unpickled(pickle.dumps(held, 4))
     assert found['graph'] == held['graph']
     assert found['graph'].default_factory is list
@@ -149,7 +161,8 @@ def test_planted_objects_do_not_run(tmp_path, protocol):
         lambda: torch.load(path, weights_only=False),
         lambda: torch.load(path),
     ):
-        with pytest.raises(pickle.UnpicklingError, match=r"a file in 'here' holds more than arrays, and was not run.*remove"):  # noqa: SIM117
+        message = r"a file in 'here' holds more than arrays, and was not run.*remove"
+        with pytest.raises(pickle.UnpicklingError, match=message):  # noqa: SIM117
             with arrays_only('here'):
                 read()
     assert not (tmp_path / 'ran').exists()

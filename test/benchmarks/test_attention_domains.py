@@ -13,18 +13,43 @@ from benchmarks.runtime import processes
 
 def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
     edges = torch.randint(60, (2, 200))
-    data = Data(x=torch.randn(60, 5), edge_index=torch.cat([edges, edges.flip(0)], 1), y=torch.arange(60) % 3)
+    data = Data(
+        x=torch.randn(60, 5),
+        edge_index=torch.cat([edges, edges.flip(0)], 1),
+        y=torch.arange(60) % 3,
+    )
     monkeypatch.setattr(attention_domains, 'load', lambda *_: data.clone())
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
-    argv = ['x', '--dataset', 'toy', '--model', 'sgformer', '--batch-size', '12', '--epochs', '2', '--seeds', '0', '1']
+    argv = [
+        'x',
+        '--dataset',
+        'toy',
+        '--model',
+        'sgformer',
+        '--batch-size',
+        '12',
+        '--epochs',
+        '2',
+        '--seeds',
+        '0',
+        '1',
+    ]
     argv += ['--output', str(tmp_path)]
     monkeypatch.setattr(sys, 'argv', argv)
     attention_domains.main()
     rows = list(csv.DictReader((tmp_path / 'domains' / 'domains.csv').read_text().splitlines()))
     assert [row['attention in training over'] for row in rows] == [*large.DOMAINS.values()]
     assert (tmp_path / 'domains' / 'domains.md').read_text() in capsys.readouterr().out
-    configs = {path: json.loads(path.read_text())['config'] for path in (tmp_path / 'domains').glob('*.json')}
-    assert {config['domain']: config['epochs'] for config in configs.values()} == {'graph': 6, 'partition': 2, 'batch': 2, 'memory': 2}
+    configs = {
+        path: json.loads(path.read_text())['config']
+        for path in (tmp_path / 'domains').glob('*.json')
+    }
+    assert {config['domain']: config['epochs'] for config in configs.values()} == {
+        'graph': 6,
+        'partition': 2,
+        'batch': 2,
+        'memory': 2,
+    }
 
 
 def test_processes(monkeypatch, tmp_path, start, exit_code):
@@ -35,11 +60,29 @@ def test_processes(monkeypatch, tmp_path, start, exit_code):
         if world > 1:
             return under_torchrun(world, num_nodes, repeats)
         path = tmp_path / 'figures.json'
-        assert exit_code(start(as_rank, 0, 1, free_port(), processes.work, num_nodes, repeats, path)) == 0
+        assert (
+            exit_code(start(as_rank, 0, 1, free_port(), processes.work, num_nodes, repeats, path))
+            == 0
+        )
         return json.loads(path.read_text())
 
     monkeypatch.setattr(processes, 'launch', launch)
-    monkeypatch.setattr(sys, 'argv', ['x', '--processes', '1', '2', '--nodes', '300', '--repeats', '1', '--output', str(tmp_path)])
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        [
+            'x',
+            '--processes',
+            '1',
+            '2',
+            '--nodes',
+            '300',
+            '--repeats',
+            '1',
+            '--output',
+            str(tmp_path),
+        ],
+    )
     processes.main()
     rows = list(csv.DictReader((tmp_path / 'runtime' / 'processes.csv').read_text().splitlines()))
     assert [(row['nodes'], row['processes']) for row in rows] == [('300', '1'), ('300', '2')]

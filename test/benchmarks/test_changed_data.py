@@ -1,4 +1,5 @@
-"""A run whose data changed under the same name trains anew; a run that is finished is read back; both say so."""
+"""A run whose data changed under the same name trains anew; a run that is finished is read back;
+both say so."""
 
 import json
 import sys
@@ -45,7 +46,10 @@ def graph(folder, number):
 def network(folder, number):
     generator = np.random.default_rng(number)
     label, edges = generator.integers(0, 2, 60), generator.integers(0, 60, (2, 240))
-    savemat(folder / 'pokec.mat', {'edge_index': edges, 'node_feat': generator.random((60, 5)), 'label': label})
+    savemat(
+        folder / 'pokec.mat',
+        {'edge_index': edges, 'node_feat': generator.random((60, 5)), 'label': label},
+    )
 
 
 def task(folder, number):
@@ -56,7 +60,14 @@ def task(folder, number):
         edge_index=torch.randint(60, (2, 240), generator=generator),
         y=torch.randint(4, (60, 1), generator=generator),
     )
-    return NodeTask(data, large.random_split(60, (0.5, 0.2), torch.Generator().manual_seed(0)), 4, False, 'accuracy', pokec.accuracy)
+    return NodeTask(
+        data,
+        large.random_split(60, (0.5, 0.2), torch.Generator().manual_seed(0)),
+        4,
+        False,
+        'accuracy',
+        pokec.accuracy,
+    )
 
 
 FAMILIES = {
@@ -65,8 +76,16 @@ FAMILIES = {
         interactions,
         '--dataset mine --model mgformer --dim 16 --encoding 8 --epochs 10 --variant t --seeds 0',
     ),
-    'node classification': (node_classification, graph, '--dataset mine.npz --model sgformer --set epochs=3 --seeds 0'),
-    'domains': (attention_domains, graph, '--dataset mine.npz --model sgformer --domains batch --epochs 2 --seeds 0'),
+    'node classification': (
+        node_classification,
+        graph,
+        '--dataset mine.npz --model sgformer --set epochs=3 --seeds 0',
+    ),
+    'domains': (
+        attention_domains,
+        graph,
+        '--dataset mine.npz --model sgformer --domains batch --epochs 2 --seeds 0',
+    ),
     'pokec': (pokec, network, '--epochs 2 --seeds 0'),
     'ogb': (ogbn_arxiv, lambda *_: None, '--epochs 2 --seeds 0'),
     'many graphs': (sbm, lambda *_: None, '--models gt --preset small --seeds 0'),
@@ -75,7 +94,11 @@ FAMILIES = {
 
 @pytest.fixture
 def world(monkeypatch, tmp_path):
-    tiny = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 1, 'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16}}
+    tiny = {
+        'graphs': {'train': 6, 'val': 3, 'test': 3},
+        'layers': 1,
+        'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16},
+    }
     monkeypatch.setitem(inductive.PRESETS, 'small', tiny)
     monkeypatch.setattr(recommendation, 'CHECKPOINTS', tmp_path / 'checkpoints')
     (tmp_path / 'data').mkdir()
@@ -83,7 +106,8 @@ def world(monkeypatch, tmp_path):
 
 
 def run(world, monkeypatch, family, number, checkpoints='checkpoints'):
-    """The figures of a run over the data of that number, without its times, and how many epochs it trained."""
+    """The figures of a run over the data of that number, without its times, and how many epochs it
+    trained."""
     script, make, words = FAMILIES[family]
     monkeypatch.setattr(training, 'CHECKPOINTS', world / checkpoints)
     make(world / 'data', number)
@@ -91,17 +115,30 @@ def run(world, monkeypatch, family, number, checkpoints='checkpoints'):
     monkeypatch.setattr(SBMDataset, 'version', number)  # made anew, as the files are named after it
     graphs = SBMDataset.graphs
     if number > 0:
-        monkeypatch.setattr(SBMDataset, 'graphs', lambda self, _: graphs(self, np.random.default_rng(number)))
+        monkeypatch.setattr(
+            SBMDataset, 'graphs', lambda self, _: graphs(self, np.random.default_rng(number))
+        )
     calls, epoch = [], training.Training.run_epoch
-    monkeypatch.setattr(training.Training, 'run_epoch', lambda self: calls.append(None) or epoch(self))
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(world / 'data'), '--output', str(world / 'out'), *words.split()])
+    monkeypatch.setattr(
+        training.Training, 'run_epoch', lambda self: calls.append(None) or epoch(self)
+    )
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        ['x', '--root', str(world / 'data'), '--output', str(world / 'out'), *words.split()],
+    )
     script.main()
-    for object_, name, value in ((training.Training, 'run_epoch', epoch), (SBMDataset, 'graphs', graphs)):
+    for object_, name, value in (
+        (training.Training, 'run_epoch', epoch),
+        (SBMDataset, 'graphs', graphs),
+    ):
         monkeypatch.setattr(object_, name, value)
     (path,) = (world / 'out').rglob('*.json')
     record = json.loads(path.read_text())
     times = ('epoch_ms', 'inference_ms', 'epoch_seconds')
-    return {name: value['values'] for name, value in record['metrics'].items() if name not in times}, len(calls)
+    return {
+        name: value['values'] for name, value in record['metrics'].items() if name not in times
+    }, len(calls)
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -125,11 +162,27 @@ def test_a_search_over_changed_data(world, monkeypatch, capsys):
     trials = []
     for number, told in ((0, []), (0, ['--trials', '2']), (1, []), (0, ['--seeds', '1'])):
         graph(world / 'data', number)
-        words = ['--root', str(world / 'data'), '--dataset', 'mine.npz', '--trials', '1', '--seeds', '0', *told]
+        words = [
+            '--root',
+            str(world / 'data'),
+            '--dataset',
+            'mine.npz',
+            '--trials',
+            '1',
+            '--seeds',
+            '0',
+            *told,
+        ]
         monkeypatch.setattr(sys, 'argv', ['x', *words])
         node_classification_search.main()
         out, err = capsys.readouterr()
-        trials.append((int(out.split(' after ')[1].split()[0]), '1 trials are read back from' in err, 'the search starts anew' in err))
+        trials.append(
+            (
+                int(out.split(' after ')[1].split()[0]),
+                '1 trials are read back from' in err,
+                'the search starts anew' in err,
+            )
+        )
     assert trials == [(1, False, False), (2, True, False), (1, False, True), (1, False, True)]
 
 
@@ -149,7 +202,22 @@ def test_published_results_stay(world, monkeypatch, capsys):
     monkeypatch.setattr(training, 'CHECKPOINTS', world / 'checkpoints')
     graph(world / 'data', 0)
     for told in (['--seeds', '0'], ['--seeds', '1'], ['--table']):
-        monkeypatch.setattr(sys, 'argv', ['x', '--dataset', 'mine.npz', '--model', 'mlp', '--variant', 'short', '--set', 'epochs=2', *told])
+        monkeypatch.setattr(
+            sys,
+            'argv',
+            [
+                'x',
+                '--dataset',
+                'mine.npz',
+                '--model',
+                'mlp',
+                '--variant',
+                'short',
+                '--set',
+                'epochs=2',
+                *told,
+            ],
+        )
         node_classification.main()
         rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')][2:]
         assert [row.split('|')[3].strip() for row in rows] == ['mlp (short)']
@@ -160,4 +228,6 @@ def test_published_results_stay(world, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert '| cora | published-20-per-class | sgformer |' in out
     assert 'has no results: these are the published ones' in err
-    assert {path: path.read_bytes() for path in results.PUBLISHED.rglob('*') if path.is_file()} == before
+    assert {
+        path: path.read_bytes() for path in results.PUBLISHED.rglob('*') if path.is_file()
+    } == before

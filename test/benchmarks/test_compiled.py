@@ -18,9 +18,17 @@ def test_one_graph_for_all_sizes(case, monkeypatch):
 
 
 def test_table(tmp_path, monkeypatch, capsys):
-    found = {'eager': [0.2, 0.4], 'compiled': [0.3, 0.1], 'first': [20.0], 'graph_breaks': [0.0], 'recompilations': [0.0]}
+    found = {
+        'eager': [0.2, 0.4],
+        'compiled': [0.3, 0.1],
+        'first': [20.0],
+        'graph_breaks': [0.0],
+        'recompilations': [0.0],
+    }
     monkeypatch.setattr(compiled, 'fresh', lambda module, work: found)
-    monkeypatch.setattr('sys.argv', ['x', '--cases', 'MGFormer', 'SGFormer', '--output', str(tmp_path)])
+    monkeypatch.setattr(
+        'sys.argv', ['x', '--cases', 'MGFormer', 'SGFormer', '--output', str(tmp_path)]
+    )
     compiled.main()
     *_, first, second, _ = capsys.readouterr().out.splitlines()
     assert first == '| SGFormer | 0 | 0 | 20.0 | 300 | 200 | 0.67 | 0.50 |'

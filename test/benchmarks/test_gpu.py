@@ -16,7 +16,9 @@ CASES = ('kernel-attention', 'sgformer')
 def run(tmp_path, monkeypatch, *arguments):
     for module in ('common.training', 'recommendation'):
         monkeypatch.setattr(f'benchmarks.{module}.CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr('sys.argv', ['gpu', '--device', 'cpu', '--rehearse', '--output', str(tmp_path), *arguments])
+    monkeypatch.setattr(
+        'sys.argv', ['gpu', '--device', 'cpu', '--rehearse', '--output', str(tmp_path), *arguments]
+    )
     gpu.main()
 
 
@@ -32,7 +34,11 @@ def test_the_whole_run_rehearsed(tmp_path, monkeypatch, capsys):
     assert summary == [{'step': step, 'outcome': 'done'} for step in gpu.STEPS]
     measured = [path.stem for path in (tmp_path / 'gpu').glob('*.json')]
     public = {name for name in layers.CASES if name in PUBLIC_CASES}
-    expected = {f'{name}-random-200-{dtype}' for name in layers.CASES.keys() - public for dtype in ('float32', 'bfloat16')}
+    expected = {
+        f'{name}-random-200-{dtype}'
+        for name in layers.CASES.keys() - public
+        for dtype in ('float32', 'bfloat16')
+    }
     assert expected < {*measured}
     tables = {path.stem for path in (tmp_path / 'gpu').glob('*.csv')}
     assert tables == {'device', 'layers', 'models', 'summary'}
@@ -56,7 +62,9 @@ def test_the_same_command_goes_on(tmp_path, monkeypatch, few, capsys):
     assert capsys.readouterr().err.count(': measured before') == 0
 
 
-def test_the_end_of_the_time_is_an_outcome_and_failures_end_with_1(tmp_path, monkeypatch, few, capsys):
+def test_the_end_of_the_time_is_an_outcome_and_failures_end_with_1(
+    tmp_path, monkeypatch, few, capsys
+):
     run(tmp_path, monkeypatch, '--only', 'layers', '--limit', '0')
     assert json.loads((tmp_path / 'gpu' / 'summary.json').read_text()) == [
         {'step': 'layers', 'outcome': 'out of time: the same command goes on'}
@@ -68,7 +76,10 @@ def test_the_end_of_the_time_is_an_outcome_and_failures_end_with_1(tmp_path, mon
     monkeypatch.setitem(gpu.STEPS, 'bounds', fail)
     with pytest.raises(SystemExit, match=r'^1$'):
         run(tmp_path, monkeypatch, '--only', 'bounds', 'layers')
-    outcomes = {row['step']: row['outcome'] for row in json.loads((tmp_path / 'gpu' / 'summary.json').read_text())}
+    outcomes = {
+        row['step']: row['outcome']
+        for row in json.loads((tmp_path / 'gpu' / 'summary.json').read_text())
+    }
     assert outcomes == {'bounds': 'failed: first line', 'layers': 'done'}
 
 
@@ -92,12 +103,18 @@ def test_failed_tests_are_named(tmp_path, monkeypatch):
     suite += '<testcase name="bad"><failure/></testcase></testsuite></testsuites>'
 
     def pytest_run(command, **_):
-        report_path = next(part.partition('=')[2] for part in command if part.startswith('--junitxml='))
+        report_path = next(
+            part.partition('=')[2] for part in command if part.startswith('--junitxml=')
+        )
         assert command[command.index('-m', 3) + 1] == 'cuda or kernels'
         with open(report_path, 'w') as file:
             file.write(suite)
 
-    monkeypatch.setattr(trainings, 'subprocess', SimpleNamespace(run=pytest_run, TimeoutExpired=subprocess.TimeoutExpired))
+    monkeypatch.setattr(
+        trainings,
+        'subprocess',
+        SimpleNamespace(run=pytest_run, TimeoutExpired=subprocess.TimeoutExpired),
+    )
     now = Run(torch.device('cpu'), tmp_path, tmp_path, None, False, 1.0)
     for _ in range(2):  # the second reads the report of the first
         with pytest.raises(RuntimeError, match=r'^1 tests failed: bad'):
@@ -111,7 +128,11 @@ def test_trainings_get_the_time_that_is_left(tmp_path, monkeypatch):
         commands.append((command, timeout))
         raise subprocess.TimeoutExpired(command, timeout)
 
-    monkeypatch.setattr(trainings, 'subprocess', SimpleNamespace(run=timeout, TimeoutExpired=subprocess.TimeoutExpired))
+    monkeypatch.setattr(
+        trainings,
+        'subprocess',
+        SimpleNamespace(run=timeout, TimeoutExpired=subprocess.TimeoutExpired),
+    )
     now = Run(torch.device('cpu'), tmp_path, tmp_path, None, False, 10.0)
     with pytest.raises(OutOfTimeError):
         trainings.train(now)
@@ -123,7 +144,10 @@ def test_trainings_get_the_time_that_is_left(tmp_path, monkeypatch):
 def test_random_interactions_have_the_sizes_that_are_asked_for(tmp_path):
     torch.manual_seed(0)
     models.write_interactions(tmp_path / 'x', {'users': 50, 'items': 20, 'pairs': 300})
-    rows = [[int(number) for number in line.split()] for line in (tmp_path / 'x' / 'raw.txt').read_text().splitlines()]
+    rows = [
+        [int(number) for number in line.split()]
+        for line in (tmp_path / 'x' / 'raw.txt').read_text().splitlines()
+    ]
     assert [row[0] for row in rows] == [*range(50)]
     assert {item for row in rows for item in row[1:]} == {*range(20)}
     assert 200 < sum(len(row) - 1 for row in rows) <= 300
@@ -134,7 +158,10 @@ def test_the_share_of_the_bound():
         return {name: {'values': [value]} for name, value in values.items()}
 
     bounds = {'metrics': metrics(bytes_per_second=1e12, float32_flops_per_second=1e13)}
-    layer = {'metrics': metrics(ours_seconds=0.01, flops=2e10, fewest_bytes=4e9), 'config': {'dtype': 'float32'}}
+    layer = {
+        'metrics': metrics(ours_seconds=0.01, flops=2e10, fewest_bytes=4e9),
+        'config': {'dtype': 'float32'},
+    }
     assert report.share(layer, bounds) == pytest.approx(0.4)
     layer['metrics'] |= metrics(flops=5e10)
     assert report.share(layer, bounds) == pytest.approx(0.5)

@@ -22,7 +22,9 @@ from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores,
 @pytest.fixture(scope='module')
 def batch(tmp_path_factory):
     prepare = Compose([JaccardScores(), AttentionNodeSampling(), LaplacianPE(3)])
-    data = SBMDataset(tmp_path_factory.mktemp('data'), 'CLUSTER', num_graphs=3, pre_transform=prepare)
+    data = SBMDataset(
+        tmp_path_factory.mktemp('data'), 'CLUSTER', num_graphs=3, pre_transform=prepare
+    )
     return next(iter(DataLoader(data, batch_size=3)))
 
 
@@ -64,10 +66,16 @@ def test_classes_of_nodes_are_weighted_and_those_of_edges_are_not():
 
 def run(monkeypatch, tmp_path, *more, script=sbm):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    tiny = {'graphs': {'train': 6, 'val': 3, 'test': 3}, 'layers': 1, 'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16}}
+    tiny = {
+        'graphs': {'train': 6, 'val': 3, 'test': 3},
+        'layers': 1,
+        'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16},
+    }
     monkeypatch.setitem(PRESETS, 'small', tiny)
     folders = ['--root', str(tmp_path), '--output', str(tmp_path)]
-    monkeypatch.setattr(sys, 'argv', ['x', *folders, '--preset', 'small', '--seeds', '0', '1', *more])
+    monkeypatch.setattr(
+        sys, 'argv', ['x', *folders, '--preset', 'small', '--seeds', '0', '1', *more]
+    )
     script.main()
 
 
@@ -108,11 +116,26 @@ def test_entropies_by_hand():
 @pytest.mark.parametrize('kernel', ['gt', 'litegt-subtractor-sampling'])
 def test_pictures_of_the_attention(monkeypatch, tmp_path, kernel):
     run(monkeypatch, tmp_path, '--dataset', 'PATTERN', '--models', kernel, '--pictures')
-    name, ends = f'pattern-{kernel}-small', ('entropy.png', 'map.png', 'sampling.csv', 'sampling.png')
-    assert sorted(path.name for path in (tmp_path / 'sbm').glob(f'{name}-*')) == [f'{name}-{end}' for end in ends]
-    rows = list(csv.DictReader((tmp_path / 'sbm' / f'{name}-sampling.csv').read_text().splitlines()))
+    name, ends = (
+        f'pattern-{kernel}-small',
+        ('entropy.png', 'map.png', 'sampling.csv', 'sampling.png'),
+    )
+    assert sorted(path.name for path in (tmp_path / 'sbm').glob(f'{name}-*')) == [
+        f'{name}-{end}' for end in ends
+    ]
+    rows = list(
+        csv.DictReader((tmp_path / 'sbm' / f'{name}-sampling.csv').read_text().splitlines())
+    )
     mean = {row['chosen by']: float(row['layer 1']) for row in rows}
-    assert set(mean) == {'Eq. 10', 'log-sum-exp', 'random', 'smallest degree', 'largest degree', 'true entropy', 'all nodes'}
+    assert set(mean) == {
+        'Eq. 10',
+        'log-sum-exp',
+        'random',
+        'smallest degree',
+        'largest degree',
+        'true entropy',
+        'all nodes',
+    }
     assert max(mean.values()) == mean['true entropy']
 
 
@@ -121,14 +144,29 @@ def test_tours_from_data_to_table_and_pictures(monkeypatch, tmp_path, capsys):
     with parallel_config('sequential'):  # processes would import the package anew
         run(monkeypatch, tmp_path, '--models', 'gt', 'gatedgcn', '--pictures', script=tsp)
     record = json.loads((tmp_path / 'tsp' / 'gt-tsp-small.json').read_text())
-    assert (record['config']['batch_size'], record['config']['pe_channels'], record['config']['hidden_channels']) == (8, 0, 16)
+    assert (
+        record['config']['batch_size'],
+        record['config']['pe_channels'],
+        record['config']['hidden_channels'],
+    ) == (8, 0, 16)
     assert '| tsp | small | gatedgcn |' in capsys.readouterr().out
     assert (tmp_path / 'tsp' / 'tsp-gt-small-map.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_nodes_of_a_map_follow_the_tour():
-    tour = [4, 1, 3, 0, 5, 2]  # its last edge, from 2 to 4, has no label, and that from 0 to 1 is none of the tour
-    data = Data(edge_index=torch.tensor([[*tour[:-1], 0], [*tour[1:], 1]]), y=torch.tensor([1] * 5 + [0]), num_nodes=6)
+    tour = [
+        4,
+        1,
+        3,
+        0,
+        5,
+        2,
+    ]  # its last edge, from 2 to 4, has no label, and that from 0 to 1 is none of the tour
+    data = Data(
+        edge_index=torch.tensor([[*tour[:-1], 0], [*tour[1:], 1]]),
+        y=torch.tensor([1] * 5 + [0]),
+        num_nodes=6,
+    )
     assert inductive_pictures.tour_order(data).tolist() == tour[::-1]
     data.y[2] = 0
     assert inductive_pictures.tour_order(data).tolist() == [0, 5, 2, 3, 1, 4]

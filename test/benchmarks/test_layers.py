@@ -9,14 +9,23 @@ from benchmarks.runtime import layers
 from benchmarks.runtime.cases import CASES, Case
 from benchmarks.runtime.roofline import PROBE, Operand, matrix_products, replay
 
-CONFIG = {'num_nodes': 300, 'channels': 16, 'num_features': 8, 'heads': 2, 'repeats': 2, 'device': 'cpu'}
+CONFIG = {
+    'num_nodes': 300,
+    'channels': 16,
+    'num_features': 8,
+    'heads': 2,
+    'repeats': 2,
+    'device': 'cpu',
+}
 
 
 @pytest.mark.parametrize('case', CASES)
 def test_peers_compute_what_the_layers_compute(case, monkeypatch):
     layers.check(case, CONFIG)
     monkeypatch.setitem(layers.CASES, case, Case(lambda x, config: (lambda: x, lambda: x + 1)))
-    with pytest.raises(RuntimeError, match=f'the peer of {case} differs from what it should compute by'):
+    with pytest.raises(
+        RuntimeError, match=f'the peer of {case} differs from what it should compute by'
+    ):
         layers.check(case, CONFIG)
 
 
@@ -26,7 +35,11 @@ def test_times_and_memory_of_each_method(case, monkeypatch):
     for method in layers.METHODS:
         found = layers.work(case, method, CONFIG)
         assert len(found['forward_backward']) == 2
-        assert method == 'products' or found.keys() == {'peak_memory_mib', 'forward', 'forward_backward'}
+        assert method == 'products' or found.keys() == {
+            'peak_memory_mib',
+            'forward',
+            'forward_backward',
+        }
 
 
 def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
@@ -59,7 +72,9 @@ def test_bare_products_are_those_of_the_peer_at_full_size():
 
 def test_table_of_results(tmp_path):
     summary = {'median': 0.2, 'min': 0.1}
-    metrics = {f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')}
+    metrics = {
+        f'ours_{name}': summary for name in ('forward_backward', 'forward', 'peak_memory_mib')
+    }
     (tmp_path / 'runtime').mkdir()
     for number, peer in enumerate((metrics, {})):
         record = {
@@ -68,12 +83,39 @@ def test_table_of_results(tmp_path):
             'config': {'heads': 1, 'channels': 64, 'num_nodes': 1000 + number},
             'metrics': metrics,
         }
-        record['metrics'] = metrics | {name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer}
+        record['metrics'] = metrics | {
+            name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer
+        }
         (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
     found = layers.records(tmp_path / 'runtime')
     measured, not_measured = (list(layers.row(record).values()) for record in found)
-    assert measured == ['sgformer', '1', '64', 'cpu', '1,000', '200', '0', '400', '0', '0.50', '1.00', '0.50', '0.500', '']
-    assert not_measured == ['sgformer', '1', '64', 'cpu', '1,001', '200', '0', 'more than 16 GiB or 300 s', *[''] * 6]
+    assert measured == [
+        'sgformer',
+        '1',
+        '64',
+        'cpu',
+        '1,000',
+        '200',
+        '0',
+        '400',
+        '0',
+        '0.50',
+        '1.00',
+        '0.50',
+        '0.500',
+        '',
+    ]
+    assert not_measured == [
+        'sgformer',
+        '1',
+        '64',
+        'cpu',
+        '1,001',
+        '200',
+        '0',
+        'more than 16 GiB or 300 s',
+        *[''] * 6,
+    ]
     picture = layers.figure(found)
     assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}

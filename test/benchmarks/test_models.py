@@ -19,7 +19,11 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
     def fresh(module, work, limit):
         calls.append((work['model'], work['num_nodes']))
         late = work['model'] == 'quadratic' and work['num_nodes'] == 20
-        return {} if late else {'seconds': [work['num_nodes'] / 10], 'peak_memory_mib': [work['num_nodes'] ** 2]}
+        return (
+            {}
+            if late
+            else {'seconds': [work['num_nodes'] / 10], 'peak_memory_mib': [work['num_nodes'] ** 2]}
+        )
 
     (tmp_path / 'runtime').mkdir()
     monkeypatch.setattr(models, 'fresh', fresh)
@@ -41,4 +45,9 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
     assert slow['20'] == ''
     assert len(models.figure(found).axes) == 2
     assert slope({10: 1.0}) == ''
-    assert json.loads((tmp_path / 'runtime' / 'models-random-quadratic.json').read_text())['config']['rounds'] == 2
+    assert (
+        json.loads((tmp_path / 'runtime' / 'models-random-quadratic.json').read_text())['config'][
+            'rounds'
+        ]
+        == 2
+    )

@@ -7,11 +7,31 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from benchmarks import node_classification, node_classification_pictures, node_classification_search, node_classification_settings
-from benchmarks.classifiers import BY_MATRIX, MODELS, NETWORKS, OURS, SPARSE_INPUT, make, parameter_groups
+from benchmarks import (
+    node_classification,
+    node_classification_pictures,
+    node_classification_search,
+    node_classification_settings,
+)
+from benchmarks.classifiers import (
+    BY_MATRIX,
+    MODELS,
+    NETWORKS,
+    OURS,
+    SPARSE_INPUT,
+    make,
+    parameter_groups,
+)
 from benchmarks.common import training
 from benchmarks.node_classification_report import report
-from benchmarks.node_classification_settings import CONFIGS, OPTIONS, PUBLISHED, merged, settings, studies
+from benchmarks.node_classification_settings import (
+    CONFIGS,
+    OPTIONS,
+    PUBLISHED,
+    merged,
+    settings,
+    studies,
+)
 
 
 def write_graph(path):
@@ -25,7 +45,16 @@ def write_graph(path):
 
 def run(monkeypatch, tmp_path, *arguments):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    command = ['x', '--root', str(tmp_path), '--output', str(tmp_path), '--dataset', 'toy.npz', *arguments]
+    command = [
+        'x',
+        '--root',
+        str(tmp_path),
+        '--output',
+        str(tmp_path),
+        '--dataset',
+        'toy.npz',
+        *arguments,
+    ]
     monkeypatch.setattr(sys, 'argv', command)
     node_classification.main()
 
@@ -34,8 +63,22 @@ def run(monkeypatch, tmp_path, *arguments):
 def test_every_model_learns(model, monkeypatch, tmp_path, capsys):
     write_graph(tmp_path / 'toy.npz')
     changes = ['epochs=15', 'edge_loss_weight=0.1'] if model == 'nodeformer' else ['epochs=15']
-    run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '1', '--variant', 'short', '--set', *changes)
-    record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-short.json').read_text())
+    run(
+        monkeypatch,
+        tmp_path,
+        '--model',
+        model,
+        '--seeds',
+        '0',
+        '1',
+        '--variant',
+        'short',
+        '--set',
+        *changes,
+    )
+    record = json.loads(
+        (tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-short.json').read_text()
+    )
     assert record['protocol'] == 'random-60-20-20'
     assert len(record['metrics']['accuracy']['values']) == 2
     assert record['metrics']['accuracy']['mean'] > 0.8
@@ -48,8 +91,23 @@ def test_half_precision_learns_as_well(model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     for precision in ('float32', 'bfloat16'):
         changes = ['epochs=15', f'precision={precision}']
-        run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '--variant', precision, '--set', *changes)
-        record = json.loads((tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-{precision}.json').read_text())
+        run(
+            monkeypatch,
+            tmp_path,
+            '--model',
+            model,
+            '--seeds',
+            '0',
+            '--variant',
+            precision,
+            '--set',
+            *changes,
+        )
+        record = json.loads(
+            (
+                tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-{precision}.json'
+            ).read_text()
+        )
         assert record['metrics']['accuracy']['mean'] > 0.8
         assert 0 <= record['metrics']['loss_spike']['mean'] < 0.5
 
@@ -64,7 +122,14 @@ def test_sparse_features_give_what_dense_ones_give(model, training):
     for features in (x, x.to_sparse_csr()):
         torch.manual_seed(1)
         out, _ = classifier(features)
-        found.append([out, *torch.autograd.grad(out.square().sum(), list(classifier.parameters()), allow_unused=True)])
+        found.append(
+            [
+                out,
+                *torch.autograd.grad(
+                    out.square().sum(), list(classifier.parameters()), allow_unused=True
+                ),
+            ]
+        )
     for dense, sparse in zip(*found, strict=True):
         torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
 
@@ -81,7 +146,17 @@ def test_networks_give_with_a_matrix_what_they_give_with_edges(model):
 
 def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
-    arguments = ['--model', 'sgformer', '--seeds', '3', '--variant', 'short', '--set', 'epochs=5', 'options.norm=row']
+    arguments = [
+        '--model',
+        'sgformer',
+        '--seeds',
+        '3',
+        '--variant',
+        'short',
+        '--set',
+        'epochs=5',
+        'options.norm=row',
+    ]
     run(monkeypatch, tmp_path, *arguments, '--curves', str(tmp_path / 'curves.png'))
     path = tmp_path / 'node_classification' / 'sgformer-toy-random-60-20-20-short.json'
     first = json.loads(path.read_text())['metrics']
@@ -95,12 +170,21 @@ def test_a_finished_run_is_read_again(monkeypatch, tmp_path):
 
 def test_changes_of_the_configuration(capsys):
     command = ['--dataset', 'cora', '--model', 'sgformer']
-    _, (plan,) = node_classification.parse([*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row'])
+    _, (plan,) = node_classification.parse(
+        [*command, '--variant', 'v', '--set', 'lr=0.5', 'options.norm=row']
+    )
     assert (plan.variant, plan.protocol, plan.neighbors) == ('v', 'published-20-per-class', None)
-    assert (plan.config['lr'], plan.config['options']['norm'], plan.config['options']['alpha']) == (0.5, 'row', 0.8)
+    assert (plan.config['lr'], plan.config['options']['norm'], plan.config['options']['alpha']) == (
+        0.5,
+        'row',
+        0.8,
+    )
     faults = {
         'no such setting: rate': ['--set', 'rate=1'],
-        'a study of sgformer is one of ablation, depth, neighbors, precision, labels': ['--study', 'temperature'],
+        'a study of sgformer is one of ablation, depth, neighbors, precision, labels': [
+            '--study',
+            'temperature',
+        ],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }
     for message, given in faults.items():
@@ -145,7 +229,9 @@ def test_faults_of_the_configuration_are_named(fault, script, monkeypatch, capsy
         with pytest.raises(SystemExit) as end:
             script.main()
         assert end.value.code == 2
-        assert f'x: error: {FAULTS[fault]}' in capsys.readouterr().err.replace(f'{model} does', 'does')
+        assert f'x: error: {FAULTS[fault]}' in capsys.readouterr().err.replace(
+            f'{model} does', 'does'
+        )
 
 
 @pytest.mark.parametrize(
@@ -153,12 +239,28 @@ def test_faults_of_the_configuration_are_named(fault, script, monkeypatch, capsy
     [
         ('sgformer', 'options.norm=rows', "does not take options.norm=rows ('norm' must be"),
         ('sgformer', 'options.norm=3', "'options.norm' must be of the type of 'frobenius' (got 3)"),
-        ('sgformer', 'options.gnn=gin', "'options.gnn' is gcn, sage or gat, for sgformer (got 'gin' for sgformer)"),
-        ('gcn', 'options.gnn=sage', "'options.gnn' is gcn, sage or gat, for sgformer (got 'sage' for gcn)"),
-        ('nodeformer', 'options.relational_order=-1', 'does not take options.relational_order=-1 ('),
+        (
+            'sgformer',
+            'options.gnn=gin',
+            "'options.gnn' is gcn, sage or gat, for sgformer (got 'gin' for sgformer)",
+        ),
+        (
+            'gcn',
+            'options.gnn=sage',
+            "'options.gnn' is gcn, sage or gat, for sgformer (got 'sage' for gcn)",
+        ),
+        (
+            'nodeformer',
+            'options.relational_order=-1',
+            'does not take options.relational_order=-1 (',
+        ),
         ('mlp', 'options.heads=2', 'mlp does not take options.heads (there are channel_list, '),
         ('mlp', 'options.norm=nonsense', 'does not take options.norm=nonsense ('),
-        ('gcn', 'attention_weight_decay=0.1', "'attention_weight_decay' is a setting of sgformer (got 0.1 for gcn)"),
+        (
+            'gcn',
+            'attention_weight_decay=0.1',
+            "'attention_weight_decay' is a setting of sgformer (got 0.1 for gcn)",
+        ),
     ],
 )
 def test_faults_of_the_options_of_a_model_are_named(model, fault, message, capsys):
@@ -170,9 +272,14 @@ def test_faults_of_the_options_of_a_model_are_named(model, fault, message, capsy
 def test_studies_name_options_that_exist():
     for model in MODELS:
         for name in studies(model):
-            _, plans = node_classification.parse(['--dataset', 'cora', '--model', model, '--study', name])
+            _, plans = node_classification.parse(
+                ['--dataset', 'cora', '--model', model, '--study', name]
+            )
             assert len({plan.variant for plan in plans}) == len(plans)
-            assert all(plan[1:] != ('published-20-per-class', None, settings('cora', None, model)[1]) for plan in plans)
+            assert all(
+                plan[1:] != ('published-20-per-class', None, settings('cora', None, model)[1])
+                for plan in plans
+            )
             for plan in plans:
                 assert plan.protocol in node_classification.PROTOCOLS
                 make(model, 5, 3, torch.tensor([[0], [1]]), 4, plan.config['options'])
@@ -185,11 +292,17 @@ def test_a_study_with_its_picture(monkeypatch, tmp_path):
     run(monkeypatch, tmp_path, '--model', 'sgformer', '--seeds', '0', '--study', 'depth')
     folder = tmp_path / 'node_classification'
     records = [json.loads(path.read_text()) for path in folder.glob('*.json')]
-    assert sorted(record['config']['options'].get('num_layers', 1) for record in records) == [1, 2, 3]
+    assert sorted(record['config']['options'].get('num_layers', 1) for record in records) == [
+        1,
+        2,
+        3,
+    ]
     line = node_classification_pictures.lines('sgformer', records)
     assert [value for value, _ in line['num_layers']] == [1, 2, 3]
     assert (folder / 'sgformer-toy-sweeps.png').read_bytes().startswith(b'\x89PNG')
-    tables = [(folder / f'{name}.csv').read_text().splitlines()[1:] for name in ('accuracy', 'variants')]
+    tables = [
+        (folder / f'{name}.csv').read_text().splitlines()[1:] for name in ('accuracy', 'variants')
+    ]
     assert [sorted(line.split(',')[2] for line in table) for table in tables] == [
         ['sgformer'],
         ['sgformer (num_layers-2)', 'sgformer (num_layers-3)'],
@@ -199,9 +312,26 @@ def test_a_study_with_its_picture(monkeypatch, tmp_path):
 @pytest.mark.parametrize('model', OURS)
 def test_pictures_of_the_attention(model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
-    run(monkeypatch, tmp_path, '--model', model, '--seeds', '0', '--pictures', '--variant', 'short', '--set', 'epochs=2')
-    name, ends = f'{model}-toy-random-60-20-20-short', ('attention.csv', 'attention.png', 'structure.csv', 'structure.png')
-    assert sorted(path.name for path in (tmp_path / 'node_classification').glob(f'{name}-*')) == [f'{name}-{end}' for end in ends]
+    run(
+        monkeypatch,
+        tmp_path,
+        '--model',
+        model,
+        '--seeds',
+        '0',
+        '--pictures',
+        '--variant',
+        'short',
+        '--set',
+        'epochs=2',
+    )
+    name, ends = (
+        f'{model}-toy-random-60-20-20-short',
+        ('attention.csv', 'attention.png', 'structure.csv', 'structure.png'),
+    )
+    assert sorted(path.name for path in (tmp_path / 'node_classification').glob(f'{name}-*')) == [
+        f'{name}-{end}' for end in ends
+    ]
     layers = (tmp_path / 'node_classification' / f'{name}-attention.csv').read_text().splitlines()
     assert len(layers) == 1 + (1 if model == 'sgformer' else 2)
 
@@ -211,12 +341,20 @@ def test_settings_files_name_what_exists():
     for path in CONFIGS.glob('*.json'):
         for protocol in (None, *json.loads(path.read_text())):
             for model in MODELS:
-                found, config = settings(path.stem, protocol if protocol in node_classification.PROTOCOLS else None, model)
+                found, config = settings(
+                    path.stem,
+                    protocol if protocol in node_classification.PROTOCOLS else None,
+                    model,
+                )
                 assert found in node_classification.PROTOCOLS
                 if (model, config['options']) not in made:
                     make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])
                     made.append((model, config['options']))
-    assert {model for figures in PUBLISHED.values() for model in figures} <= set(OPTIONS) == set(MODELS)
+    assert (
+        {model for figures in PUBLISHED.values() for model in figures}
+        <= set(OPTIONS)
+        == set(MODELS)
+    )
     with pytest.raises(ValueError, match='no such setting: rate'):
         merged({'lr': 1, 'options': {}}, {'rate': 2})
 
@@ -239,7 +377,9 @@ def test_no_result_at_all(tmp_path):
 
 def search_arguments(root, model, trials, given):
     shared = {'protocol': None, 'seeds': [0], 'patience': 9, 'device': torch.device('cpu')}
-    return argparse.Namespace(dataset='toy.npz', root=str(root), model=model, trials=trials, set=given, **shared)
+    return argparse.Namespace(
+        dataset='toy.npz', root=str(root), model=model, trials=trials, set=given, **shared
+    )
 
 
 @pytest.mark.parametrize('model', MODELS)
@@ -250,7 +390,9 @@ def test_search_goes_on_and_names_the_command(model, monkeypatch, tmp_path):
     args = search_arguments(tmp_path, model, 1, [])
     (first,) = node_classification_search.search(args).trials
     default = settings('toy.npz', None, model)[1]
-    assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {name: default[name] for name in ('lr', 'weight_decay')}
+    assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {
+        name: default[name] for name in ('lr', 'weight_decay')
+    }
     assert first.params['hidden_channels'] == default['options']['hidden_channels']
     args.trials = 2
     study = node_classification_search.search(args)
@@ -274,6 +416,11 @@ def test_search_keeps_what_is_given(monkeypatch, tmp_path):
     study = node_classification_search.search(args)
     assert [trial.params['gnn'] for trial in study.trials] == ['sage'] * 3
     assert len({trial.params['lr'] for trial in study.trials}) == 3
-    _, (plan,) = node_classification.parse(node_classification_search.command(args, study).split()[3:])
+    _, (plan,) = node_classification.parse(
+        node_classification_search.command(args, study).split()[3:]
+    )
     assert plan.config['epochs'] == 2
-    assert (plan.config['options']['gnn'], plan.config['options']['gnn_input']) == ('sage', 'hidden')
+    assert (plan.config['options']['gnn'], plan.config['options']['gnn_input']) == (
+        'sage',
+        'hidden',
+    )

@@ -30,8 +30,12 @@ SCRIPTS = {
 def ogb(monkeypatch, tmp_path):
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
-    monkeypatch.setattr('urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked'))
-    monkeypatch.setattr(ogb_data, 'download_file', lambda *_, **__: pytest.fail('a server was asked'))
+    monkeypatch.setattr(
+        'urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked')
+    )
+    monkeypatch.setattr(
+        ogb_data, 'download_file', lambda *_, **__: pytest.fail('a server was asked')
+    )
     monkeypatch.chdir(tmp_path)
 
 
@@ -44,9 +48,14 @@ def save(name, seed=0):
     saver = DatasetSaver(dataset_name=name, is_hetero=False, version=1)
     graph = {'num_nodes': N, 'edge_index': random.integers(0, N, (2, E))}
     if name == 'ogbn-proteins':
-        graph |= {'edge_feat': random.random((E, 8), dtype=np.float32), 'node_species': random.integers(0, 9, (N, 1))}
+        graph |= {
+            'edge_feat': random.random((E, 8), dtype=np.float32),
+            'node_species': random.integers(0, 9, (N, 1)),
+        }
         labels, task = random.integers(0, 2, (N, 112)), ('binary classification', 'rocauc', 2)
-        labels[:, 8:] = 0  # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
+        labels[:, 8:] = (
+            0  # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
+        )
     else:
         graph['node_feat'] = random.random((N, 6), dtype=np.float32)
         labels, task = random.integers(0, 4, (N, 1)), ('multiclass classification', 'acc', 4)
@@ -74,24 +83,55 @@ def run(monkeypatch, capsys, script, *argv):
 @pytest.mark.parametrize('name', SCRIPTS)
 def test_scripts_on_small_data_sets(name, model, ogb, monkeypatch, capsys, tmp_path):
     root, *_ = save(name)
-    argv = ['--root', root, '--model', model, '--seeds', '0', '1', '--epochs', '2', '--variant', 'short']
+    argv = [
+        '--root',
+        root,
+        '--model',
+        model,
+        '--seeds',
+        '0',
+        '1',
+        '--epochs',
+        '2',
+        '--variant',
+        'short',
+    ]
     argv += ['--mapped', str(tmp_path / 'mapped')] if 'papers' in name else []
     for _ in range(2):  # the second time all files are there
         record, row = run(monkeypatch, capsys, SCRIPTS[name], *argv)
     metric = 'rocauc' if 'proteins' in name else 'accuracy'
-    assert (record['task'], record['dataset'], record['model'], record['variant']) == ('ogb', name, model, 'short')
+    assert (record['task'], record['dataset'], record['model'], record['variant']) == (
+        'ogb',
+        name,
+        model,
+        'short',
+    )
     assert {metric, f'valid_{metric}', f'train_{metric}'} == set(record['metrics'])
     assert all(0 <= value <= 1 for value in record['metrics'][metric]['values'])
     cells = row.strip('| ').split(' | ')
     assert cells[0] == f'{model} (attention over {record["config"]["attention_over"]})'
-    assert cells[1] == f'{record["metrics"][metric]["mean"]:.4f} ± {record["metrics"][metric]["std"]:.4f}'
+    assert (
+        cells[1]
+        == f'{record["metrics"][metric]["mean"]:.4f} ± {record["metrics"][metric]["std"]:.4f}'
+    )
     assert cells[4] == '2 seeds'
 
 
 @pytest.mark.parametrize('domain', large.DOMAINS)
 def test_what_a_node_attends_to(domain, ogb, monkeypatch, capsys):
     root, *_ = save('ogbn-arxiv')
-    argv = ['--root', root, '--domain', domain, '--seeds', '0', '--epochs', '1', '--variant', domain]
+    argv = [
+        '--root',
+        root,
+        '--domain',
+        domain,
+        '--seeds',
+        '0',
+        '--epochs',
+        '1',
+        '--variant',
+        domain,
+    ]
     record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
     assert record['config']['attention_over'] == large.DOMAINS[domain]
     assert large.DOMAINS[domain] in row
@@ -119,7 +159,9 @@ def test_a_planted_object_is_refused(ogb, tmp_path):
 
     path = tmp_path / root / 'arxiv' / 'processed' / 'geometric_data_processed.pt'
     torch.save(Planted(), path)
-    with pytest.raises(pickle.UnpicklingError, match=r"geometric_data_processed.pt': _?io.open is no array\);"):
+    with pytest.raises(
+        pickle.UnpicklingError, match=r"geometric_data_processed.pt': _?io.open is no array\);"
+    ):
         ogb_data.node_task('ogbn-arxiv', root)
     assert not (tmp_path / 'ran').exists()
 
@@ -150,7 +192,10 @@ def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
     path = tmp_path / root / 'arxiv' / name
     assert path.exists()
     torch.save(Planted(tmp_path / 'ran'), path)
-    with pytest.raises(pickle.UnpicklingError, match=f"a file in '{root}' holds more than arrays, and was not run.*remove the folders"):
+    with pytest.raises(
+        pickle.UnpicklingError,
+        match=f"a file in '{root}' holds more than arrays, and was not run.*remove the folders",
+    ):
         ogb_data.node_task('ogbn-arxiv', root)
     assert not (tmp_path / 'ran').exists()
 
@@ -162,7 +207,10 @@ def test_what_ogb_writes_is_read_again(variable, ogb, monkeypatch):
     for _ in range(2):
         task = ogb_data.node_task('ogbn-arxiv', root)
         assert np.array_equal(task.data.edge_index.numpy(), graph['edge_index'])
-        assert all(np.array_equal(task.split[name].numpy(), part) for name, part in zip(('train', 'valid', 'test'), parts, strict=True))
+        assert all(
+            np.array_equal(task.split[name].numpy(), part)
+            for name, part in zip(('train', 'valid', 'test'), parts, strict=True)
+        )
 
 
 def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
@@ -173,12 +221,18 @@ def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
     with pytest.raises(FileNotFoundError, match=r'lacks one of .*data.npz.*remove the folder'):
         ogb_data.node_task('ogbn-arxiv', root)
     (folder / 'RELEASE_v1.txt').unlink()
-    with pytest.raises(FileNotFoundError, match=r'does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes'):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r'does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes',
+    ):
         ogb_data.node_task('ogbn-arxiv', root)
 
 
 def test_missing_and_old_data(ogb, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'unpack https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip and name the folder so'):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r'unpack https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip and name the folder so',
+    ):
         ogb_data.node_task('ogbn-arxiv', tmp_path / 'none')
     (tmp_path / 'ogbn_arxiv').mkdir()
     (tmp_path / 'ogbn_arxiv' / 'RELEASE_v0.txt').touch()
@@ -188,7 +242,15 @@ def test_missing_and_old_data(ogb, tmp_path):
         ogb_data.node_task('ogbn-other', tmp_path)
 
 
-@pytest.mark.parametrize('name', ['processed/geometric_data_processed.pt', 'processed/pre_filter.pt', 'raw/data.npz', '../meta_dict.pt'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'processed/geometric_data_processed.pt',
+        'processed/pre_filter.pt',
+        'raw/data.npz',
+        '../meta_dict.pt',
+    ],
+)
 def test_files_that_cannot_be_read_end_in_one_line(name, ogb, monkeypatch, tmp_path):
     root, *_ = save('ogbn-arxiv')
     ogb_data.node_task('ogbn-arxiv', root)
@@ -224,7 +286,12 @@ def write_archive(path, name):
         'raw/node-feat': random.random((N, 6)).round(3),
         'raw/node_year': np.full((N, 1), 2020),
         'raw/node-label': random.integers(0, 40, (N, 1)),
-        **{f'split/time/{part}': nodes[:, None] for part, nodes in zip(('train', 'valid', 'test'), np.split(np.arange(N), 3), strict=True)},
+        **{
+            f'split/time/{part}': nodes[:, None]
+            for part, nodes in zip(
+                ('train', 'valid', 'test'), np.split(np.arange(N), 3), strict=True
+            )
+        },
     }
     with zipfile.ZipFile(path, 'w') as archive:
         for file, rows in files.items():
@@ -251,7 +318,10 @@ def test_download(monkeypatch, tmp_path, file_server):
     links = [root / '.ogbn_arxiv.zip', root / '.ogbn_arxiv.unpacked']
     for link in links:
         link.symlink_to(victim)
-    with pytest.raises(RuntimeError, match=r'not a zip file.*run again, or fetch it with a program that goes on after a break, unpack'):
+    with pytest.raises(
+        RuntimeError,
+        match=r'not a zip file.*run again, or fetch it with a program that goes on after a break, unpack',
+    ):
         ogb_data.node_task('ogbn-arxiv', root, download=True)
     for link in links:
         link.unlink()
@@ -271,10 +341,27 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
         pokec.pokec(str(tmp_path))
     random = np.random.default_rng(0)
     label = random.integers(-1, 2, N)
-    held = {'edge_index': random.integers(0, N, (2, E)), 'node_feat': random.random((N, 5)), 'label': label, 'num_nodes': N}
+    held = {
+        'edge_index': random.integers(0, N, (2, E)),
+        'node_feat': random.random((N, 5)),
+        'label': label,
+        'num_nodes': N,
+    }
     savemat(tmp_path / 'pokec.mat', held)
     task = pokec.pokec(str(tmp_path))
     assert is_undirected(task.data.edge_index, num_nodes=N)
     assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()
-    record, _ = run(monkeypatch, capsys, pokec, '--root', str(tmp_path), '--seeds', '0', '--epochs', '1', '--variant', 'short')
+    record, _ = run(
+        monkeypatch,
+        capsys,
+        pokec,
+        '--root',
+        str(tmp_path),
+        '--seeds',
+        '0',
+        '--epochs',
+        '1',
+        '--variant',
+        'short',
+    )
     assert record['dataset'] == 'pokec'

@@ -9,7 +9,20 @@ from benchmarks.runtime import ogb_shapes, out_of_core
 
 def test_out_of_core(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(out_of_core, 'fresh', lambda _, work: out_of_core.work(**work))
-    monkeypatch.setattr(sys, 'argv', ['x', '--nodes', '500', '1000', '--folder', str(tmp_path / 'scratch'), '--output', str(tmp_path)])
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        [
+            'x',
+            '--nodes',
+            '500',
+            '1000',
+            '--folder',
+            str(tmp_path / 'scratch'),
+            '--output',
+            str(tmp_path),
+        ],
+    )
     out_of_core.main()
     rows = list(csv.DictReader((tmp_path / 'runtime' / 'out-of-core.csv').read_text().splitlines()))
     assert [row['step'] for row in rows] == ['write', 'epoch of training', 'inference'] * 3
@@ -22,11 +35,21 @@ def test_out_of_core(monkeypatch, tmp_path, capsys):
 def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
     (tmp_path / 'runtime').mkdir()
     for nodes, value in ((10, 2.0), (100, 200.0)):
-        metrics = {f'{step}_{name}': {'median': value} for step in out_of_core.STEPS for name in ('seconds', 'gib', 'with_mapped_gib')}
-        (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(json.dumps({'config': {'nodes': nodes}, 'metrics': metrics}))
+        metrics = {
+            f'{step}_{name}': {'median': value}
+            for step in out_of_core.STEPS
+            for name in ('seconds', 'gib', 'with_mapped_gib')
+        }
+        (tmp_path / 'runtime' / f'out-of-core-{nodes}.json').write_text(
+            json.dumps({'config': {'nodes': nodes}, 'metrics': metrics})
+        )
     monkeypatch.setattr(out_of_core, 'WHOLE', 1000)
     last = out_of_core.rows(tmp_path / 'runtime')[-1]
-    assert (last['seconds'], last['GiB'], last['seconds grow as N to the']) == ('20000', '20000.00', '2.00')
+    assert (last['seconds'], last['GiB'], last['seconds grow as N to the']) == (
+        '20000',
+        '20000.00',
+        '2.00',
+    )
 
 
 @pytest.mark.parametrize('model', ['sgformer', 'nodeformer', 'difformer'])
@@ -35,7 +58,9 @@ def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
     small = ogb_shapes.SHAPES[shape]._replace(nodes=50, edges=200)
     monkeypatch.setattr(ogb_shapes, 'SHAPES', {shape: small})
     monkeypatch.setattr(ogb_shapes, 'fresh', lambda _, work: ogb_shapes.work(**work))
-    monkeypatch.setattr(sys, 'argv', ['x', '--shapes', shape, '--models', model, '--output', str(tmp_path)])
+    monkeypatch.setattr(
+        sys, 'argv', ['x', '--shapes', shape, '--models', model, '--output', str(tmp_path)]
+    )
     ogb_shapes.main()
     (row,) = csv.DictReader((tmp_path / 'runtime' / 'ogb-shapes.csv').read_text().splitlines())
     assert (row['shape of'], row['model']) == (f'ogbn-{shape}', model)

@@ -38,7 +38,9 @@ def kernelized_gumbel_softmax(q, k, v, kernel, projection, K, tau, return_weight
 PROGRAMS = {
     'nodeformer': GUMBEL,
     'difformer': LAYER.format(name='DIFFormerConv', weights=''),
-    'sgformer': LAYER.format(name='TransConvLayer', weights='weight = (weight - 1) + len(x) * torch.eye(len(x))'),
+    'sgformer': LAYER.format(
+        name='TransConvLayer', weights='weight = (weight - 1) + len(x) * torch.eye(len(x))'
+    ),
 }
 
 
@@ -56,21 +58,31 @@ def test_programs_from_clones_are_measured(case, clones, monkeypatch):
     monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
     config = CONFIG | {'public': str(clones)}
     layers.check(case, config)
-    assert all(len(layers.work(case, method, config)['forward_backward']) == 1 for method in layers.METHODS)
+    assert all(
+        len(layers.work(case, method, config)['forward_backward']) == 1 for method in layers.METHODS
+    )
 
 
 @pytest.mark.parametrize('case', PUBLIC_CASES)
 def test_programs_that_compute_something_else_are_refused(case, clones):
     path = clones / FILES[case.removeprefix('public-')]
     path.write_text(path.read_text().replace('q.norm()', '1').replace('tau**.5', '1'))
-    with pytest.raises(RuntimeError, match=f'the peer of {case} differs from what it should compute by'):
+    with pytest.raises(
+        RuntimeError, match=f'the peer of {case} differs from what it should compute by'
+    ):
         layers.check(case, CONFIG | {'public': str(clones)})
 
 
 def test_a_missing_clone_is_named(tmp_path, monkeypatch, capsys):
-    with pytest.raises(FileNotFoundError, match=r'SGFormer/large/ours.py is missing; git clone https://github.com/qitianwu/SGFormer$'):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r'SGFormer/large/ours.py is missing; git clone https://github.com/qitianwu/SGFormer$',
+    ):
         layers.check('public-sgformer', CONFIG | {'public': str(tmp_path)})
     monkeypatch.setattr(sys, 'argv', ['layers', '--cases', 'public-sgformer'])
     with pytest.raises(SystemExit):
         layers.main()
-    assert "the public cases need --public, a folder with clones of the authors' programs" in capsys.readouterr().err
+    assert (
+        "the public cases need --public, a folder with clones of the authors' programs"
+        in capsys.readouterr().err
+    )

@@ -15,7 +15,10 @@ def brute_force(scores, pairs, seen, num_users, k):
         if not wanted:
             continue
         known = {int(i) for u, i in seen.t() if u == user}
-        order = sorted((i for i in range(scores.size(1)) if i not in known), key=lambda i: -float(scores[user, i]))[:k]
+        order = sorted(
+            (i for i in range(scores.size(1)) if i not in known),
+            key=lambda i: -float(scores[user, i]),
+        )[:k]
         gains = [1 / math.log2(place + 2) for place, item in enumerate(order) if item in wanted]
         recall += len(gains) / len(wanted)
         ndcg += sum(gains) / sum(1 / math.log2(place + 2) for place in range(min(k, len(wanted))))
@@ -32,7 +35,9 @@ def test_equals_brute_force(k):
     pairs = pairs[:, pairs[0] % 5 != 0]  # some users without a test item
     scores = torch.randn(30, 40, generator=generator)
     even = torch.arange(40) % 2 == 0
-    scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)})
+    scoring = Scoring(
+        lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)}
+    )
     found = evaluate(scoring, pairs, seen, 30, k, {'even': even})
     for way, factor in scoring.factors.items():
         for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):

@@ -13,8 +13,21 @@ GROUPS = ('recall@20_unpopular', 'recall@20_normal', 'recall@20_popular')
 
 def write(folder, model, values, variant='', config=None):
     metrics = {name: values for name in (*NAMES, *GROUPS)}
-    arguments = {'protocol': 'given-split', 'seeds': range(len(values)), 'metrics': metrics, 'config': config or DEFAULTS[model]}
-    write_result('recommendation', 'amazon-beauty', model, variant=variant, folder=folder, epoch_seconds=1.0, **arguments)
+    arguments = {
+        'protocol': 'given-split',
+        'seeds': range(len(values)),
+        'metrics': metrics,
+        'config': config or DEFAULTS[model],
+    }
+    write_result(
+        'recommendation',
+        'amazon-beauty',
+        model,
+        variant=variant,
+        folder=folder,
+        epoch_seconds=1.0,
+        **arguments,
+    )
 
 
 def test_tables_and_pictures(tmp_path):
@@ -23,18 +36,37 @@ def test_tables_and_pictures(tmp_path):
     write(tmp_path, 'mgformer', [0.04], 'wide')
     studied = {'study': {}, **STUDIES['ablation'], **STUDIES['gamma']}
     for variant, changes in studied.items():
-        write(tmp_path, 'mgformer', [0.06 if changes else 0.05], variant, DEFAULTS['mgformer'] | STUDY | changes)
+        write(
+            tmp_path,
+            'mgformer',
+            [0.06 if changes else 0.05],
+            variant,
+            DEFAULTS['mgformer'] | STUDY | changes,
+        )
     folder = tmp_path / 'recommendation'
     text = report(folder, folder, 'amazon-beauty')
-    assert '| mgformer | 256 + 256 | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 | 0.1531 / 0.0748 | 1.0 | 2 |' in text
+    assert (
+        '| mgformer | 256 + 256 | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 '
+        '| 0.1531 / 0.0748 | 1.0 | 2 |' in text
+    )
     assert '| ease |  | 0.0500 | 0.0500 | +60.0% |' in text
     assert '| gotnet |  |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
-    assert text == '\n'.join((folder / f'amazon-beauty{table}.md').read_text() for table in ('', '-mgformer', '-study'))
+    assert text == '\n'.join(
+        (folder / f'amazon-beauty{table}.md').read_text() for table in ('', '-mgformer', '-study')
+    )
     changes = [
-        {row['variant']: row['change'] for row in csv.DictReader((folder / f'amazon-beauty-{table}.csv').read_text().splitlines())}
+        {
+            row['variant']: row['change']
+            for row in csv.DictReader(
+                (folder / f'amazon-beauty-{table}.csv').read_text().splitlines()
+            )
+        }
         for table in ('mgformer', 'study')
     ]
-    assert changes == [{'default': '', 'wide': '-50.0%'}, {variant: '+20.0%' if change else '' for variant, change in studied.items()}]
+    assert changes == [
+        {'default': '', 'wide': '-50.0%'},
+        {variant: '+20.0%' if change else '' for variant, change in studied.items()},
+    ]
     for name in ('groups', 'ablation', 'sweeps'):
         assert (folder / f'amazon-beauty-{name}.png').read_bytes().startswith(PNG)
 
@@ -45,7 +77,9 @@ def test_one_result_is_enough(tmp_path, model, tables):
     report(tmp_path / 'recommendation', tmp_path / 'recommendation', 'amazon-beauty')
     names = sorted(path.stem for path in (tmp_path / 'recommendation').glob('*.md'))
     assert names == [f'amazon-beauty{table}' for table in tables]
-    assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == ['amazon-beauty-groups']
+    assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == [
+        'amazon-beauty-groups'
+    ]
 
 
 def test_no_result_at_all(tmp_path):

@@ -8,8 +8,16 @@ from benchmarks.common.results import DataError, command, read_results, write_re
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
-    named = {'variant': '', 'protocol': 'fixed', 'seeds': seeds, 'metrics': {metric: values}, 'config': {'lr': lr, 'sizes': (1, 2)}}
-    return json.loads(write_result('task', 'mine', 'ours', folder=folder, data=data, **named | more).read_text())
+    named = {
+        'variant': '',
+        'protocol': 'fixed',
+        'seeds': seeds,
+        'metrics': {metric: values},
+        'config': {'lr': lr, 'sizes': (1, 2)},
+    }
+    return json.loads(
+        write_result('task', 'mine', 'ours', folder=folder, data=data, **named | more).read_text()
+    )
 
 
 def test_seeds_accumulate(monkeypatch, tmp_path, capsys):
@@ -25,8 +33,15 @@ def test_seeds_accumulate(monkeypatch, tmp_path, capsys):
     assert record['metrics']['accuracy']['std'] == pytest.approx(0.38188, abs=1e-5)
     assert record['command'] == f'{first} && {command()}'
     path = tmp_path / 'task' / 'ours-mine.json'
-    assert capsys.readouterr().err == f'{path}: now over the seeds [0, 1, 3], of which [0] were there\n'
-    assert write(tmp_path, [3, 1, 0], [1.0, 0.0, 0.5])['metrics']['accuracy']['values'] == [1.0, 0.0, 0.5]
+    assert (
+        capsys.readouterr().err
+        == f'{path}: now over the seeds [0, 1, 3], of which [0] were there\n'
+    )
+    assert write(tmp_path, [3, 1, 0], [1.0, 0.0, 0.5])['metrics']['accuracy']['values'] == [
+        1.0,
+        0.0,
+        0.5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +59,10 @@ def test_a_result_of_something_else_is_replaced_aloud(change, named, tmp_path, c
     record = write(tmp_path, [1], [0.75], **change)
     assert record['seeds'] == [1]
     path = tmp_path / 'task' / 'ours-mine.json'
-    assert capsys.readouterr().err == f'{path}: replaces a result that differs in {named}; its seeds [0] are gone\n'
+    assert (
+        capsys.readouterr().err
+        == f'{path}: replaces a result that differs in {named}; its seeds [0] are gone\n'
+    )
 
 
 def test_a_result_of_another_version_is_replaced_aloud(tmp_path, capsys):
@@ -59,15 +77,22 @@ def test_a_result_of_another_version_is_replaced_aloud(tmp_path, capsys):
 
 def test_measurements_do_not_accumulate(tmp_path):
     write(tmp_path, [0], [1.0, 2.0, 3.0], data=None)
-    assert write(tmp_path, [1], [4.0, 5.0], data=None)['metrics']['accuracy']['values'] == [4.0, 5.0]
+    assert write(tmp_path, [1], [4.0, 5.0], data=None)['metrics']['accuracy']['values'] == [
+        4.0,
+        5.0,
+    ]
 
 
 def test_command_names_folders_without_the_way_there(monkeypatch):
-    monkeypatch.setattr(sys, 'argv', [sys.argv[0], '--root', '/home/someone/data sets', '--seeds', '0', 'a/b'])
+    monkeypatch.setattr(
+        sys, 'argv', [sys.argv[0], '--root', '/home/someone/data sets', '--seeds', '0', 'a/b']
+    )
     assert command().endswith(" --root 'data sets' --seeds 0 a/b")
 
 
-@pytest.mark.parametrize('content', ['[]', '{}', '{"seeds": [0]', 'null', '{"seeds": 1, "metrics": {}}', '\x00', None])
+@pytest.mark.parametrize(
+    'content', ['[]', '{}', '{"seeds": [0]', 'null', '{"seeds": 1, "metrics": {}}', '\x00', None]
+)
 def test_a_damaged_result_is_named(content, tmp_path):
     write(tmp_path, [0], [0.5])
     assert [record['seeds'] for record in read_results(tmp_path / 'task')] == [[0]]

@@ -12,9 +12,16 @@ def root(tmp_path):
     """Twelve users with five of 30 items each, in the layout of LightGCN."""
     folder = tmp_path / 'data' / 'own'
     folder.mkdir(parents=True)
-    items = [torch.randperm(30, generator=torch.Generator().manual_seed(user)).tolist() for user in range(12)]
+    items = [
+        torch.randperm(30, generator=torch.Generator().manual_seed(user)).tolist()
+        for user in range(12)
+    ]
     for part, those in (('train', slice(0, 3)), ('test', slice(3, 5))):
-        (folder / f'{part}.txt').write_text(''.join(f'{user} {" ".join(map(str, held[those]))}\n' for user, held in enumerate(items)))
+        (folder / f'{part}.txt').write_text(
+            ''.join(
+                f'{user} {" ".join(map(str, held[those]))}\n' for user, held in enumerate(items)
+            )
+        )
     return str(tmp_path / 'data')
 
 
@@ -25,16 +32,37 @@ def same(score, wanted, seen, at_once):
     hit = torch.zeros(12, 30)
     hit[tuple(wanted[torch.arange(12)])] = 1
     hit, gain = torch.gather(hit, 1, top), 1 / torch.arange(2, 22).log2()
-    return {'recall@20': float(hit.sum(1).mean() / 2), 'ndcg@20': float(((hit * gain).sum(1) / gain[:2].sum()).mean())}
+    return {
+        'recall@20': float(hit.sum(1).mean() / 2),
+        'ndcg@20': float(((hit * gain).sum(1) / gain[:2].sum()).mean()),
+    }
 
 
 def test_from_a_data_set_to_the_table(root, monkeypatch, tmp_path):
     sizes = []
-    monkeypatch.setattr(ranking, 'recbole', lambda *arguments: sizes.append(arguments[3]) or same(*arguments))
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', root, '--datasets', 'own', '--rounds', '2', '--output', str(tmp_path / 'results')])
+    monkeypatch.setattr(
+        ranking, 'recbole', lambda *arguments: sizes.append(arguments[3]) or same(*arguments)
+    )
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        [
+            'x',
+            '--root',
+            root,
+            '--datasets',
+            'own',
+            '--rounds',
+            '2',
+            '--output',
+            str(tmp_path / 'results'),
+        ],
+    )
     ranking.main()
     assert set(sizes) == {4096 // 28, 1024}  # 28 of the items occur
-    (row,) = csv.DictReader((tmp_path / 'results' / 'runtime' / 'ranking.csv').read_text().splitlines())
+    (row,) = csv.DictReader(
+        (tmp_path / 'results' / 'runtime' / 'ranking.csv').read_text().splitlines()
+    )
     assert row['data set'] == 'own'
     assert [name for name in row if 'RecBole' in name] == list(row)[2:]
     assert all(row.values())

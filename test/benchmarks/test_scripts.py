@@ -1,4 +1,5 @@
-"""What all scripts promise: they start by name and by path, without the modules of extras, and end a user's mistake with one line."""
+"""What all scripts promise: they start by name and by path, without the modules of extras, and end
+a user's mistake with one line."""
 
 import argparse
 import runpy
@@ -15,7 +16,11 @@ from benchmarks.common import figures, scripts
 from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(path for path in (ROOT / 'benchmarks').rglob('*.py') if '\n    run_script(main)' in path.read_text())
+SCRIPTS = sorted(
+    path
+    for path in (ROOT / 'benchmarks').rglob('*.py')
+    if '\n    run_script(main)' in path.read_text()
+)
 NAMES = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in SCRIPTS]
 WITHOUT = """
 import importlib, sys
@@ -27,8 +32,14 @@ for name in sys.argv[1].split():
     except SystemExit as end:
         print(name, end.code)
 """
-BY_PATH = ['benchmarks/sbm.py', 'benchmarks/ogb/ogbn_arxiv.py', 'benchmarks/runtime/loaders.py', 'examples/distributed.py']
-# Forks of a process that has imported what is installed, and nothing of this folder, do what an interpreter does with a path.
+BY_PATH = [
+    'benchmarks/sbm.py',
+    'benchmarks/ogb/ogbn_arxiv.py',
+    'benchmarks/runtime/loaders.py',
+    'examples/distributed.py',
+]
+# Forks of a process that has imported what is installed, and nothing of this folder, do what an
+# interpreter does with a path.
 FORKS = """
 import gc, os, runpy, sys, warnings
 import aiohttp, scipy.sparse.linalg, torch_geometric
@@ -74,9 +85,21 @@ def test_every_option_says_what_it_is_and_its_default(parser):
     text = ''.join(parser.format_help().split())  # lines are broken at hyphens, too
     for action in parser._actions:
         assert action.help, action.option_strings
-        if action.help is not argparse.SUPPRESS and action.default not in (None, False, '', [], argparse.SUPPRESS):
-            default = ''.join(map(str, action.default)) if isinstance(action.default, list) else str(action.default)
-            assert '(default: ' in action.help or f'(default:{default})' in text, action.option_strings
+        if action.help is not argparse.SUPPRESS and action.default not in (
+            None,
+            False,
+            '',
+            [],
+            argparse.SUPPRESS,
+        ):
+            default = (
+                ''.join(map(str, action.default))
+                if isinstance(action.default, list)
+                else str(action.default)
+            )
+            assert '(default: ' in action.help or f'(default:{default})' in text, (
+                action.option_strings
+            )
     options = {option for action in parser._actions for option in action.option_strings}
     assert '--output' in options or parser.description.startswith('Hyper-parameters')
 
@@ -88,8 +111,15 @@ def started(tmp_path_factory):
     command = [sys.executable, '-c', FORKS, folder, *(ROOT / path for path in BY_PATH)]
     out = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=True)
     assert out.stderr == ''
-    texts = ((folder / f'{number}.{stream}').read_text() for number in range(len(BY_PATH)) for stream in ('out', 'err'))
-    return {path: (int(code), next(texts), next(texts)) for path, code in zip(BY_PATH, out.stdout.split(), strict=True)}
+    texts = (
+        (folder / f'{number}.{stream}').read_text()
+        for number in range(len(BY_PATH))
+        for stream in ('out', 'err')
+    )
+    return {
+        path: (int(code), next(texts), next(texts))
+        for path, code in zip(BY_PATH, out.stdout.split(), strict=True)
+    }
 
 
 @pytest.mark.xdist_group('started')  # which starts an interpreter once
@@ -101,9 +131,17 @@ def test_scripts_start_by_their_path_from_any_folder(path, started):
 
 
 def test_help_without_the_modules_of_extras():
-    out = subprocess.run([sys.executable, '-c', WITHOUT, ' '.join(NAMES)], cwd=ROOT, capture_output=True, text=True, check=False)
+    out = subprocess.run(
+        [sys.executable, '-c', WITHOUT, ' '.join(NAMES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert out.returncode == 0, out.stderr
-    assert [line.split()[1] for line in out.stdout.splitlines() if line.split(' ')[0] in NAMES] == ['0'] * len(NAMES)
+    assert [line.split()[1] for line in out.stdout.splitlines() if line.split(' ')[0] in NAMES] == [
+        '0'
+    ] * len(NAMES)
 
 
 def test_a_missing_module_names_its_extra(monkeypatch):
@@ -111,9 +149,18 @@ def test_a_missing_module_names_its_extra(monkeypatch):
         raise ModuleNotFoundError("No module named 'optuna.trial'", name='optuna.trial')
 
     monkeypatch.setattr(sys, 'argv', ['/some/where/search.py'])
-    with pytest.raises(SystemExit, match=r"^search.py: error: optuna is missing: pip install 'torch-geometric-lgt\[tune\]'$"):
+    with pytest.raises(
+        SystemExit,
+        match=r"^search.py: error: optuna is missing: pip install 'torch-geometric-lgt\[tune\]'$",
+    ):
         run_script(main)
-    extras = set((ROOT / 'pyproject.toml').read_text().split('[project.optional-dependencies]')[1].split('[tool')[0].split())
+    extras = set(
+        (ROOT / 'pyproject.toml')
+        .read_text()
+        .split('[project.optional-dependencies]')[1]
+        .split('[tool')[0]
+        .split()
+    )
     assert set(scripts.EXTRAS.values()) <= extras
 
     def broken():
@@ -155,14 +202,25 @@ def test_data_that_cannot_be_read_end_in_one_line(error, reason, monkeypatch, tm
         assert end.value.code == f'script.py: error: {reason}; --root {str(root)!r}{state} {what}'
 
 
-LOADING = ('node_classification', 'node_classification_search', 'one_layer', 'attention_domains', 'pokec', 'recommendation')
+LOADING = (
+    'node_classification',
+    'node_classification_search',
+    'one_layer',
+    'attention_domains',
+    'pokec',
+    'recommendation',
+)
 
 
 @pytest.mark.parametrize('name', LOADING)
 def test_a_wrong_root(name, monkeypatch, tmp_path):
     script = import_module(f'benchmarks.{name}')
-    named = {'pokec': [], 'recommendation': ['--dataset', 'mine']}.get(name, ['--dataset', 'mine.npz'])
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), '--output', str(tmp_path), *named])
+    named = {'pokec': [], 'recommendation': ['--dataset', 'mine']}.get(
+        name, ['--dataset', 'mine.npz']
+    )
+    monkeypatch.setattr(
+        sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), '--output', str(tmp_path), *named]
+    )
     if name == 'node_classification_search':
         monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), *named])
     with pytest.raises(DataError, match=r"wrong', which did not exist, must be the folder"):
@@ -170,14 +228,30 @@ def test_a_wrong_root(name, monkeypatch, tmp_path):
 
 
 def test_names_of_variants():
-    changes = {'dim': 16, 'lr': 0.001, 'norm': 'row', 'residual': False, 'normalize': True, 'power': -0.3, 'gnn': '../a b', 'decay': None}
-    assert variant_name(changes) == 'dim16-lr0.001-norm-row-no-residual-normalize-power-0.3-gnn-a-b-decay-None'
+    changes = {
+        'dim': 16,
+        'lr': 0.001,
+        'norm': 'row',
+        'residual': False,
+        'normalize': True,
+        'power': -0.3,
+        'gnn': '../a b',
+        'decay': None,
+    }
+    assert (
+        variant_name(changes)
+        == 'dim16-lr0.001-norm-row-no-residual-normalize-power-0.3-gnn-a-b-decay-None'
+    )
     assert variant_name({}) == ''
-    _, configs = recommendation.parse(['--encoding', '8', '--dim', '16', '--no-residual', '--gamma', '1'])
+    _, configs = recommendation.parse(
+        ['--encoding', '8', '--dim', '16', '--no-residual', '--gamma', '1']
+    )
     (name,) = configs
     assert name == 'dim16-no-residual-encoding8'  # gamma is that of the default
     assert list(recommendation.parse(['--dim', '16', '--variant', 'mine'])[1]) == ['mine']
-    _, (plan,) = node_classification.parse(['--set', 'options.norm=row', 'lr=0.5', '--neighbors', '5'])
+    _, (plan,) = node_classification.parse(
+        ['--set', 'options.norm=row', 'lr=0.5', '--neighbors', '5']
+    )
     assert plan.variant == 'lr0.5-norm-row-neighbors5'
     _, (plan,) = node_classification.parse(['--set', 'epochs=500'])
     assert plan.variant == ''
@@ -185,7 +259,11 @@ def test_names_of_variants():
 
 def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['x'])
-    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', lambda self, *_: pytest.fail(self.get_default('output').name))
+    monkeypatch.setattr(
+        argparse.ArgumentParser,
+        'parse_args',
+        lambda self, *_: pytest.fail(self.get_default('output').name),
+    )
     with pytest.raises(pytest.fail.Exception, match='benchmark-results'):
         tsp.main()
     assert scripts.PUBLISHED == ROOT / 'benchmarks' / 'results'
@@ -195,22 +273,37 @@ def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
 def test_examples_end_in_one_line(started):
     code, _, errors = started['examples/distributed.py']
     assert code == 2
-    assert errors.splitlines()[-1].endswith('start them with torchrun --nproc-per-node 2 examples/distributed.py')
+    assert errors.splitlines()[-1].endswith(
+        'start them with torchrun --nproc-per-node 2 examples/distributed.py'
+    )
     assert 'Traceback' not in errors
 
 
 def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monkeypatch, capsys):
     (tmp_path / 'file').touch()
-    monkeypatch.setattr('sys.argv', ['quickstart.py', '--output', str(tmp_path / 'file' / 'picture.png')])
+    monkeypatch.setattr(
+        'sys.argv', ['quickstart.py', '--output', str(tmp_path / 'file' / 'picture.png')]
+    )
     with pytest.raises(SystemExit):
         runpy.run_path(str(ROOT / 'examples' / 'quickstart.py'), run_name='__main__')
     *_, last = capsys.readouterr().err.splitlines()
     picture = f"'{tmp_path / 'file' / 'picture.png'}'"
-    assert last.endswith(f'the picture cannot be written to {picture} (File exists): name another place with --output')
+    assert last.endswith(
+        f'the picture cannot be written to {picture} (File exists): name another place with '
+        '--output'
+    )
 
 
 SEEDED = [
-    *('attention_domains', 'node_classification', 'node_classification_search', 'pokec', 'recommendation', 'sbm', 'tsp'),
+    *(
+        'attention_domains',
+        'node_classification',
+        'node_classification_search',
+        'pokec',
+        'recommendation',
+        'sbm',
+        'tsp',
+    ),
     *('ogb.ogbn_arxiv', 'ogb.ogbn_papers100m', 'ogb.ogbn_products', 'ogb.ogbn_proteins'),
 ]
 
@@ -222,12 +315,33 @@ def test_seeds_are_different_numbers_that_are_not_negative(name, seeds, monkeypa
     with pytest.raises(SystemExit) as end:
         import_module(f'benchmarks.{name}').main()
     assert end.value.code == 2
-    assert f'--seeds must be different integers from 0 to 2^64 - 1 (got {" ".join(seeds)})' in capsys.readouterr().err
+    assert (
+        f'--seeds must be different integers from 0 to 2^64 - 1 (got {" ".join(seeds)})'
+        in capsys.readouterr().err
+    )
 
 
 RUNS = {
-    'node_classification': ['--dataset', 'digits', '--model', 'mlp', '--set', 'epochs=1', '--seeds', '0'],
-    'attention_domains': ['--dataset', 'digits', '--domains', 'batch', '--epochs', '1', '--seeds', '0'],
+    'node_classification': [
+        '--dataset',
+        'digits',
+        '--model',
+        'mlp',
+        '--set',
+        'epochs=1',
+        '--seeds',
+        '0',
+    ],
+    'attention_domains': [
+        '--dataset',
+        'digits',
+        '--domains',
+        'batch',
+        '--epochs',
+        '1',
+        '--seeds',
+        '0',
+    ],
     'recommendation': ['--model', 'itemknn'],
     'sbm': [],
 }
@@ -240,9 +354,16 @@ def test_results_are_looked_at_before_the_training(name, monkeypatch, tmp_path):
     folder.mkdir()
     (folder / 'other.json').write_text('[')
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr('benchmarks.common.training.Training.__init__', lambda *_, **__: pytest.fail('a training began'))
-    monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path), '--output', str(tmp_path), *RUNS[name]])
-    with pytest.raises(SystemExit, match=f'^x: error: {folder / "other.json"} is no result .*; remove it$'):
+    monkeypatch.setattr(
+        'benchmarks.common.training.Training.__init__',
+        lambda *_, **__: pytest.fail('a training began'),
+    )
+    monkeypatch.setattr(
+        sys, 'argv', ['x', '--root', str(tmp_path), '--output', str(tmp_path), *RUNS[name]]
+    )
+    with pytest.raises(
+        SystemExit, match=f'^x: error: {folder / "other.json"} is no result .*; remove it$'
+    ):
         run_script(script.main)
 
 
@@ -252,4 +373,6 @@ def test_output_is_a_folder(monkeypatch, tmp_path, capsys):
         monkeypatch.setattr(sys, 'argv', ['x', '--output', str(path)])
         with pytest.raises(SystemExit):
             tsp.main()
-        assert f"argument --output: '{tmp_path / 'file'}' must be a folder" in capsys.readouterr().err
+        assert (
+            f"argument --output: '{tmp_path / 'file'}' must be a folder" in capsys.readouterr().err
+        )

@@ -40,11 +40,29 @@ def test_classifiers(model, kind, monkeypatch, tmp_path):
     monkeypatch.setattr(node_classification, 'load', lambda *_: graph(kind))
     seen = []
     place = node_classification.placed
-    monkeypatch.setattr(node_classification, 'placed', lambda *given: seen.append(place(*given)) or seen[-1])
+    monkeypatch.setattr(
+        node_classification, 'placed', lambda *given: seen.append(place(*given)) or seen[-1]
+    )
     protocol = 'fixed-splits' if kind == 'fixed splits' else 'random-60-20-20'
     for precision in ('float32', 'bfloat16'):
-        words = ['--output', str(tmp_path), '--model', model, '--protocol', protocol, '--seeds', '0', '1', '--set', 'epochs=1']
-        monkeypatch.setattr(sys, 'argv', ['x', '--dataset', 'toy', *words, f'precision={precision}', 'normalize_features=true'])
+        words = [
+            '--output',
+            str(tmp_path),
+            '--model',
+            model,
+            '--protocol',
+            protocol,
+            '--seeds',
+            '0',
+            '1',
+            '--set',
+            'epochs=1',
+        ]
+        monkeypatch.setattr(
+            sys,
+            'argv',
+            ['x', '--dataset', 'toy', *words, f'precision={precision}', 'normalize_features=true'],
+        )
         node_classification.main()
     for path in (tmp_path / 'node_classification').glob('*.json'):
         record = json.loads(path.read_text())
@@ -60,26 +78,65 @@ def test_recommenders(model, split, monkeypatch, tmp_path):
         monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
     (tmp_path / 'mine').mkdir()
     lines = [[user, *range(user % 4, 30, 1 + user % 3)] for user in range(30)]
-    parts = {'raw': slice(0, None)} if split == 'ratio' else {'train': slice(0, 8), 'test': slice(8, None)}
+    parts = (
+        {'raw': slice(0, None)}
+        if split == 'ratio'
+        else {'train': slice(0, 8), 'test': slice(8, None)}
+    )
     for part, those in parts.items():
         text = '\n'.join(' '.join(map(str, [line[0], *line[1:][those]])) for line in lines)
         (tmp_path / 'mine' / f'{part}.txt').write_text(text)
-    words = ['--epochs', '1', '--every', '1', '--dim', '8', '--seeds', '0'] if 'epochs' in DEFAULTS[model] else []
+    words = (
+        ['--epochs', '1', '--every', '1', '--dim', '8', '--seeds', '0']
+        if 'epochs' in DEFAULTS[model]
+        else []
+    )
     words += ['--encoding', '4'] if model == 'mgformer' else []
     monkeypatch.setattr(
-        sys, 'argv', ['x', '--root', str(tmp_path), '--output', str(tmp_path), '--dataset', 'mine', '--model', model, *words]
+        sys,
+        'argv',
+        [
+            'x',
+            '--root',
+            str(tmp_path),
+            '--output',
+            str(tmp_path),
+            '--dataset',
+            'mine',
+            '--model',
+            model,
+            *words,
+        ],
     )
     recommendation.main()
     (path,) = (tmp_path / 'recommendation').glob('*.json')
-    assert json.loads(path.read_text())['protocol'] == {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[split]
+    assert (
+        json.loads(path.read_text())['protocol']
+        == {'given': 'given-split', 'ratio': 'ratio-80-10-10'}[split]
+    )
 
 
 @pytest.mark.parametrize('dataset', ['PATTERN', 'CLUSTER'])
 def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    tiny = {'graphs': {'train': 3, 'val': 2, 'test': 2}, 'layers': 4, 'training': {'epochs': 1, 'batch_size': 3, 'hidden_channels': 16}}
+    tiny = {
+        'graphs': {'train': 3, 'val': 2, 'test': 2},
+        'layers': 4,
+        'training': {'epochs': 1, 'batch_size': 3, 'hidden_channels': 16},
+    }
     monkeypatch.setitem(PRESETS, 'small', tiny)
-    words = ['--root', str(tmp_path), '--output', str(tmp_path), '--preset', 'small', '--seeds', '0', '--dataset', dataset]
+    words = [
+        '--root',
+        str(tmp_path),
+        '--output',
+        str(tmp_path),
+        '--preset',
+        'small',
+        '--seeds',
+        '0',
+        '--dataset',
+        dataset,
+    ]
     monkeypatch.setattr(sys, 'argv', ['x', *words])
     sbm.main()
     assert len([*(tmp_path / 'sbm').glob('*.json')]) == len(NETWORKS)
@@ -90,7 +147,16 @@ def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
 def test_local_branches(branch, precision, monkeypatch, tmp_path):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr(node_classification, 'load', lambda *_: graph('sparse'))
-    changes = ['epochs=1', f'precision={precision}', f'options.gnn={branch}', 'options.gnn_input=hidden']
-    monkeypatch.setattr(sys, 'argv', ['x', '--dataset', 'toy', '--output', str(tmp_path), '--seeds', '0', '--set', *changes])
+    changes = [
+        'epochs=1',
+        f'precision={precision}',
+        f'options.gnn={branch}',
+        'options.gnn_input=hidden',
+    ]
+    monkeypatch.setattr(
+        sys,
+        'argv',
+        ['x', '--dataset', 'toy', '--output', str(tmp_path), '--seeds', '0', '--set', *changes],
+    )
     node_classification.main()
     assert len([*(tmp_path / 'node_classification').glob('*.json')]) == 1

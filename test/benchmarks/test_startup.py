@@ -7,7 +7,9 @@ from benchmarks.runtime import startup
 SPARSE = {'neighbor-loader': pytest.mark.sparse}
 
 
-@pytest.mark.parametrize('case', [pytest.param(case, marks=SPARSE.get(case, ())) for case in startup.CALLS])
+@pytest.mark.parametrize(
+    'case', [pytest.param(case, marks=SPARSE.get(case, ())) for case in startup.CALLS]
+)
 def test_first_and_second_call(case):
     for method in startup.CALLS[case]:
         found = startup.work(case, method)
@@ -30,4 +32,6 @@ def test_table(tmp_path, monkeypatch, capsys):
     first, second, *_ = capsys.readouterr().out.splitlines()[2:]
     assert first == '| import | 3000 |  | 2000 |  |'
     assert second == '| sgformer | 200 | 100 | 200 | 100 |'
-    assert json.loads((tmp_path / 'runtime' / 'startup-random.json').read_text())['metrics']['import/ours/first']['values'] == [3.0, 3.0]
+    assert json.loads((tmp_path / 'runtime' / 'startup-random.json').read_text())['metrics'][
+        'import/ours/first'
+    ]['values'] == [3.0, 3.0]

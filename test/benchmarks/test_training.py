@@ -32,7 +32,9 @@ def training(path, kill_at=None):
     def score(model):
         return -float((model[1].weight - TARGET.t()).abs().sum().detach())
 
-    return Training(model, torch.optim.Adam(model.parameters(), lr=0.05), loss, batches, score, path)
+    return Training(
+        model, torch.optim.Adam(model.parameters(), lr=0.05), loss, batches, score, path
+    )
 
 
 def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
@@ -47,11 +49,22 @@ def test_goes_on_after_a_kill_as_if_nothing_had_happened(tmp_path, monkeypatch):
             continue
     parts = training(tmp_path / 'parts')
     parts.fit(20, 3, 2, 'parts', lambda *_: None)
-    assert (parts.epoch, parts.best_epoch, parts.best_score) == (whole.epoch, whole.best_epoch, whole.best_score)
+    assert (parts.epoch, parts.best_epoch, parts.best_score) == (
+        whole.epoch,
+        whole.best_epoch,
+        whole.best_score,
+    )
     assert [epoch for name, _, epoch in curve if name == 'loss'] == list(range(1, whole.epoch + 1))
-    assert [epoch for name, _, epoch in curve if name == 'score'] == [epoch for epoch in range(1, 21) if epoch % 2 == 0][: whole.epoch // 2]
+    assert [epoch for name, _, epoch in curve if name == 'score'] == [
+        epoch for epoch in range(1, 21) if epoch % 2 == 0
+    ][: whole.epoch // 2]
     assert max(value for name, value, _ in curve if name == 'score') == whole.best_score
-    assert all(torch.equal(a, b) for a, b in zip(parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(
+            parts.model.state_dict().values(), whole.model.state_dict().values(), strict=True
+        )
+    )
 
 
 def test_a_finished_run_says_so_and_from_where(tmp_path, capsys):
@@ -65,10 +78,20 @@ def test_a_finished_run_says_so_and_from_where(tmp_path, capsys):
     again = training(path)
     again.run_epoch = None
     again.fit(20, 1, 1, 'ours, seed 0', lambda *_: None)
-    assert capsys.readouterr().err == f'ours, seed 0: finished before after {ended} epochs, read back from {path}\n'
+    assert (
+        capsys.readouterr().err
+        == f'ours, seed 0: finished before after {ended} epochs, read back from {path}\n'
+    )
 
 
-@pytest.mark.parametrize('content', [lambda whole: whole[:-20], lambda whole: b'', lambda whole: whole[:-1] + bytes([whole[-1] ^ 1])])
+@pytest.mark.parametrize(
+    'content',
+    [
+        lambda whole: whole[:-20],
+        lambda whole: b'',
+        lambda whole: whole[:-1] + bytes([whole[-1] ^ 1]),
+    ],
+)
 def test_a_damaged_checkpoint_is_trained_anew(content, tmp_path, capsys):
     path = tmp_path / 'run'
     first = training(path)
@@ -97,26 +120,49 @@ def test_a_resumed_run_says_so(tmp_path, monkeypatch, capsys):
         training(tmp_path / 'run', 9).fit(20, 100, 1, 'ours', lambda *_: None)
     capsys.readouterr()
     training(tmp_path / 'run').fit(20, 100, 1, 'ours', lambda *_: None)
-    assert f'ours: goes on after 2 epochs, read from {tmp_path / "run"}\n' in capsys.readouterr().err
+    assert (
+        f'ours: goes on after 2 epochs, read from {tmp_path / "run"}\n' in capsys.readouterr().err
+    )
 
 
 def test_a_checkpoint_is_named_after_settings_data_and_version(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path)
-    data = {'x': torch.randn(4, 2), 'edge_index': torch.tensor([[0, 1], [1, 2]]), 'none': torch.empty(2, 0)}
+    data = {
+        'x': torch.randn(4, 2),
+        'edge_index': torch.tensor([[0, 1], [1, 2]]),
+        'none': torch.empty(2, 0),
+    }
     path = checkpoint('ours', 'mine', ['lr', 0.1], fingerprint(data))
-    assert checkpoint('ours', 'mine', ['lr', 0.1], fingerprint({name: value.clone() for name, value in data.items()})) == path
+    assert (
+        checkpoint(
+            'ours',
+            'mine',
+            ['lr', 0.1],
+            fingerprint({name: value.clone() for name, value in data.items()}),
+        )
+        == path
+    )
     path.touch()
     assert capsys.readouterr().err == ''
     assert checkpoint('ours', 'mine', ['lr', 0.2], fingerprint(data)) != path
     assert capsys.readouterr().err == ''
     edges = {'edge_index': data['edge_index'].flip(0)}
-    for changed in ({'x': data['x'] + 1e-6}, edges, {'x': data['x'].double()}, {'x': data['x'].view(2, 4)}, {'y': data['x']}):
+    for changed in (
+        {'x': data['x'] + 1e-6},
+        edges,
+        {'x': data['x'].double()},
+        {'x': data['x'].view(2, 4)},
+        {'y': data['x']},
+    ):
         other = checkpoint('ours', 'mine', ['lr', 0.1], fingerprint({**data, **changed}))
         assert other != path
         assert capsys.readouterr().err == f'{path} is of other data: the training starts anew\n'
     monkeypatch.setattr(module, '__version__', '9.9')
     assert checkpoint('ours', 'mine', ['lr', 0.1], fingerprint(data)) != path
-    assert capsys.readouterr().err == f'{path} is of another version of the package: the training starts anew\n'
+    assert (
+        capsys.readouterr().err
+        == f'{path} is of another version of the package: the training starts anew\n'
+    )
 
 
 def test_batches_come_to_the_device_and_products_in_the_precision(tmp_path):
@@ -134,7 +180,15 @@ def test_batches_come_to_the_device_and_products_in_the_precision(tmp_path):
         seen.append(model(x).dtype)
         return model(x).sum()
 
-    run = Training(model, torch.optim.SGD(model.parameters()), loss, lambda: [batch], lambda _: 0.0, tmp_path / 'run', precision='bfloat16')
+    run = Training(
+        model,
+        torch.optim.SGD(model.parameters()),
+        loss,
+        lambda: [batch],
+        lambda _: 0.0,
+        tmp_path / 'run',
+        precision='bfloat16',
+    )
     run.run_epoch()
     assert batch.devices == [torch.device('cpu')]
     assert seen == [torch.bfloat16]
@@ -163,7 +217,17 @@ def test_spike_of_the_loss(tmp_path):
 def test_learning_rate_on_a_plateau():
     plateau = Plateau(0.8, 1, 0.1)
     losses = [3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0]
-    assert [plateau.rate(losses[:i]) for i in range(9)] == [0.8, 0.8, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2, 0.2]
+    assert [plateau.rate(losses[:i]) for i in range(9)] == [
+        0.8,
+        0.8,
+        0.8,
+        0.8,
+        0.4,
+        0.4,
+        0.2,
+        0.2,
+        0.2,
+    ]
 
 
 def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
@@ -171,9 +235,15 @@ def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
 
     def make(path):
         run, rates = training(path), []
-        run.plateau, run.history = Plateau(0.05, 1, 0.01), torch.empty(0, 4) if not len(run.history) else run.history
+        run.plateau, run.history = (
+            Plateau(0.05, 1, 0.01),
+            torch.empty(0, 4) if not len(run.history) else run.history,
+        )
         run.score = lambda model: (float(len(run.history)), 1.0)
-        run.loss = lambda model, batch: rates.append(run.optimizer.param_groups[0]['lr']) or (model(batch) - batch @ TARGET).square().mean()
+        run.loss = lambda model, batch: (
+            rates.append(run.optimizer.param_groups[0]['lr'])
+            or (model(batch) - batch @ TARGET).square().mean()
+        )
         return run, rates
 
     whole, expected = make(tmp_path / 'whole')

@@ -6,7 +6,16 @@ import torch
 
 from benchmarks.common.tables import as_csv
 from benchmarks.runtime import measure, transforms
-from benchmarks.runtime.transform_cases import GRAPHS, METHODS, SMALL, bipartite, cluster, grid, regular, rmat
+from benchmarks.runtime.transform_cases import (
+    GRAPHS,
+    METHODS,
+    SMALL,
+    bipartite,
+    cluster,
+    grid,
+    regular,
+    rmat,
+)
 
 
 def test_graphs():
@@ -23,10 +32,21 @@ def test_graphs():
 @pytest.mark.parametrize('case', METHODS)
 @pytest.mark.parametrize('graph', ['small', 'graphs'])
 def test_peers_compute_what_the_transforms_compute(case, graph, monkeypatch):
-    monkeypatch.setitem(GRAPHS, 'graphs', lambda: bipartite(150, 180, 3000) if case == 'svd' else cluster(3))
-    found = [transforms.work(case, method, SMALL[case] if graph == 'small' else graph) for method in METHODS[case]]
-    assert {name for figures in found for name in figures} == {'seconds', 'peak_memory_mib', 'quality'}
-    assert [figures['quality'] for figures in found[1:]] == [pytest.approx(found[0]['quality'], rel=1e-4)] * (len(found) - 1)
+    monkeypatch.setitem(
+        GRAPHS, 'graphs', lambda: bipartite(150, 180, 3000) if case == 'svd' else cluster(3)
+    )
+    found = [
+        transforms.work(case, method, SMALL[case] if graph == 'small' else graph)
+        for method in METHODS[case]
+    ]
+    assert {name for figures in found for name in figures} == {
+        'seconds',
+        'peak_memory_mib',
+        'quality',
+    }
+    assert [figures['quality'] for figures in found[1:]] == [
+        pytest.approx(found[0]['quality'], rel=1e-4)
+    ] * (len(found) - 1)
 
 
 def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
@@ -34,10 +54,16 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
 
     def fresh(module, work, limit):
         calls.append(work['method'])
-        return {} if work['method'] == 'igraph' else {'seconds': [2.0], 'peak_memory_mib': [1.0], 'quality': [0.25]}
+        return (
+            {}
+            if work['method'] == 'igraph'
+            else {'seconds': [2.0], 'peak_memory_mib': [1.0], 'quality': [0.25]}
+        )
 
     monkeypatch.setattr(transforms, 'fresh', fresh)
-    monkeypatch.setattr(transforms, 'write_result', lambda *names, **values: written.append((names, values)))
+    monkeypatch.setattr(
+        transforms, 'write_result', lambda *names, **values: written.append((names, values))
+    )
     written = []
     with transforms.tqdm(total=8, disable=True) as bar:
         transforms.measure('jaccard', 'small', 'data', 2, 5.0, bar, tmp_path)
@@ -46,7 +72,12 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
     assert names == ('runtime', 'small', 'jaccard')
     metrics = {name: {'median': found[0]} for name, found in values['metrics'].items()}
     (tmp_path / 'runtime').mkdir()
-    record = {'model': 'jaccard', 'dataset': 'small', 'metrics': metrics, 'config': values['config']}
+    record = {
+        'model': 'jaccard',
+        'dataset': 'small',
+        'metrics': metrics,
+        'config': values['config'],
+    }
     (tmp_path / 'runtime' / 'one.json').write_text(json.dumps(record))
     assert as_csv(transforms.table(tmp_path / 'runtime')).splitlines() == [
         'transform,graph,by,seconds,over ours,MiB,result',
@@ -61,7 +92,9 @@ def test_fresh_processes(monkeypatch):
     def run(command, **options):
         if options['timeout'] is not None:
             raise subprocess.TimeoutExpired(command, options['timeout'])
-        return subprocess.CompletedProcess(command, int('bad' in command[-1]), stdout='{"seconds": [1.0]}', stderr='no memory')
+        return subprocess.CompletedProcess(
+            command, int('bad' in command[-1]), stdout='{"seconds": [1.0]}', stderr='no memory'
+        )
 
     monkeypatch.setattr(measure.subprocess, 'run', run)
     assert measure.fresh('module', {'case': 'good'}) == {'seconds': [1.0]}

@@ -1,4 +1,5 @@
-"""Tests for a GPU. ``pytest -m cuda`` without one runs those on the CPU that can be, with the kernels in Triton's interpreter."""
+"""Tests for a GPU. ``pytest -m cuda`` without one runs those on the CPU that can be, with the
+kernels in Triton's interpreter."""
 
 import pytest
 import torch

@@ -1,4 +1,5 @@
-"""Outputs and all gradients of every layer and model against its definition, computed densely on the CPU in double precision."""
+"""Outputs and all gradients of every layer and model against its definition, computed densely on
+the CPU in double precision."""
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ ELSEWHERE = {'AttentionMemory', 'FeatureMap', 'GlobalAttention'}  # no attention
 
 
 def assert_close(actual, expected, bound):
-    """The largest error of each tensor, as a share of the largest number of the tensors of its kind."""
+    """The largest error of each tensor, as a share of the largest number of the tensors of its
+    kind."""
     largest = max(float(part.abs().max()) for name, part in expected.items() if name != 'output')
     for name, part in expected.items():
         size = float(part.abs().max()) if name == 'output' else largest
@@ -23,7 +25,9 @@ def assert_close(actual, expected, bound):
 @pytest.mark.parametrize('name', CASES)
 def test_matches_the_definition(name, dtype, bound, device):
     actual, expected, call = make(name, device, dtype)
-    assert_close(results(actual, call, X.to(device, dtype)), results(expected, call, X.double()), bound)
+    assert_close(
+        results(actual, call, X.to(device, dtype)), results(expected, call, X.double()), bound
+    )
 
 
 @pytest.mark.cuda

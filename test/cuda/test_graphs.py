@@ -7,9 +7,20 @@ import torch
 from cuda_cases import BATCH, DEGREE, EDGES, JACCARD, SAMPLED, F, X, mgformer
 
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, DIFFormerConv, KernelAttentionConv, LiteGT, SGFormer, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    DIFFormerConv,
+    KernelAttentionConv,
+    LiteGT,
+    SGFormer,
+    SGFormerConv,
+)
 
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason='it needs a CUDA device')]
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason='it needs a CUDA device'),
+]
 WARM_UP, REPLAYS = 3, 4
 MODULES = {
     'kernel': (lambda: KernelAttentionConv(F, 8, 2), ()),
@@ -28,8 +39,16 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
     build, needs = MODULES[name]
     torch.manual_seed(0)
     model, x = build().to(device), X.to(device)
-    arguments = {'degree': (DEGREE.to(device),), 'edges': (sorted_edges(EDGES.to(device), len(X), len(X), backward=True),), 'jaccard': ()}
-    keywords = {'edge_jaccard': JACCARD.to(x), 'sampled_mask': SAMPLED.to(device)} if 'jaccard' in needs else {}
+    arguments = {
+        'degree': (DEGREE.to(device),),
+        'edges': (sorted_edges(EDGES.to(device), len(X), len(X), backward=True),),
+        'jaccard': (),
+    }
+    keywords = (
+        {'edge_jaccard': JACCARD.to(x), 'sampled_mask': SAMPLED.to(device)}
+        if 'jaccard' in needs
+        else {}
+    )
     positions = [part for need in needs for part in arguments[need]]
     other = copy.deepcopy(model)
 
@@ -38,7 +57,9 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
 
         def step():
             optimizer.zero_grad(set_to_none=False)
-            out = module.get_embedding() if name == 'MGFormer' else module(x, *positions, **keywords)
+            out = (
+                module.get_embedding() if name == 'MGFormer' else module(x, *positions, **keywords)
+            )
             loss = out.square().mean()
             loss.backward()
             optimizer.step()
@@ -68,5 +89,8 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
 def test_batches_are_refused(device):
     layer, x, batch = KernelAttentionConv(F, 8).to(device), X.to(device), BATCH.to(device)
     layer(x, batch=batch)
-    with pytest.raises(RuntimeError, match="a CUDA graph cannot be captured with 'batch'"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+    with (
+        pytest.raises(RuntimeError, match="a CUDA graph cannot be captured with 'batch'"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
         layer(x, batch=batch, batch_size=4)

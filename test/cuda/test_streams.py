@@ -1,4 +1,5 @@
-"""What only a GPU has: streams, its own compiler and its memory; and scaled gradients, which the CPU has too."""
+"""What only a GPU has: streams, its own compiler and its memory; and scaled gradients, which the
+CPU has too."""
 
 import copy
 
@@ -37,12 +38,15 @@ def test_compiled_for_the_device(name, device):
     expected = results(module, call, X.to(device))
     found = results(torch.compile(module), call, X.to(device))
     for part, value in expected.items():
-        torch.testing.assert_close(found[part.removeprefix('_orig_mod.')], value, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(
+            found[part.removeprefix('_orig_mod.')], value, rtol=1e-3, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize('name', MODELS)
 def test_scaled_gradients_make_the_step_of_single_precision(name, device):
-    """In half precision a loss is scaled up, so that small gradients do not vanish, and the step is scaled down."""
+    """In half precision a loss is scaled up, so that small gradients do not vanish, and the step is
+    scaled down."""
     module, _, call = make(name, device, torch.float32)
     x, steps = X.to(device), {}
     for dtype in (torch.float32, torch.float16):
@@ -54,7 +58,12 @@ def test_scaled_gradients_make_the_step_of_single_precision(name, device):
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
-        steps[dtype] = torch.cat([(new - old).detach().flatten() for new, old in zip(model.parameters(), module.parameters(), strict=True)])
+        steps[dtype] = torch.cat(
+            [
+                (new - old).detach().flatten()
+                for new, old in zip(model.parameters(), module.parameters(), strict=True)
+            ]
+        )
     exact, half = steps[torch.float32], steps[torch.float16]
     assert half.isfinite().all()
     assert float((half - exact).norm()) < 0.1 * float(exact.norm())
@@ -65,11 +74,17 @@ def test_too_little_memory_ends_with_advice(device):
     model = SGFormer(128, 256, 40).to(device)
     before = torch.cuda.get_per_process_memory_fraction(device)
     torch.cuda.empty_cache()
-    torch.cuda.set_per_process_memory_fraction(2**30 / torch.cuda.get_device_properties(device).total_memory, device)
+    torch.cuda.set_per_process_memory_fraction(
+        2**30 / torch.cuda.get_device_properties(device).total_memory, device
+    )
     try:
         with pytest.raises(
-            torch.OutOfMemoryError, match=r"SGFormer has no memory for 900000 nodes at once .* score with the method 'inference'"
+            torch.OutOfMemoryError,
+            match=r"SGFormer has no memory for 900000 nodes at once .* score with the method 'inference'",
         ):
-            model(torch.randn(900_000, 128, device=device), torch.empty(2, 0, dtype=torch.long, device=device))
+            model(
+                torch.randn(900_000, 128, device=device),
+                torch.empty(2, 0, dtype=torch.long, device=device),
+            )
     finally:
         torch.cuda.set_per_process_memory_fraction(before, device)

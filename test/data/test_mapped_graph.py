@@ -18,7 +18,12 @@ from torch_geometric_lgt.nn import SGFormer
 N, E = 40, 130
 EDGES = torch.randint(N - 3, (2, E), generator=torch.Generator().manual_seed(3))
 X = torch.randn(N, 4, generator=torch.Generator().manual_seed(4))
-ATTRIBUTES = {'x': X, 'y': torch.arange(N), 'train_mask': torch.arange(N) % 3 == 0, 'half': X.half()}
+ATTRIBUTES = {
+    'x': X,
+    'y': torch.arange(N),
+    'train_mask': torch.arange(N) % 3 == 0,
+    'half': X.half(),
+}
 
 
 @pytest.fixture
@@ -33,14 +38,22 @@ def edges_of(graph):
 
 
 def test_holds_what_was_written(graph):
-    assert repr(graph) == "MappedGraph(40 nodes, 130 edges, attributes=['x', 'y', 'train_mask', 'half'])"
+    assert (
+        repr(graph)
+        == "MappedGraph(40 nodes, 130 edges, attributes=['x', 'y', 'train_mask', 'half'])"
+    )
     for name, value in ATTRIBUTES.items():
         assert torch.equal(graph[name], value)
         assert graph[name].dtype == value.dtype
-        assert torch.equal(graph.get_tensor(group_name=None, attr_name=name, index=torch.tensor([3, 1])), value[[3, 1]])
+        assert torch.equal(
+            graph.get_tensor(group_name=None, attr_name=name, index=torch.tensor([3, 1])),
+            value[[3, 1]],
+        )
     assert graph.csc()[0].dtype == torch.int32
     found = sort_edge_index(edges_of(graph), sort_by_row=False)
-    assert torch.equal(found[:, found[1].argsort(stable=True)], sort_edge_index(EDGES, sort_by_row=False))
+    assert torch.equal(
+        found[:, found[1].argsort(stable=True)], sort_edge_index(EDGES, sort_by_row=False)
+    )
     graph.verify()
 
 
@@ -52,7 +65,9 @@ def test_both_directions_and_mapped_input(tmp_path):
     both = MappedGraph(write_graph(tmp_path / 'both', EDGES, N, undirected=True))
     assert torch.equal(coalesce(edges_of(both)), coalesce(torch.cat([EDGES, EDGES.flip(0)], 1)))
     np.save(tmp_path / 'edges.npy', EDGES.numpy().astype(np.int32))
-    mapped = MappedGraph(write_graph(tmp_path / 'mapped', np.load(tmp_path / 'edges.npy', mmap_mode='r'), N))
+    mapped = MappedGraph(
+        write_graph(tmp_path / 'mapped', np.load(tmp_path / 'edges.npy', mmap_mode='r'), N)
+    )
     assert torch.equal(edges_of(mapped), EDGES[:, EDGES[1].argsort(stable=True)])
 
 
@@ -67,7 +82,10 @@ def test_graph_without_edges(tmp_path):
 def test_batches_are_those_of_the_graph_in_memory(graph, workers):
     data = Data(edge_index=EDGES, num_nodes=N, **ATTRIBUTES)
     nodes = graph['train_mask'].nonzero().flatten()
-    loaders = (NeighborLoader(one, [-1, -1], input_nodes=nodes, batch_size=5, num_workers=workers) for one in ((graph, graph), data))
+    loaders = (
+        NeighborLoader(one, [-1, -1], input_nodes=nodes, batch_size=5, num_workers=workers)
+        for one in ((graph, graph), data)
+    )
     for ours, theirs in zip(*loaders, strict=True):
         assert ours.batch_size == theirs.batch_size
         order = ours.n_id.argsort()
@@ -85,24 +103,37 @@ def test_inference_from_files(graph, tmp_path):
 
 
 def test_workers_that_map_the_files_themselves(graph):
-    """They get the folder: the memory of the parent's tensors stays where it is, and what it maps stays valid."""
+    """They get the folder: the memory of the parent's tensors stays where it is, and what it maps
+    stays valid."""
     inside = NeighborLoader((graph, graph), [-1, -1], batch_size=20)
-    outside = NeighborLoader((graph, graph), [-1, -1], batch_size=20, num_workers=1, multiprocessing_context='forkserver')
+    outside = NeighborLoader(
+        (graph, graph), [-1, -1], batch_size=20, num_workers=1, multiprocessing_context='forkserver'
+    )
     for loader in (outside, inside):
         for batch in loader:
             assert torch.equal(batch.x, X[batch.n_id])
-            pairs, found = {tuple(pair) for pair in EDGES.t().tolist()}, batch.n_id[batch.edge_index].t().tolist()
+            pairs, found = (
+                {tuple(pair) for pair in EDGES.t().tolist()},
+                batch.n_id[batch.edge_index].t().tolist(),
+            )
             assert {tuple(pair) for pair in found} <= pairs
             degree = torch.bincount(EDGES[1], minlength=N)[batch.input_id]
-            assert torch.equal(torch.bincount(batch.edge_index[1], minlength=20)[: batch.batch_size], degree)
+            assert torch.equal(
+                torch.bincount(batch.edge_index[1], minlength=20)[: batch.batch_size], degree
+            )
     assert not any(graph[name].is_shared() for name in graph.attributes)
     assert not any(part.is_shared() for part in graph.csc()[:2])
 
 
 def test_inference_where_workers_are_spawned(graph, tmp_path):
     """By the context of the loader; it is the default of macOS and Windows."""
-    model, spawned = SGFormer(4, 8, 2, gnn_num_layers=1).eval(), {'num_workers': 1, 'multiprocessing_context': 'spawn'}
-    found = model.inference(NeighborLoader((graph, graph), [-1], batch_size=20, **spawned), tmp_path / 'scores')
+    model, spawned = (
+        SGFormer(4, 8, 2, gnn_num_layers=1).eval(),
+        {'num_workers': 1, 'multiprocessing_context': 'spawn'},
+    )
+    found = model.inference(
+        NeighborLoader((graph, graph), [-1], batch_size=20, **spawned), tmp_path / 'scores'
+    )
     torch.testing.assert_close(found, model(X, EDGES).detach())
     assert not any(part.is_shared() for part in graph.csc()[:2])
 
@@ -132,7 +163,9 @@ def test_rows_that_do_not_exist_are_refused(graph, form):
         return graph.get_tensor(group_name=None, attr_name='x', index=index)
 
     for index, text in (([3, -1], '-1 to 3'), ([0, N], f'0 to {N}')):
-        with pytest.raises(ValueError, match=rf"'index' must hold rows from 0 to 39 of 'x' \(got {text}\)"):
+        with pytest.raises(
+            ValueError, match=rf"'index' must hold rows from 0 to 39 of 'x' \(got {text}\)"
+        ):
             rows(form(index))
     assert torch.equal(rows(form([3, N - 1, 3])), X[[3, N - 1, 3]])
     assert torch.equal(rows(slice(3, 9)), X[3:9])
@@ -145,7 +178,9 @@ def test_partition_of_mapped_tensors(graph):
     for batch in NodePartitionLoader(data, 16):
         assert torch.equal(batch.x, X[batch.n_id])
         inner = torch.isin(EDGES, batch.n_id).all(0)
-        assert torch.equal(sort_edge_index(batch.n_id[batch.edge_index]), sort_edge_index(EDGES[:, inner]))
+        assert torch.equal(
+            sort_edge_index(batch.n_id[batch.edge_index]), sort_edge_index(EDGES[:, inner])
+        )
 
 
 def test_cannot_be_changed(graph):
@@ -185,7 +220,10 @@ def test_damage_is_found(graph):
         (lambda held: held.pop('files'), 'must hold an intact graph.json'),
         (lambda held: held['files'].pop('edges.row'), 'must hold a graph of version 2'),
         (lambda held: held['files']['y'].update(dtype='O'), 'must hold a graph of version 2'),
-        (lambda held: held['files'].update({'../y': held['files']['y']}), 'must hold its files itself'),
+        (
+            lambda held: held['files'].update({'../y': held['files']['y']}),
+            'must hold its files itself',
+        ),
     ],
 )
 def test_hostile_descriptions_are_refused(graph, change, message):
@@ -193,7 +231,9 @@ def test_hostile_descriptions_are_refused(graph, change, message):
     held = json.loads(path.read_text())
     change(held)
     if 'files' in held:
-        held['sha256'] = hashlib.sha256(json.dumps(held['files'], sort_keys=True).encode()).hexdigest()
+        held['sha256'] = hashlib.sha256(
+            json.dumps(held['files'], sort_keys=True).encode()
+        ).hexdigest()
     path.write_text(json.dumps(held))
     with pytest.raises(ValueError, match=message):
         MappedGraph(graph.folder)
@@ -225,10 +265,15 @@ def test_bad_input(tmp_path):
     assert (tmp_path / 'graph' / 'thesis.tex').exists()
 
 
-@pytest.mark.parametrize('name', ['../victim', 'a/b', '..', '', 'edge_index', 'n_id', 'batch_size', 'graph.json'])
+@pytest.mark.parametrize(
+    'name', ['../victim', 'a/b', '..', '', 'edge_index', 'n_id', 'batch_size', 'graph.json']
+)
 def test_names_of_attributes_are_those_of_a_batch(tmp_path, name):
     (tmp_path / 'victim').write_text('precious')
-    with pytest.raises(ValueError, match=rf"'attributes' must have names that a batch can hold, none of .* \(got '{name}'\)"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'attributes' must have names that a batch can hold, none of .* \(got '{name}'\)",
+    ):
         write_graph(tmp_path / 'graph', EDGES, N, {name: X})
     assert [path.name for path in tmp_path.iterdir()] == ['victim']
     assert (tmp_path / 'victim').read_text() == 'precious'
@@ -241,7 +286,9 @@ def test_dtypes_of_attributes(tmp_path):
     with pytest.raises(ValueError, match='rows of numbers each'):
         write_graph(tmp_path / 'long', EDGES, N, {'x': X.numpy().astype(np.longdouble)})
     for value in (X.bfloat16(), X.to_sparse_csr()):
-        with pytest.raises(ValueError, match="'attributes' 'x' must be dense and of a dtype that NumPy has"):
+        with pytest.raises(
+            ValueError, match="'attributes' 'x' must be dense and of a dtype that NumPy has"
+        ):
             write_graph(tmp_path / 'other', EDGES, N, {'x': value})
 
 
@@ -249,7 +296,15 @@ def unfinished(folder):
     return [path.name for path in folder.iterdir() if path.name.endswith('.part')]
 
 
-@pytest.mark.parametrize('name', ['.graph.part', '.other.0123456789abcdef.part', '.graph.notes.part', 'graph.0123456789abcdef.part'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        '.graph.part',
+        '.other.0123456789abcdef.part',
+        '.graph.notes.part',
+        'graph.0123456789abcdef.part',
+    ],
+)
 def test_folders_beside_it_stay(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / 'thesis.tex').write_text('x')
@@ -293,13 +348,18 @@ def damaged(graph, name, place, value):
 
 
 @pytest.mark.parametrize('source', [N, 1007, -1, -7, -(2**31)])
-@pytest.mark.parametrize('options', [{}, {'subgraph_type': 'induced'}, {'disjoint': True}, {'replace': True}])
+@pytest.mark.parametrize(
+    'options', [{}, {'subgraph_type': 'induced'}, {'disjoint': True}, {'replace': True}]
+)
 def test_sources_that_do_not_exist_are_refused(graph, source, options):
     broken = damaged(graph, 'edges.row', slice(None), source)
     count = [3, 3] if options.get('replace') else [-1, -1]
     sampler = NeighborSampler((broken, broken), count, **options)
     loader = NeighborLoader((broken, broken), count, batch_size=10, neighbor_sampler=sampler)
-    with pytest.raises(ValueError, match=rf"'data' must hold edges from nodes 0 to 39 \(got {source}\); a MappedGraph whose verify"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'data' must hold edges from nodes 0 to 39 \(got {source}\); a MappedGraph whose verify",
+    ):
         list(loader)
 
 
@@ -309,8 +369,17 @@ def test_pointers_that_name_no_edges_are_refused(graph, pointer, count):
     broken = damaged(graph, 'edges.colptr', 7, pointer)
     for nodes in ([6], [7]):
         sampler = NeighborSampler((broken, broken), count)
-        loader = NeighborLoader((broken, broken), count, input_nodes=torch.tensor(nodes), batch_size=1, neighbor_sampler=sampler)
-        with pytest.raises(ValueError, match=rf"'data' must hold ascending pointers from 0 to {E} \(got .*; a MappedGraph whose verify"):
+        loader = NeighborLoader(
+            (broken, broken),
+            count,
+            input_nodes=torch.tensor(nodes),
+            batch_size=1,
+            neighbor_sampler=sampler,
+        )
+        with pytest.raises(
+            ValueError,
+            match=rf"'data' must hold ascending pointers from 0 to {E} \(got .*; a MappedGraph whose verify",
+        ):
             list(loader)
     (batch,) = NeighborLoader((broken, broken), [-1], input_nodes=torch.tensor([0]), batch_size=1)
     assert torch.equal(batch.x, X[batch.n_id])
@@ -318,5 +387,7 @@ def test_pointers_that_name_no_edges_are_refused(graph, pointer, count):
 
 @pytest.mark.parametrize(('place', 'value'), [(0, -3), (0, 1), (-1, E - 1), (-1, E + 1)])
 def test_edges_that_do_not_fill_their_file_are_refused(graph, place, value):
-    with pytest.raises(ValueError, match=rf"'folder' is damaged: 'edges.colptr' must go from 0 to {E} \(got "):
+    with pytest.raises(
+        ValueError, match=rf"'folder' is damaged: 'edges.colptr' must go from 0 to {E} \(got "
+    ):
         damaged(graph, 'edges.colptr', place, value)

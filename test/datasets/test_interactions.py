@@ -28,12 +28,24 @@ def pairs(dataset):
     store = dataset[0]['user', 'rates', 'item']
     found = (store[f'{part}_edge_label_index'] for part in PARTS)
     return [
-        sorted(zip(dataset.user_ids[user.numpy()].tolist(), dataset.item_ids[item.numpy()].tolist(), strict=True)) for user, item in found
+        sorted(
+            zip(
+                dataset.user_ids[user.numpy()].tolist(),
+                dataset.item_ids[item.numpy()].tolist(),
+                strict=True,
+            )
+        )
+        for user, item in found
     ]
 
 
 def test_given_split_of_text_files(tmp_path):
-    root = write(tmp_path / 'mine', train_txt='7 20 10\n3 10\n\n9\n', valid_txt='7 30\n', test_txt='3 30\n11 10\n')
+    root = write(
+        tmp_path / 'mine',
+        train_txt='7 20 10\n3 10\n\n9\n',
+        valid_txt='7 30\n',
+        test_txt='3 30\n11 10\n',
+    )
     dataset = InteractionDataset(root, 'mine')
     data = dataset[0]
     assert repr(dataset) == "InteractionDataset('mine')"
@@ -44,7 +56,9 @@ def test_given_split_of_text_files(tmp_path):
     assert dataset.item_ids.tolist() == [10, 20, 30]
     assert (data['user'].num_nodes, data['item'].num_nodes) == (3, 3)
     assert pairs(dataset) == [[(3, 10), (7, 10), (7, 20)], [(7, 30)], [(3, 30), (11, 10)]]
-    assert torch.equal(data['user', 'rates', 'item'].edge_index, torch.tensor([[1, 1, 0], [1, 0, 0]]))
+    assert torch.equal(
+        data['user', 'rates', 'item'].edge_index, torch.tensor([[1, 1, 0], [1, 0, 0]])
+    )
     data.validate(raise_on_error=True)
 
 
@@ -54,10 +68,18 @@ def test_formats_give_the_same_data(tmp_path, suffix):
     path = tmp_path / 'mine' / 'raw' / f'raw.{suffix}'
     path.parent.mkdir(parents=True)
     if suffix == 'parquet':
-        columns = {'time': [1] * 5, 'item_id': [item for _, item in rows], 'user_id': [user for user, _ in rows]}
+        columns = {
+            'time': [1] * 5,
+            'item_id': [item for _, item in rows],
+            'user_id': [user for user, _ in rows],
+        }
         parquet.write_table(pa.table(columns), path)
     else:
-        lines = [f'{user} {item}' for user, item in rows] if 'txt' in suffix else ['x,user_id,item_id', *(f'0,{u},{i}' for u, i in rows)]
+        lines = (
+            [f'{user} {item}' for user, item in rows]
+            if 'txt' in suffix
+            else ['x,user_id,item_id', *(f'0,{u},{i}' for u, i in rows)]
+        )
         content = ('\n'.join(lines) + '\n').encode()
         path.write_bytes(gzip.compress(content) if suffix.endswith('gz') else content)
     dataset = InteractionDataset(tmp_path, 'mine', split='leave-one-out')
@@ -76,7 +98,16 @@ def test_ratio_split_counts_and_seed():
     user = np.random.default_rng(0).permutation(user)
     part = assign_splits(user, (0.8, 0.1, 0.1), 3)
     counts = [[int((part[user == u] == p).sum()) for p in range(3)] for u in range(sizes.size)]
-    assert counts == [[1, 0, 0], [1, 0, 1], [1, 1, 1], [3, 1, 1], [8, 1, 1], [17, 1, 1], [16, 2, 2], [39, 4, 4]]
+    assert counts == [
+        [1, 0, 0],
+        [1, 0, 1],
+        [1, 1, 1],
+        [3, 1, 1],
+        [8, 1, 1],
+        [17, 1, 1],
+        [16, 2, 2],
+        [39, 4, 4],
+    ]
     assert np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 3))
     assert not np.array_equal(part, assign_splits(user, (0.8, 0.1, 0.1), 4))
     assert set(assign_splits(user, (1.0, 0.0, 0.0), 3)) == {0}
@@ -89,7 +120,9 @@ def test_leave_one_out_takes_the_last():
 
 def test_valid_part_is_held_out_of_train(tmp_path):
     lines = '\n'.join(f'{user} ' + ' '.join(map(str, range(10))) for user in range(4))
-    dataset = InteractionDataset(write(tmp_path / 'mine', train_txt=lines, test_txt='0 10\n1 11\n'), 'mine')
+    dataset = InteractionDataset(
+        write(tmp_path / 'mine', train_txt=lines, test_txt='0 10\n1 11\n'), 'mine'
+    )
     train, valid, test = pairs(dataset)
     assert (len(train), len(valid), len(test)) == (36, 4, 2)
     assert not set(train) & set(valid)
@@ -104,7 +137,9 @@ def test_transforms(tmp_path):
         calls.append(name)
         return data
 
-    dataset = InteractionDataset(root, 'mine', transform=partial(note, 'each'), pre_transform=partial(note, 'once'))
+    dataset = InteractionDataset(
+        root, 'mine', transform=partial(note, 'each'), pre_transform=partial(note, 'once')
+    )
     assert calls == ['once']
     _ = dataset[0], dataset[0]
     assert calls == ['once', 'each', 'each']
@@ -116,13 +151,22 @@ def test_download(tmp_path, file_server, monkeypatch):
     (folder / 'train.txt').write_bytes(content)
     checksum = 'git:' + hashlib.sha1(f'blob {len(content)}\0'.encode() + content).hexdigest()
     source = _sources.Source(f'{url}/train.txt', checksum)
-    monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source, 'test.txt': source._replace(url=f'{url}/test.txt')})
-    with pytest.raises(RuntimeError, match=r'cannot be downloaded \(HTTP Error 404.*put it at .*test.txt'):
+    monkeypatch.setitem(
+        _sources.SOURCES,
+        'gowalla',
+        {'train.txt': source, 'test.txt': source._replace(url=f'{url}/test.txt')},
+    )
+    with pytest.raises(
+        RuntimeError, match=r'cannot be downloaded \(HTTP Error 404.*put it at .*test.txt'
+    ):
         InteractionDataset(tmp_path, 'gowalla')
     (folder / 'test.txt').write_bytes(content[:-3])
     with pytest.raises(RuntimeError, match=r'is not the file it was.*put it at .*test.txt'):
         InteractionDataset(tmp_path, 'gowalla')
-    assert {path.name for path in (tmp_path / 'gowalla' / 'raw').iterdir()} - {'train.txt.lock', 'test.txt.lock'} == {'train.txt'}
+    assert {path.name for path in (tmp_path / 'gowalla' / 'raw').iterdir()} - {
+        'train.txt.lock',
+        'test.txt.lock',
+    } == {'train.txt'}
     (tmp_path / 'gowalla' / 'raw' / 'test.txt').write_text('1 7\n')
     (folder / 'train.txt').unlink()
     with pytest.warns(UserWarning, match='it has not the checksum of http://.*/test.txt'):
@@ -136,9 +180,15 @@ def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
         archive.writestr('ml-100k/u.data', '5\t9\t3\t30\n5\t8\t1\t10\n4\t8\t5\t20\n5\t7\t5\t40\n')
     (folder / 'ml-100k.zip').write_bytes(buffer.getvalue())
     source = _sources.SOURCES['movielens-100k']['raw.csv']
-    source = source._replace(url=f'{url}/ml-100k.zip', checksum='sha256:' + hashlib.sha256(buffer.getvalue()).hexdigest())
+    source = source._replace(
+        url=f'{url}/ml-100k.zip', checksum='sha256:' + hashlib.sha256(buffer.getvalue()).hexdigest()
+    )
     monkeypatch.setitem(_sources.SOURCES, 'movielens-100k', {'raw.csv': source})
-    assert pairs(InteractionDataset(tmp_path, 'movielens-100k', split='leave-one-out')) == [[(4, 8), (5, 8)], [(5, 9)], [(5, 7)]]
+    assert pairs(InteractionDataset(tmp_path, 'movielens-100k', split='leave-one-out')) == [
+        [(4, 8), (5, 8)],
+        [(5, 9)],
+        [(5, 7)],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -147,15 +197,30 @@ def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
         ({}, {}, FileNotFoundError, 'put train and test, or raw'),
         ({'raw_txt': '0 0\n'}, {'split': 'random'}, ValueError, "'split' must be one of"),
         ({'raw_txt': '0 0\n'}, {'split': 'given'}, ValueError, 'needs files for train and test'),
-        ({'train_txt': '0 0\n', 'test_txt': '0 1\n'}, {'split': 'leave-one-out'}, ValueError, 'needs the order of time'),
-        ({'train_txt': '0 0 1\n', 'test_txt': '0 1\n'}, {}, ValueError, 'must not share pairs .got 1 pairs'),
+        (
+            {'train_txt': '0 0\n', 'test_txt': '0 1\n'},
+            {'split': 'leave-one-out'},
+            ValueError,
+            'needs the order of time',
+        ),
+        (
+            {'train_txt': '0 0 1\n', 'test_txt': '0 1\n'},
+            {},
+            ValueError,
+            'must not share pairs .got 1 pairs',
+        ),
         (
             {'raw_txt': '1 1\n2 2\n'},
             {'relabel': False},
             ValueError,
             r"user ids must be the numbers from 0 to 1 \(got 1 to 2\); set 'relabel'",
         ),
-        ({'raw_txt': '0 0\n'}, {'ratios': (0.5, 0.1, 0.1)}, ValueError, "'ratios' must be three shares"),
+        (
+            {'raw_txt': '0 0\n'},
+            {'ratios': (0.5, 0.1, 0.1)},
+            ValueError,
+            "'ratios' must be three shares",
+        ),
         ({'raw_csv': 'user,item\n1,2\n'}, {}, ValueError, "'columns' must name columns"),
         ({'raw_csv': 'user_id,item_id\n1,\n'}, {}, ValueError, 'an empty id'),
     ],
@@ -169,7 +234,11 @@ def test_raises(tmp_path, files, arguments, error, message):
 def test_damaged_files(tmp_path, name):
     path = tmp_path / 'mine' / name
     path.parent.mkdir()
-    path.write_bytes(gzip.compress(b'0 1 2 3\n' * 100)[:-12] if name.endswith('gz') else b'\xff\xfe\x00user_id,item_id\n')
+    path.write_bytes(
+        gzip.compress(b'0 1 2 3\n' * 100)[:-12]
+        if name.endswith('gz')
+        else b'\xff\xfe\x00user_id,item_id\n'
+    )
     with pytest.raises(ValueError, match='holds a damaged file'):
         InteractionDataset(tmp_path, 'mine')
 
@@ -189,7 +258,9 @@ def test_byte_order_marks_are_no_part_of_an_id(tmp_path, name):
 
 def test_ratios_and_interactions_are_asked_for(tmp_path):
     root = write(tmp_path / 'mine', raw_txt='\n')
-    with pytest.raises(ValueError, match=r"'root' must hold interactions \(got none in '.*raw.txt'\)"):
+    with pytest.raises(
+        ValueError, match=r"'root' must hold interactions \(got none in '.*raw.txt'\)"
+    ):
         InteractionDataset(root, 'mine')
     for ratios in ((0.5, 0.1, 0.1), (0.9, 0.1)):
         with pytest.raises(ValueError, match="'ratios' must be three shares"):
@@ -199,8 +270,13 @@ def test_ratios_and_interactions_are_asked_for(tmp_path):
 @pytest.mark.parametrize('value', [float('nan'), float('inf'), None])
 def test_ids_that_are_no_numbers_are_refused(tmp_path, value):
     (tmp_path / 'mine').mkdir()
-    parquet.write_table(pa.table({'user_id': [1.0, value, 2.0], 'item_id': [1, 2, 3]}), tmp_path / 'mine' / 'raw.parquet')
-    with pytest.raises(ValueError, match="'root' holds a file with an empty id, NaN or an infinite number"):
+    parquet.write_table(
+        pa.table({'user_id': [1.0, value, 2.0], 'item_id': [1, 2, 3]}),
+        tmp_path / 'mine' / 'raw.parquet',
+    )
+    with pytest.raises(
+        ValueError, match="'root' holds a file with an empty id, NaN or an infinite number"
+    ):
         InteractionDataset(tmp_path, 'mine')
 
 
@@ -208,8 +284,12 @@ def test_ids_that_differ_by_a_nul_stay_apart(tmp_path):
     """Also where another file holds whole numbers only."""
     folder, ids = tmp_path / 'mine', ['a', 'a\0', '7\0', '7', 'a\0b']
     folder.mkdir()
-    parquet.write_table(pa.table({'user_id': ids, 'item_id': [1, 2, 3, 4, 5]}), folder / 'train.parquet')
-    parquet.write_table(pa.table({'user_id': [7, 8], 'item_id': ['1', '1\0']}), folder / 'test.parquet')
+    parquet.write_table(
+        pa.table({'user_id': ids, 'item_id': [1, 2, 3, 4, 5]}), folder / 'train.parquet'
+    )
+    parquet.write_table(
+        pa.table({'user_id': [7, 8], 'item_id': ['1', '1\0']}), folder / 'test.parquet'
+    )
     dataset = InteractionDataset(tmp_path, 'mine', ratios=(1, 0, 0))
     assert dataset.user_ids.tolist() == sorted([*ids, '8'])
     train, _, test = pairs(dataset)
@@ -217,7 +297,15 @@ def test_ids_that_differ_by_a_nul_stay_apart(tmp_path):
     assert test == [('7', '1'), ('8', '1\0')]
 
 
-@pytest.mark.parametrize('ratios', [(float('nan'), 0.1, 0.1), (0.8, float('nan'), 0.1), (0.8, 0.1, float('nan')), (float('inf'), 0, 0)])
+@pytest.mark.parametrize(
+    'ratios',
+    [
+        (float('nan'), 0.1, 0.1),
+        (0.8, float('nan'), 0.1),
+        (0.8, 0.1, float('nan')),
+        (float('inf'), 0, 0),
+    ],
+)
 def test_shares_that_are_no_numbers_are_refused(tmp_path, ratios):
     with pytest.raises(ValueError, match="'ratios' must be three shares"):
         InteractionDataset(write(tmp_path / 'mine', raw_txt='0 0 1 2\n'), 'mine', ratios=ratios)
@@ -241,15 +329,25 @@ def test_seeds_that_are_no_whole_numbers_are_refused(tmp_path, seed):
 def write_tables(folder, **columns):
     folder.mkdir()
     for name, (users, items) in columns.items():
-        parquet.write_table(pa.table({'user_id': users, 'item_id': items}), folder / f'{name}.parquet')
+        parquet.write_table(
+            pa.table({'user_id': users, 'item_id': items}), folder / f'{name}.parquet'
+        )
     return folder.parent
 
 
 @pytest.mark.parametrize('kind', [pa.float64(), pa.float32(), pa.float16(), pa.decimal128(5, 1)])
 def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
-    scalars = [0, 1, 2, 3] if kind == pa.decimal128(5, 1) else np.array([-0.0, 1, 2, 3], kind.to_pandas_dtype())
+    scalars = (
+        [0, 1, 2, 3]
+        if kind == pa.decimal128(5, 1)
+        else np.array([-0.0, 1, 2, 3], kind.to_pandas_dtype())
+    )
     floats = pa.array(scalars, kind)
-    root = write_tables(tmp_path / 'mine', train=([0, 1, 2, 3], [0, 1, 2, 3]), test=(floats, pa.array([3, 3, 3, 4], pa.int64())))
+    root = write_tables(
+        tmp_path / 'mine',
+        train=([0, 1, 2, 3], [0, 1, 2, 3]),
+        test=(floats, pa.array([3, 3, 3, 4], pa.int64())),
+    )
     dataset = InteractionDataset(root, 'mine', ratios=(1, 0, 0))
     assert dataset.user_ids.dtype == np.int64
     assert dataset.user_ids.tolist() == [0, 1, 2, 3]
@@ -259,20 +357,29 @@ def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
 @pytest.mark.parametrize('value', [0.5, 2.0**53, -1e300])
 def test_floats_that_are_no_exact_ids_are_refused(tmp_path, value):
     root = write_tables(tmp_path / 'mine', raw=([1.0, value], [1, 2]))
-    with pytest.raises(ValueError, match="'root' holds a file with an id that is no exact whole number"):
+    with pytest.raises(
+        ValueError, match="'root' holds a file with an id that is no exact whole number"
+    ):
         InteractionDataset(root, 'mine')
 
 
 def test_bytes_are_the_text_they_encode(tmp_path):
-    root = write_tables(tmp_path / 'mine', train=(['a', 'é'], [1, 2]), test=([b'a', 'é'.encode()], [3, 4]))
+    root = write_tables(
+        tmp_path / 'mine', train=(['a', 'é'], [1, 2]), test=([b'a', 'é'.encode()], [3, 4])
+    )
     assert InteractionDataset(root, 'mine').user_ids.tolist() == ['a', 'é']
     for value, message in ((b'\xff', 'an id that is no UTF-8 text'), (b'', 'an empty id')):
-        parquet.write_table(pa.table({'user_id': [b'a', value], 'item_id': [1, 2]}), tmp_path / 'mine' / 'test.parquet')
+        parquet.write_table(
+            pa.table({'user_id': [b'a', value], 'item_id': [1, 2]}),
+            tmp_path / 'mine' / 'test.parquet',
+        )
         with pytest.raises(ValueError, match=message):
             InteractionDataset(root, 'mine')
 
 
-@pytest.mark.parametrize('files', [{'raw_txt': 'nan inf\n-1 1.0\n'}, {'raw_csv': 'user_id,item_id\nnan,inf\n-1,1.0\n'}])
+@pytest.mark.parametrize(
+    'files', [{'raw_txt': 'nan inf\n-1 1.0\n'}, {'raw_csv': 'user_id,item_id\nnan,inf\n-1,1.0\n'}]
+)
 def test_text_ids_are_any_words(tmp_path, files):
     dataset = InteractionDataset(write(tmp_path / 'mine', **files), 'mine')
     assert (dataset.user_ids.tolist(), dataset.item_ids.tolist()) == (['-1', 'nan'], ['1.0', 'inf'])
@@ -283,13 +390,20 @@ def test_a_column_that_occurs_twice_is_refused(tmp_path, suffix):
     root = write(tmp_path / 'mine', raw_csv='user_id,item_id,user_id\n1,2,3\n')
     if suffix == 'parquet':
         (tmp_path / 'mine' / 'raw.csv').unlink()
-        table = pa.Table.from_arrays([pa.array([1]), pa.array([2]), pa.array([3])], ['user_id', 'item_id', 'user_id'])
+        table = pa.Table.from_arrays(
+            [pa.array([1]), pa.array([2]), pa.array([3])], ['user_id', 'item_id', 'user_id']
+        )
         parquet.write_table(table, tmp_path / 'mine' / 'raw.parquet')
-    with pytest.raises(ValueError, match=rf"'columns' must name columns that '.*raw.{suffix}' has once .got 'user_id'"):
+    with pytest.raises(
+        ValueError,
+        match=rf"'columns' must name columns that '.*raw.{suffix}' has once .got 'user_id'",
+    ):
         InteractionDataset(root, 'mine')
 
 
-@pytest.mark.parametrize('ratios', [None, 0.5, 'abc', ('a', 'b', 'c'), (0.8, 0.1, None), {0.8, 0.1}])
+@pytest.mark.parametrize(
+    'ratios', [None, 0.5, 'abc', ('a', 'b', 'c'), (0.8, 0.1, None), {0.8, 0.1}]
+)
 def test_shares_of_other_types_are_refused(tmp_path, ratios):
     with pytest.raises(ValueError, match="'ratios' must be three shares"):
         InteractionDataset(write(tmp_path / 'mine', raw_txt='0 0 1 2\n'), 'mine', ratios=ratios)

@@ -5,16 +5,26 @@ import pytest
 import sbm_worker as worker
 import torch
 from torch_geometric.loader import DataLoader
-from torch_geometric.transforms import AddRandomWalkPE, Compose, RandomNodeSplit, RootedEgoNets, ToSparseTensor
+from torch_geometric.transforms import (
+    AddRandomWalkPE,
+    Compose,
+    RandomNodeSplit,
+    RootedEgoNets,
+    ToSparseTensor,
+)
 
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.datasets._generated import _described
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
 
 
-@pytest.mark.parametrize(('name', 'mean', 'published', 'degree'), [('PATTERN', 117, 118.9, 51.1), ('CLUSTER', 117, 117.2, 36.7)])
+@pytest.mark.parametrize(
+    ('name', 'mean', 'published', 'degree'),
+    [('PATTERN', 117, 118.9, 51.1), ('CLUSTER', 117, 117.2, 36.7)],
+)
 def test_sizes_are_those_that_were_published(name, mean, published, degree, tmp_path):
-    """Six blocks of 19.5 nodes in the mean; published are one draw of 100 patterns, and the mean degrees."""
+    """Six blocks of 19.5 nodes in the mean; published are one draw of 100 patterns, and the mean
+    degrees."""
     data = SBMDataset(tmp_path, name, num_graphs=1000)
     nodes, edges = data._data.num_nodes / 1000, data._data.edge_index.size(1)
     deviation = (6 * (30**2 - 1) / 12 / 1000) ** 0.5
@@ -67,7 +77,11 @@ def test_patterns_are_those_of_all_splits(tmp_path):
 @pytest.mark.parametrize(('name', 'held_out'), [('PATTERN', 2000), ('CLUSTER', 1000)])
 def test_published_numbers_of_graphs(name, held_out, tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(SBMDataset, '_tensors', lambda self: made.append(self.num_graphs) or {'data.x': torch.zeros(1, 1)})
+    monkeypatch.setattr(
+        SBMDataset,
+        '_tensors',
+        lambda self: made.append(self.num_graphs) or {'data.x': torch.zeros(1, 1)},
+    )
     for split in ('train', 'val', 'test'):
         SBMDataset(tmp_path, name, split)
     assert made == [10_000, held_out, held_out]
@@ -75,8 +89,13 @@ def test_published_numbers_of_graphs(name, held_out, tmp_path, monkeypatch):
 
 def test_is_kept_and_the_same_for_one_seed(tmp_path, monkeypatch):
     first = SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)
-    assert torch.equal(SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30, seed=3)._data.edge_index, first._data.edge_index)
-    assert not torch.equal(SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30)._data.y, first._data.y)
+    assert torch.equal(
+        SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30, seed=3)._data.edge_index,
+        first._data.edge_index,
+    )
+    assert not torch.equal(
+        SBMDataset(tmp_path / 'b', 'CLUSTER', num_graphs=30)._data.y, first._data.y
+    )
     monkeypatch.setattr(SBMDataset, 'graphs', lambda *_: pytest.fail('made again'))
     again = SBMDataset(tmp_path / 'a', 'CLUSTER', num_graphs=30, seed=3)
     assert len(again) == 30
@@ -93,13 +112,23 @@ def test_is_kept_and_the_same_for_one_seed(tmp_path, monkeypatch):
 def test_two_processes_make_it_once(tmp_path, start, exit_code):
     logs = [tmp_path / 'one', tmp_path / 'other']
     processes = [start(worker.make_clusters, tmp_path / 'root', log) for log in logs]
-    output = [log.read_text() for process, log in zip(processes, logs, strict=True) if exit_code(process) == 0]
+    output = [
+        log.read_text()
+        for process, log in zip(processes, logs, strict=True)
+        if exit_code(process) == 0
+    ]
     assert sorted('200/200' in text for text in output) == [False, True]
     assert len(SBMDataset(tmp_path / 'root', 'CLUSTER', num_graphs=200)) == 200
 
 
 def test_transforms_and_loader(tmp_path):
-    data = SBMDataset(tmp_path, 'CLUSTER', num_graphs=12, pre_transform=JaccardScores(), transform=AttentionNodeSampling())
+    data = SBMDataset(
+        tmp_path,
+        'CLUSTER',
+        num_graphs=12,
+        pre_transform=JaccardScores(),
+        transform=AttentionNodeSampling(),
+    )
     assert len(SBMDataset(tmp_path, 'CLUSTER', num_graphs=12)) == 12
     assert len(list((tmp_path / 'CLUSTER').glob('*.safetensors'))) == 2
     batch = next(iter(DataLoader(data, batch_size=12)))
@@ -137,9 +166,13 @@ def test_transforms_are_told_apart(tmp_path):
     def many(graph):
         return graph.num_nodes > threshold
 
-    with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
+    with pytest.raises(
+        ValueError, match="'pre_filter' must say what it does in its representation"
+    ):
         SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=many)
-    with pytest.raises(ValueError, match="'pre_filter' must say what it does in its representation"):
+    with pytest.raises(
+        ValueError, match="'pre_filter' must say what it does in its representation"
+    ):
         SBMDataset(tmp_path, 'CLUSTER', num_graphs=8, pre_filter=lambda graph: True)
 
 
@@ -177,7 +210,8 @@ def with_default(number):
 
 
 def test_transforms_that_print_alike_are_told_apart():
-    """By numbers of long tensors, by what a transform holds, and by the defaults of a function and the object of a method."""
+    """By numbers of long tensors, by what a transform holds, and by the defaults of a function and
+    the object of a method."""
     long = torch.zeros(5000)
     long[7] = 1
     for one, other in (
@@ -195,19 +229,33 @@ def test_transforms_that_print_alike_are_told_apart():
         assert _described('pre_transform', one) != _described('pre_transform', other)
         assert _described('pre_transform', one) == _described('pre_transform', one)
     for change in (Adds(lambda graph: graph), Adds([torch.Generator()])):
-        with pytest.raises(ValueError, match="'pre_transform' must say what it does in its representation"):
+        with pytest.raises(
+            ValueError, match="'pre_transform' must say what it does in its representation"
+        ):
             _described('pre_transform', change)
 
 
 def test_graphs_that_cannot_be_kept_are_refused(tmp_path):
     make = partial(SBMDataset, tmp_path, 'CLUSTER', num_graphs=3)
     for change, kind in ((RootedEgoNets(1), 'RootedSubgraphData'), (nothing_of, 'NoneType')):
-        with pytest.raises(ValueError, match=f"'pre_transform' must return a Data object .got {kind}.; give it as 'transform'"):
+        with pytest.raises(
+            ValueError,
+            match=f"'pre_transform' must return a Data object .got {kind}.; give it as 'transform'",
+        ):
             make(pre_transform=change)
-    for change, name in ((Adds('text'), 'z'), (ToSparseTensor(), 'adj_t'), (Adds(torch.eye(2).to_sparse_csr()), 'z')):
-        with pytest.raises(ValueError, match=f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as 'transform'"):
+    for change, name in (
+        (Adds('text'), 'z'),
+        (ToSparseTensor(), 'adj_t'),
+        (Adds(torch.eye(2).to_sparse_csr()), 'z'),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as 'transform'",
+        ):
             make(pre_transform=change)
-    with pytest.raises(ValueError, match=r"'pre_filter' must keep a graph at least \(it keeps none of 3\)"):
+    with pytest.raises(
+        ValueError, match=r"'pre_filter' must keep a graph at least \(it keeps none of 3\)"
+    ):
         make(pre_filter=no_graph)
     data = SBMDataset(tmp_path, 'CLUSTER', num_graphs=1, pre_transform=alias)[0]
     assert torch.equal(data.pos, data.x)

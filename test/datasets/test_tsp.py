@@ -24,9 +24,15 @@ def test_edges_and_labels_of_a_square():
     points = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0.1]])
     data = tsp.labelled(points, np.array([2, 1, 0, 3]))
     assert data.edge_index.shape == (2, 12)
-    found = {(int(j), int(i)): int(label) for j, i, label in zip(*data.edge_index, data.y, strict=True)}
-    assert found == {pair: int(abs(pair[0] - pair[1]) != 2) for pair in itertools.permutations(range(4), 2)}
-    torch.testing.assert_close(data.edge_attr[:, 0], (data.x[data.edge_index[0]] - data.x[data.edge_index[1]]).norm(dim=1))
+    found = {
+        (int(j), int(i)): int(label) for j, i, label in zip(*data.edge_index, data.y, strict=True)
+    }
+    assert found == {
+        pair: int(abs(pair[0] - pair[1]) != 2) for pair in itertools.permutations(range(4), 2)
+    }
+    torch.testing.assert_close(
+        data.edge_attr[:, 0], (data.x[data.edge_index[0]] - data.x[data.edge_index[1]]).norm(dim=1)
+    )
 
 
 @pytest.fixture
@@ -42,7 +48,9 @@ def test_graphs_of_nearest_neighbours(tmp_path, small):
         distance = torch.cdist(graph.x, graph.x).fill_diagonal_(np.inf)
         farthest = distance.topk(25, largest=False).values[:, -1]
         assert (graph.edge_attr[:, 0] <= farthest[graph.edge_index[1]] + 1e-6).all()
-        assert graph.y.sum() == 2 * graph.num_nodes  # both directions of each edge of the tour lie among the neighbours at this size
+        assert (
+            graph.y.sum() == 2 * graph.num_nodes
+        )  # both directions of each edge of the tour lie among the neighbours at this size
     again = TSPDataset(tmp_path / 'other', 'val', num_graphs=6)
     assert torch.equal(again._data.x, data._data.x)
     assert torch.equal(again._data.y, data._data.y)
@@ -54,7 +62,11 @@ def test_graphs_of_nearest_neighbours(tmp_path, small):
 def test_missing_solver(tmp_path, monkeypatch):
     load = builtins.__import__
     monkeypatch.setattr(
-        builtins, '__import__', lambda name, *rest: (_ for _ in ()).throw(ImportError(name)) if name == 'elkai' else load(name, *rest)
+        builtins,
+        '__import__',
+        lambda name, *rest: (
+            (_ for _ in ()).throw(ImportError(name)) if name == 'elkai' else load(name, *rest)
+        ),
     )
     with pytest.raises(ImportError, match=r"pip install 'torch-geometric-lgt\[tsp\]'"):
         tsp.tour(np.zeros((5, 2)))

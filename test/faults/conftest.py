@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture
 def killed(start):
-    """Starts a function and kills it after at most so many seconds; whether that came before its end."""
+    """Starts a function and kills it after at most so many seconds; whether that came before its
+    end."""
 
     def kill(work, folder, longest, seed):
         process = start(work, folder)

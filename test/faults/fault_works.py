@@ -17,7 +17,14 @@ from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.neighbors import common_neighbors
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    DIFFormer,
+    KernelAttentionConv,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+)
 from torch_geometric_lgt.nn.models import _streaming
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
@@ -33,13 +40,21 @@ MODELS = {
 
 def environment():
     """What a process needs to find this module and the benchmarks."""
-    return {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join([str(HERE), str(HERE.parents[1])])}
+    return {
+        **os.environ,
+        'OMP_NUM_THREADS': '1',
+        'PYTHONPATH': os.pathsep.join([str(HERE), str(HERE.parents[1])]),
+    }
 
 
 def graph(num_nodes=40, seed=0):
     generator = torch.Generator().manual_seed(seed)
     edges = torch.randint(num_nodes, (2, 5 * num_nodes), generator=generator)
-    return Data(x=torch.randn(num_nodes, 4, generator=generator), edge_index=torch.cat([edges, edges.flip(0)], 1), num_nodes=num_nodes)
+    return Data(
+        x=torch.randn(num_nodes, 4, generator=generator),
+        edge_index=torch.cat([edges, edges.flip(0)], 1),
+        num_nodes=num_nodes,
+    )
 
 
 class Slow(LaplacianPE):
@@ -82,7 +97,14 @@ def checkpoints(folder, epochs=40):
     model, x = torch.nn.Linear(200, 200), torch.randn(5, 200)
     optimizer = torch.optim.Adam(model.parameters())
     path = folder / 'training.safetensors'
-    training = Training(model, optimizer, lambda model, _: model(x).square().sum(), lambda: [x], lambda model: -float(model(x).sum()), path)
+    training = Training(
+        model,
+        optimizer,
+        lambda model, _: model(x).square().sum(),
+        lambda: [x],
+        lambda model: -float(model(x).sum()),
+        path,
+    )
     while training.epoch < epochs:
         training.run_epoch()
         training._save()
@@ -96,7 +118,9 @@ def few_checkpoints(folder):
 def inference(folder, batch_size=9):
     _streaming.SAVE_SECONDS = 0.0
     torch.manual_seed(0)
-    return DIFFormer(4, 8, 3).inference(NeighborLoader(graph(), [-1], batch_size=batch_size), folder)
+    return DIFFormer(4, 8, 3).inference(
+        NeighborLoader(graph(), [-1], batch_size=batch_size), folder
+    )
 
 
 def inference_in_halves(folder):
@@ -116,7 +140,9 @@ def cache(folder):
 
 
 def state(folder):
-    KernelAttentionConv(64, 64).attention_state(torch.randn(5, 64)).detach().save(folder / 'state.safetensors')
+    KernelAttentionConv(64, 64).attention_state(torch.randn(5, 64)).detach().save(
+        folder / 'state.safetensors'
+    )
 
 
 def dataset(folder):
@@ -172,7 +198,9 @@ def read_only(work, folder):
 def read_what_is_there(folder):
     """A cache that another user has filled."""
     may_not_write()
-    torch.testing.assert_close(SVDEncoding(3, cache_dir=folder)(graph()).svd_pe, SVDEncoding(3)(graph()).svd_pe)
+    torch.testing.assert_close(
+        SVDEncoding(3, cache_dir=folder)(graph()).svd_pe, SVDEncoding(3)(graph()).svd_pe
+    )
 
 
 def compile_loop(folder):
@@ -189,7 +217,11 @@ def compile_loop(folder):
 
 def out_of_memory():
     """Passes over more nodes than a quarter of a gigabyte of further addresses can hold."""
-    model, x, none = DIFFormer(4, 64, 3, use_graph=False), torch.randn(1_000_000, 4), torch.empty(2, 0, dtype=torch.long)
+    model, x, none = (
+        DIFFormer(4, 64, 3, use_graph=False),
+        torch.randn(1_000_000, 4),
+        torch.empty(2, 0, dtype=torch.long),
+    )
     pairs = MGFormer(500_000, 500_000, 64, mask='none')
     pages = int(Path('/proc/self/statm').read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 28)
@@ -197,5 +229,8 @@ def out_of_memory():
     message = "DIFFormer has no memory for 1000000 nodes at once .* NodePartitionLoader, and score with the method 'inference'"
     with pytest.raises(torch.OutOfMemoryError, match=message):
         model(x, none)
-    with pytest.raises(torch.OutOfMemoryError, match=r"MGFormer has no memory for 1000000 nodes at once .* 'attention_states'"):
+    with pytest.raises(
+        torch.OutOfMemoryError,
+        match=r"MGFormer has no memory for 1000000 nodes at once .* 'attention_states'",
+    ):
         pairs.get_embedding(none)

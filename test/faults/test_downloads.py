@@ -22,11 +22,17 @@ OK = b'HTTP/1.1 200 OK\r\n'
 
 @contextlib.contextmanager
 def serving(*pieces, pause=0.0, context=None):
-    """The address of a server that answers each request with these pieces, perhaps encrypted, and closes the connection."""
+    """The address of a server that answers each request with these pieces, perhaps encrypted, and
+    closes the connection."""
     done = threading.Event()
 
     def answer(connection):
-        with contextlib.suppress(OSError), context.wrap_socket(connection, server_side=True) if context else connection as connection:
+        with (
+            contextlib.suppress(OSError),
+            context.wrap_socket(connection, server_side=True)
+            if context
+            else connection as connection,
+        ):
             connection.recv(4096)
             for piece in pieces:
                 connection.sendall(piece)
@@ -59,7 +65,9 @@ def refused(address, tmp_path, monkeypatch, checksum=None):
     message = r'(cannot be downloaded|is not the file it was).*put it at .*gowalla/raw/train.txt'
     with pytest.raises(RuntimeError, match=message) as error:
         InteractionDataset(tmp_path, 'gowalla')
-    assert [path.name for path in (tmp_path / 'gowalla').rglob('*') if not path.is_dir()] == ['train.txt.lock']
+    assert [path.name for path in (tmp_path / 'gowalla').rglob('*') if not path.is_dir()] == [
+        'train.txt.lock'
+    ]
     assert str(error.value).isprintable()
     return str(error.value)
 
@@ -79,13 +87,21 @@ HEADERS = {
     'another status': (b'HTTP/1.1 500 No\r\n\r\n', BODY),
     'letters that move the cursor': (b'HTTP/1.1 500 No\x1b[2Jway\r\n\r\n', BODY),
     'nothing': (),
-    'a redirection to nowhere': (b'HTTP/1.1 302 Found\r\nLocation: http://[::1\r\nContent-Length: 0\r\n\r\n',),
-    'a redirection to no name': (b'HTTP/1.1 302 Found\r\nLocation: http://a\xff..b/\r\nContent-Length: 0\r\n\r\n',),
-    'a redirection to itself': (b'HTTP/1.1 302 Found\r\nLocation: /train.txt\r\nContent-Length: 0\r\n\r\n',),
+    'a redirection to nowhere': (
+        b'HTTP/1.1 302 Found\r\nLocation: http://[::1\r\nContent-Length: 0\r\n\r\n',
+    ),
+    'a redirection to no name': (
+        b'HTTP/1.1 302 Found\r\nLocation: http://a\xff..b/\r\nContent-Length: 0\r\n\r\n',
+    ),
+    'a redirection to itself': (
+        b'HTTP/1.1 302 Found\r\nLocation: /train.txt\r\nContent-Length: 0\r\n\r\n',
+    ),
 }
 
 
-@pytest.mark.fault(35, 'Headers that lie, redirections in circles and broken chunks end in the same error.')
+@pytest.mark.fault(
+    35, 'Headers that lie, redirections in circles and broken chunks end in the same error.'
+)
 @pytest.mark.parametrize('name', HEADERS)
 def test_hostile_headers(name, tmp_path, monkeypatch):
     with serving(*HEADERS[name]) as address:
@@ -94,7 +110,13 @@ def test_hostile_headers(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     'length',
-    [b'', b'Content-Length: -1\r\n', b'Content-Length: abc\r\n', b'Content-Length: ' + b'9' * 5000 + b'\r\n', b'Content-Length: 12\r\n'],
+    [
+        b'',
+        b'Content-Length: -1\r\n',
+        b'Content-Length: abc\r\n',
+        b'Content-Length: ' + b'9' * 5000 + b'\r\n',
+        b'Content-Length: 12\r\n',
+    ],
 )
 def test_a_right_body_is_taken_whatever_its_length_is_called(length):
     with serving(OK, length, b'\r\n', BODY) as address:
@@ -104,14 +126,18 @@ def test_a_right_body_is_taken_whatever_its_length_is_called(length):
 
 
 @pytest.mark.fault(35, 'Only http and https are followed, after a redirection, too.')
-@pytest.mark.parametrize('scheme', ['file://', 'ftp://127.0.0.1:9', 'data:,', 'gopher://127.0.0.1:9'])
+@pytest.mark.parametrize(
+    'scheme', ['file://', 'ftp://127.0.0.1:9', 'data:,', 'gopher://127.0.0.1:9']
+)
 def test_other_schemes_are_not_followed(scheme, tmp_path, monkeypatch):
     secret = tmp_path / 'secret.txt'
     secret.write_bytes(BODY)
     monkeypatch.setenv('ftp_proxy', 'http://127.0.0.1:9')
     error = refused(f'{scheme}{secret}', tmp_path, monkeypatch)
     assert 'unknown url type' in error
-    with serving(f'HTTP/1.1 302 Found\r\nLocation: {scheme}{secret}\r\nContent-Length: 0\r\n\r\n'.encode()) as address:
+    with serving(
+        f'HTTP/1.1 302 Found\r\nLocation: {scheme}{secret}\r\nContent-Length: 0\r\n\r\n'.encode()
+    ) as address:
         error = refused(address, tmp_path, monkeypatch)
     assert 'is not allowed' in error or 'unknown url type' in error
 
@@ -130,11 +156,18 @@ DRIPS = {
     'a header': lambda: itertools.chain([OK, b'X: '], itertools.repeat(b'a')),
     'headers': lambda: itertools.chain([OK], itertools.repeat(b'X: a\r\n')),
     'body': lambda: itertools.chain([OK, b'\r\n'], itertools.repeat(b'0')),
-    'body of a known length': lambda: itertools.chain([OK, b'Content-Length: 100000\r\n\r\n'], itertools.repeat(b'0')),
-    'chunks': lambda: itertools.chain([OK, b'Transfer-Encoding: chunked\r\n\r\n'], itertools.repeat(b'1\r\n0\r\n')),
-    'the size of a chunk': lambda: itertools.chain([OK, b'Transfer-Encoding: chunked\r\n\r\n'], itertools.repeat(b'0')),
+    'body of a known length': lambda: itertools.chain(
+        [OK, b'Content-Length: 100000\r\n\r\n'], itertools.repeat(b'0')
+    ),
+    'chunks': lambda: itertools.chain(
+        [OK, b'Transfer-Encoding: chunked\r\n\r\n'], itertools.repeat(b'1\r\n0\r\n')
+    ),
+    'the size of a chunk': lambda: itertools.chain(
+        [OK, b'Transfer-Encoding: chunked\r\n\r\n'], itertools.repeat(b'0')
+    ),
     'what is left of a redirection': lambda: itertools.chain(
-        [b'HTTP/1.1 302 Found\r\nLocation: /train.txt\r\nContent-Length: 100000\r\n\r\n'], itertools.repeat(b'0')
+        [b'HTTP/1.1 302 Found\r\nLocation: /train.txt\r\nContent-Length: 100000\r\n\r\n'],
+        itertools.repeat(b'0'),
     ),
 }
 
@@ -151,8 +184,23 @@ def test_dripping_servers(name, tmp_path, monkeypatch):
 def test_encrypted_connections(tmp_path, monkeypatch):
     """Are held against the same rate, and against a certificate."""
     key, certificate = tmp_path / 'key.pem', tmp_path / 'certificate.pem'
-    options = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-subj', '/CN=127.0.0.1']
-    options += ['-addext', 'subjectAltName=IP:127.0.0.1', '-keyout', str(key), '-out', str(certificate)]
+    options = [
+        '-newkey',
+        'ec',
+        '-pkeyopt',
+        'ec_paramgen_curve:prime256v1',
+        '-nodes',
+        '-subj',
+        '/CN=127.0.0.1',
+    ]
+    options += [
+        '-addext',
+        'subjectAltName=IP:127.0.0.1',
+        '-keyout',
+        str(key),
+        '-out',
+        str(certificate),
+    ]
     subprocess.run(['openssl', 'req', '-x509', *options], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -196,7 +244,9 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, monkeypatch):
     with serving(OK, b'\r\n', *[bytes(1 << 16)] * 64) as address:
         assert 'the server sends more than 1048576 bytes' in refused(address, tmp_path, monkeypatch)
     with serving(OK, b'Content-Length: 1048577\r\n\r\n', b'') as address:
-        assert 'the server promises more than 1048576 bytes' in refused(address, tmp_path, monkeypatch)
+        assert 'the server promises more than 1048576 bytes' in refused(
+            address, tmp_path, monkeypatch
+        )
 
 
 @pytest.mark.fault(35, 'No download is written through a link.')
@@ -216,7 +266,14 @@ def test_links_in_place_of_a_download(tmp_path, monkeypatch):
     assert victim.read_bytes() == b'not to be changed'
     assert not (tmp_path / 'none').exists()
     assert {path.name for path in folder.iterdir()} == {
-        *('train.txt', 'test.txt', 'train.txt.lock', 'test.txt.lock', '.train.txt.part', '.test.txt.part')
+        *(
+            'train.txt',
+            'test.txt',
+            'train.txt.lock',
+            'test.txt.lock',
+            '.train.txt.part',
+            '.test.txt.part',
+        )
     }
 
 

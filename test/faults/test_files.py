@@ -37,7 +37,8 @@ WRITERS = [works.cache, works.state, works.dataset, works.convert]
 
 @pytest.mark.fault(
     21,
-    'Caches are named by a checksum of the graph: another graph has another file. Scores of another length are refused, those of another '
+    'Caches are named by a checksum of the graph: another graph has another file. Scores of '
+    'another length are refused, those of another '
     'graph with as many edges found by check_fresh.',
 )
 def test_graph_that_changed(tmp_path):
@@ -54,11 +55,15 @@ def test_graph_that_changed(tmp_path):
     data = JaccardScores()(data)
     check_fresh(data, [JaccardScores()])
     data.edge_index = data.edge_index.roll(1, 1)
-    with pytest.raises(ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"):
+    with pytest.raises(
+        ValueError, match=r"'edge_jaccard' is not what JaccardScores\(.*\) adds to this graph"
+    ):
         check_fresh(data, [JaccardScores()])
 
 
-@pytest.mark.fault(30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.')
+@pytest.mark.fault(
+    30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.'
+)
 @pytest.mark.parametrize('work', WORKS, ids=lambda work: work.__name__)
 def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
     (tmp_path / 'whole').mkdir()
@@ -73,7 +78,9 @@ def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
             kills += 1
         else:
             longest *= 0.9
-    assert exit_code(start(works.go_on, work, folders)) == 0  # with as many threads: sums in the same order
+    assert (
+        exit_code(start(works.go_on, work, folders)) == 0
+    )  # with as many threads: sums in the same order
     for folder in folders:
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
 
@@ -99,13 +106,18 @@ def test_two_processes_and_one_cache(tmp_path, start, exit_code):
     workers = [start(works.slow, tmp_path) for _ in range(2)]
     assert [exit_code(worker) for worker in workers] == [0, 0]
     assert len([*tmp_path.glob('made-*')]) == 1
-    torch.testing.assert_close(works.Slow(tmp_path)(graph()).laplacian_pe, LaplacianPE(3)(graph()).laplacian_pe)
+    torch.testing.assert_close(
+        works.Slow(tmp_path)(graph()).laplacian_pe, LaplacianPE(3)(graph()).laplacian_pe
+    )
 
 
 @pytest.mark.fault(31, 'Of two that write scores to one folder the second ends in an error.')
 def test_two_processes_and_one_folder(tmp_path):
     expected = works.inference(tmp_path)
-    with FileLock(tmp_path / '.lock'), pytest.raises(ValueError, match="'folder' is used by another process"):
+    with (
+        FileLock(tmp_path / '.lock'),
+        pytest.raises(ValueError, match="'folder' is used by another process"),
+    ):
         works.inference(tmp_path)
     torch.testing.assert_close(works.inference(tmp_path), expected, rtol=0, atol=0)
 
@@ -133,14 +145,20 @@ def test_two_processes_and_one_data_set(tmp_path, start, exit_code):
 
 @pytest.mark.fault(31, 'So it does of two that write one graph.')
 def test_two_processes_and_one_graph(tmp_path):
-    with FileLock(tmp_path / '.graph.lock'), pytest.raises(ValueError, match="'folder' is written by another process"):
+    with (
+        FileLock(tmp_path / '.graph.lock'),
+        pytest.raises(ValueError, match="'folder' is written by another process"),
+    ):
         works.convert(tmp_path)
     assert works.convert(tmp_path).shape == (3000, 4)
 
 
 @pytest.mark.fault(
     32,
-    'Caches are built again, with a warning; states and checkpoints are refused by name, every byte being summed up, graphs by verify().',
+    (
+        'Caches are built again, with a warning; states and checkpoints are refused by name, every '
+        'byte being summed up, graphs by verify().'
+    ),
 )
 def test_damaged_and_old_files(tmp_path, monkeypatch):
     transform, path = SVDEncoding(3, cache_dir=tmp_path), tmp_path / 'state.safetensors'
@@ -149,7 +167,11 @@ def test_damaged_and_old_files(tmp_path, monkeypatch):
     whole = cache.read_bytes()
     KernelAttentionConv(4, 4).attention_state(torch.randn(5, 4)).detach().save(path)
     state = path.read_bytes()
-    for change in (lambda held: held[:-5], lambda held: held[:-1] + bytes([held[-1] ^ 1]), lambda held: b''):
+    for change in (
+        lambda held: held[:-5],
+        lambda held: held[:-1] + bytes([held[-1] ^ 1]),
+        lambda held: b'',
+    ):
         cache.write_bytes(change(whole))
         with pytest.warns(UserWarning, match='is built again'):
             torch.testing.assert_close(transform(graph()).svd_pe, expected, rtol=0, atol=0)
@@ -171,7 +193,9 @@ def test_damaged_rows_of_an_inference(name, tmp_path, monkeypatch):
     if name == 'scores.bin':
         works.inference(folder)
     else:
-        monkeypatch.setattr(DIFFormer, 'readout', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        monkeypatch.setattr(
+            DIFFormer, 'readout', lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         with pytest.raises(KeyboardInterrupt):
             works.inference(folder)
         monkeypatch.undo()
@@ -184,7 +208,14 @@ def test_damaged_rows_of_an_inference(name, tmp_path, monkeypatch):
     torch.testing.assert_close(works.inference(folder), expected, rtol=0, atol=0)
 
 
-@pytest.mark.fault(32, 'Damaged files of interactions are refused; one that bears a public name is compared with its checksum.')
+@pytest.mark.fault(
+    32,
+    (
+        'Damaged files of interactions are refused; one that bears a public name is compared with '
+        'its '
+        'checksum.'
+    ),
+)
 @pytest.mark.parametrize('name', ['raw.txt.gz', 'raw.csv.gz', 'raw.parquet'])
 def test_damaged_interactions(name, tmp_path):
     folder = tmp_path / 'mine'
@@ -193,16 +224,28 @@ def test_damaged_interactions(name, tmp_path):
     text = '\n'.join(['user_id,item_id', *(f'{user},{item}' for user, item in pairs)])
     text = text if 'csv' in name else text.replace('user_id,item_id', '0 0').replace(',', ' ')
     if name.endswith('parquet'):
-        parquet.write_table(Table.from_pydict({'user_id': [a for a, _ in pairs], 'item_id': [b for _, b in pairs]}), folder / name)
+        parquet.write_table(
+            Table.from_pydict({'user_id': [a for a, _ in pairs], 'item_id': [b for _, b in pairs]}),
+            folder / name,
+        )
     else:
         (folder / name).write_bytes(gzip.compress(text.encode()))
     InteractionDataset(tmp_path, 'mine')
     whole = (folder / name).read_bytes()
     for place in range(20, len(whole), len(whole) // 20):
-        for content in (whole[:place], whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]):
+        for content in (
+            whole[:place],
+            whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :],
+        ):
             (folder / name).write_bytes(content)
-            silent = name.endswith('parquet') and len(content) == len(whole)  # which sums up nothing: a number may be another
-            with contextlib.suppress(ValueError) if silent else pytest.raises(ValueError, match=r"'root' holds a .*file"):
+            silent = name.endswith('parquet') and len(content) == len(
+                whole
+            )  # which sums up nothing: a number may be another
+            with (
+                contextlib.suppress(ValueError)
+                if silent
+                else pytest.raises(ValueError, match=r"'root' holds a .*file")
+            ):
                 InteractionDataset(tmp_path, 'mine')
     (tmp_path / 'gowalla').mkdir()
     for part, line in (('train', '0 1 2\n'), ('test', '0 3\n')):
@@ -219,7 +262,10 @@ def test_full_disk(work, tmp_path, start, exit_code):
     assert [path for path in tmp_path.rglob('*') if path.is_file() and path.suffix != '.lock'] == []
 
 
-@pytest.mark.fault(33, 'Files that are mapped have their blocks from the start: no write into one meets a full disk.')
+@pytest.mark.fault(
+    33,
+    'Files that are mapped have their blocks from the start: no write into one meets a full disk.',
+)
 def test_mapped_files_are_not_sparse(tmp_path):
     mapped(tmp_path / 'x', '<f4', (1 << 18, 1), 'w+')
     works.inference(tmp_path / 'scores')
@@ -279,7 +325,10 @@ class Planted:
         return os.mkdir, (str(self.path),)
 
 
-@pytest.mark.fault(34, 'Nothing is unpickled: the file is refused or built again, and what was planted does not run.')
+@pytest.mark.fault(
+    34,
+    'Nothing is unpickled: the file is refused or built again, and what was planted does not run.',
+)
 @pytest.mark.parametrize('pack', [pickle.dumps, torch_bytes], ids=['pickle', 'torch.save'])
 def test_planted_objects(pack, tmp_path):
     mark = tmp_path / 'ran'
@@ -323,12 +372,22 @@ def test_no_pickle_of_compiled_code(tmp_path, start, exit_code):
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.fault(35, 'A RuntimeError that names the address and where to put the file; nothing is left of it, and nobody is asked.')
+@pytest.mark.fault(
+    35,
+    (
+        'A RuntimeError that names the address and where to put the file; nothing is left of it, '
+        'and '
+        'nobody is asked.'
+    ),
+)
 def test_offline(tmp_path, monkeypatch):
     monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
     source = _sources.Source('http://127.0.0.1:9/train.txt', 'git:0')  # where no server listens
     monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source})
-    with pytest.raises(RuntimeError, match=r'127.0.0.1:9/train.txt cannot be downloaded.*put it at .*gowalla/raw/train.txt'):
+    with pytest.raises(
+        RuntimeError,
+        match=r'127.0.0.1:9/train.txt cannot be downloaded.*put it at .*gowalla/raw/train.txt',
+    ):
         InteractionDataset(tmp_path, 'gowalla')
     assert [path.name for path in tmp_path.rglob('*') if path.is_file()] == ['train.txt.lock']
 
@@ -336,7 +395,11 @@ def test_offline(tmp_path, monkeypatch):
 @pytest.mark.fault(35, 'So does a transfer that is cut off or stands still.')
 @pytest.mark.parametrize(
     'reply',
-    [b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nabc', b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc', b'no HTTP'],
+    [
+        b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n8\r\nabc',
+        b'HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc',
+        b'no HTTP',
+    ],
 )
 @pytest.mark.parametrize('stalls', [False, True])
 def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
@@ -353,7 +416,9 @@ def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
 
     with socket.create_server(('127.0.0.1', 0)) as listening:
         address = f'http://127.0.0.1:{listening.getsockname()[1]}/train.txt'
-        monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': _sources.Source(address, 'git:0')})
+        monkeypatch.setitem(
+            _sources.SOURCES, 'gowalla', {'train.txt': _sources.Source(address, 'git:0')}
+        )
         threading.Thread(target=answer, daemon=True).start()
         message = r'train.txt (cannot be downloaded|is not the file it was).*put it at .*gowalla/raw/train.txt'
         with pytest.raises(RuntimeError, match=message):

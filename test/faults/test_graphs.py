@@ -1,4 +1,5 @@
-"""Odd and bad graphs, provoked: what is promised for each is in its mark, of which the documentation makes its table."""
+"""Odd and bad graphs, provoked: what is promised for each is in its mark, of which the
+documentation makes its table."""
 
 import re
 
@@ -20,10 +21,22 @@ from torch_geometric_lgt.nn import (
     MGFormer,
     SGFormer,
 )
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
-TRANSFORMS = [NodeDegree(), JaccardScores(), AttentionNodeSampling(), LaplacianPE(3), SVDEncoding(3)]
+TRANSFORMS = [
+    NodeDegree(),
+    JaccardScores(),
+    AttentionNodeSampling(),
+    LaplacianPE(3),
+    SVDEncoding(3),
+]
 
 
 @pytest.mark.fault(1, 'Outputs of zero rows; transforms add attributes of zero rows.')
@@ -40,7 +53,14 @@ def test_nothing_there(name, num_nodes):
         assert value.size(0) == (0 if isinstance(transform, JaccardScores) else num_nodes)
 
 
-@pytest.mark.fault(2, 'Degree 0; a Jaccard index of 0; last in the order of sampling; a zero row of the encodings; finite outputs.')
+@pytest.mark.fault(
+    2,
+    (
+        'Degree 0; a Jaccard index of 0; last in the order of sampling; a zero row of the '
+        'encodings; '
+        'finite outputs.'
+    ),
+)
 def test_isolated_node():
     data = Data(edge_index=EDGES, num_nodes=6)
     for transform in TRANSFORMS:
@@ -52,7 +72,9 @@ def test_isolated_node():
     assert data.svd_pe[5].abs().max() == 0
     x = torch.randn(6, 8, requires_grad=True)
     for layer in (DIFFormerConv(8, 8), JaccardSubtractorConv(8, 8, heads=2)):
-        out = layer(x, EDGES, *((data.edge_jaccard,) if isinstance(layer, JaccardSubtractorConv) else ()))
+        out = layer(
+            x, EDGES, *((data.edge_jaccard,) if isinstance(layer, JaccardSubtractorConv) else ())
+        )
         (grad,) = torch.autograd.grad(out.sum(), x)
         assert out.isfinite().all()
         assert grad.isfinite().all()
@@ -86,30 +108,46 @@ def test_bad_batch_vector(name, batch, message):
         model(torch.randn(5, 4), EDGES, batch)
 
 
-@pytest.mark.fault(6, 'A ValueError with the ids that are there and those that may be; one-based ids are guessed.')
+@pytest.mark.fault(
+    6, 'A ValueError with the ids that are there and those that may be; one-based ids are guessed.'
+)
 @pytest.mark.parametrize('edges', [EDGES + 1, EDGES - 1])
 def test_ids_of_no_node(edges):
     hint = r'\(got 1 to 5\); are the ids one-based' if edges.max() == 5 else r'\(got -1 to 3\)'
     for transform in TRANSFORMS:
-        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+        with pytest.raises(
+            ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"
+        ):
             transform(Data(edge_index=edges, num_nodes=5))
     for make in MODELS.values():
-        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+        with pytest.raises(
+            ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"
+        ):
             make()(torch.randn(5, 4), edges)
     users, items = HeteroData(), MGFormer(2, 3, 4)
-    users['user'].num_nodes, users['item'].num_nodes, users['user', 'rates', 'item'].edge_index = 5, 5, edges
+    users['user'].num_nodes, users['item'].num_nodes, users['user', 'rates', 'item'].edge_index = (
+        5,
+        5,
+        edges,
+    )
     for data in (Data(edge_index=edges, num_nodes=5), users):
-        with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
+        with pytest.raises(
+            ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"
+        ):
             NeighborSampler(data, [-1])
     with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
         NodePartitionLoader(Data(edge_index=edges, num_nodes=5), batch_size=2)
-    with pytest.raises(ValueError, match=f"'edge_label_index' must hold source ids from 0 to 4 {hint}"):
+    with pytest.raises(
+        ValueError, match=f"'edge_label_index' must hold source ids from 0 to 4 {hint}"
+    ):
         items(EDGES, edges)
     with pytest.raises(ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"):
         items(edges)
 
 
-@pytest.mark.fault(7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.')
+@pytest.mark.fault(
+    7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.'
+)
 def test_ids_of_files_with_gaps(tmp_path):
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'raw.csv').write_text('user_id,item_id\n900,b\n17,a\n900,a\n17,c\n')
@@ -120,12 +158,18 @@ def test_ids_of_files_with_gaps(tmp_path):
         InteractionDataset(tmp_path, 'mine', relabel=False)
 
 
-@pytest.mark.fault(8, 'int32 is taken; others end in an error with the conversion or the transposition that helps.')
+@pytest.mark.fault(
+    8, 'int32 is taken; others end in an error with the conversion or the transposition that helps.'
+)
 @pytest.mark.parametrize('name', MODELS)
 def test_kinds_of_edge_index(name):
     model, x = MODELS[name]().eval(), torch.randn(5, 4)
     torch.testing.assert_close(model(x, EDGES.int()), model(x, EDGES))
-    for edges, message in ((EDGES.byte(), 'edge_index.long()'), (EDGES.float(), 'edge_index.long()'), (EDGES.t(), 'transpose it')):
+    for edges, message in (
+        (EDGES.byte(), 'edge_index.long()'),
+        (EDGES.float(), 'edge_index.long()'),
+        (EDGES.t(), 'transpose it'),
+    ):
         with pytest.raises(ValueError, match=re.escape(message)):
             model(x, edges)
         for transform in TRANSFORMS:
@@ -133,33 +177,69 @@ def test_kinds_of_edge_index(name):
                 transform(Data(edge_index=edges, num_nodes=5))
 
 
-@pytest.mark.fault(9, 'Counted once in degrees, Jaccard indices and encodings; added as often as they occur in sums over edges.')
-@pytest.mark.fault(10, 'Left out of degrees and neighbourhoods; kept in sums over edges, where SGFormer adds the missing ones as GCN does.')
+@pytest.mark.fault(
+    9,
+    (
+        'Counted once in degrees, Jaccard indices and encodings; added as often as they occur in '
+        'sums '
+        'over edges.'
+    ),
+)
+@pytest.mark.fault(
+    10,
+    (
+        'Left out of degrees and neighbourhoods; kept in sums over edges, where SGFormer adds the '
+        'missing ones as GCN does.'
+    ),
+)
 def test_repeated_edges_and_self_loops():
     more = torch.cat([EDGES, EDGES[:, :2], torch.tensor([[2], [2]])], 1)
     for transform in TRANSFORMS[:4]:
-        value, other = (transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name] for edges in (EDGES, more))
+        value, other = (
+            transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name]
+            for edges in (EDGES, more)
+        )
         torch.testing.assert_close(value.float(), other[: value.size(0)].float())
     weight = DIFFormerConv(2, 2, use_graph=True)
     x = torch.randn(5, 2)
     assert not torch.equal(weight(x, EDGES), weight(x, more))
     model, plain = SGFormer(4, 8, 3).eval(), GCN(8, 8, 2, 8, norm='batch_norm').eval()
     plain.load_state_dict(model.gnn.state_dict())
-    torch.testing.assert_close(model.gnn(*(z := torch.randn(5, 8),), *model._local_edges(more, 5, None, z.dtype)), plain(z, more))
+    torch.testing.assert_close(
+        model.gnn(*(z := torch.randn(5, 8),), *model._local_edges(more, 5, None, z.dtype)),
+        plain(z, more),
+    )
 
 
-@pytest.mark.fault(11, 'Transforms take both directions of an edge, as each says; layers take edges as they are, so that a user decides.')
+@pytest.mark.fault(
+    11,
+    (
+        'Transforms take both directions of an edge, as each says; layers take edges as they are, '
+        'so '
+        'that a user decides.'
+    ),
+)
 def test_directed_graph():
     directed = EDGES[:, [0, 2, 4]]
     for transform in TRANSFORMS[:1] + TRANSFORMS[2:4]:
-        one, both = (transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name] for edges in (directed, to_undirected(directed)))
+        one, both = (
+            transform(Data(edge_index=edges, num_nodes=5))[transform.attr_name]
+            for edges in (directed, to_undirected(directed))
+        )
         torch.testing.assert_close(one, both)
     assert torch.equal(degrees(directed, 5), degrees(EDGES, 5))
     conv, x = DIFFormerConv(2, 2), torch.randn(5, 2)
     assert not torch.equal(conv(x, directed), conv(x, EDGES))
 
 
-@pytest.mark.fault(12, 'One trivial vector for each component is left out; the eigenvalue -1 of a bipartite graph is no special case.')
+@pytest.mark.fault(
+    12,
+    (
+        'One trivial vector for each component is left out; the eigenvalue -1 of a bipartite graph '
+        'is '
+        'no special case.'
+    ),
+)
 def test_components_of_a_laplacian():
     ring = torch.stack([torch.arange(40), (torch.arange(40) + 1) % 40])
     edges = to_undirected(torch.cat([ring + 40 * number for number in range(5)], 1))
@@ -168,9 +248,13 @@ def test_components_of_a_laplacian():
     matrix[edges[0], edges[1]] -= 0.5
     eigenvalues = (pe * (matrix @ pe)).sum(0)
     smallest = 1 - torch.cos(2 * torch.pi * torch.tensor(1 / 40, dtype=torch.float64))
-    torch.testing.assert_close(eigenvalues, smallest.expand(10), atol=1e-6, rtol=0)  # two in each of five rings
+    torch.testing.assert_close(
+        eigenvalues, smallest.expand(10), atol=1e-6, rtol=0
+    )  # two in each of five rings
     pair = LaplacianPE(2)(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
-    torch.testing.assert_close(pair.laplacian_pe.abs(), torch.tensor([[0.5**0.5, 0], [0.5**0.5, 0]]))
+    torch.testing.assert_close(
+        pair.laplacian_pe.abs(), torch.tensor([[0.5**0.5, 0], [0.5**0.5, 0]])
+    )
 
 
 @pytest.mark.fault(13, 'Columns of zeros, and a mask that says which.')
@@ -185,7 +269,10 @@ def test_more_columns_than_nodes():
 @pytest.mark.fault(40, 'Evaluation draws nothing and writes to no argument.')
 @pytest.mark.parametrize('name', MODELS)
 def test_random_state(name):
-    model, data = MODELS[name]().eval(), Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2)
+    model, data = (
+        MODELS[name]().eval(),
+        Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2),
+    )
     state, kept = torch.get_rng_state(), data.clone()
     model(data.x, data.edge_index, data.batch)
     assert torch.equal(torch.get_rng_state(), state)

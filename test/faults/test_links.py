@@ -24,7 +24,12 @@ from torch_geometric_lgt.nn.models import _streaming
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 SECRET = b'not to be changed' * 400
-NAMES = [f'layer-{number}.bin' for number in range(3)] + ['degrees.bin', 'state-0.safetensors', 'memory-0.safetensors', 'scores.bin']
+NAMES = [f'layer-{number}.bin' for number in range(3)] + [
+    'degrees.bin',
+    'state-0.safetensors',
+    'memory-0.safetensors',
+    'scores.bin',
+]
 
 
 def loader():
@@ -39,7 +44,13 @@ def bipartite():
 
 
 def content_of(folder):
-    return {path.name: (path.lstat().st_mode, None if path.is_dir() or path.is_fifo() else path.read_bytes()) for path in folder.iterdir()}
+    return {
+        path.name: (
+            path.lstat().st_mode,
+            None if path.is_dir() or path.is_fifo() else path.read_bytes(),
+        )
+        for path in folder.iterdir()
+    }
 
 
 @pytest.fixture(scope='module')
@@ -67,7 +78,12 @@ def folder(path, _):
 
 
 @pytest.mark.fault(
-    32, 'Where a run would write through a link, or finds a pipe or a folder in place of a file, it is refused, and nothing is changed.'
+    32,
+    (
+        'Where a run would write through a link, or finds a pipe or a folder in place of a file, '
+        'it is '
+        'refused, and nothing is changed.'
+    ),
 )
 @pytest.mark.parametrize('make', [pipe, link, hard_link, folder], ids=lambda make: make.__name__)
 @pytest.mark.parametrize('name', [*NAMES, 'progress.json', '.lock'])
@@ -80,7 +96,10 @@ def test_links_in_the_folder_of_a_run(name, make, finished, tmp_path):
         (place / name).unlink(missing_ok=True)
         make(place / name, victim)
         before = {path.name: path.lstat().st_ino for path in place.iterdir()}
-        for run in (works.inference, lambda folder: DIFFormer(4, 8, 3).attention_memory(loader(), folder)):
+        for run in (
+            works.inference,
+            lambda folder: DIFFormer(4, 8, 3).attention_memory(loader(), folder),
+        ):
             with pytest.raises(ValueError, match=f"'folder' must (be|hold) .*{name}"):
                 run(place)
         assert {path.name: path.lstat().st_ino for path in place.iterdir()} == before
@@ -88,7 +107,11 @@ def test_links_in_the_folder_of_a_run(name, make, finished, tmp_path):
 
 
 def test_a_link_that_appears_while_a_run_goes_on(tmp_path, monkeypatch):
-    victim, expected, array = tmp_path / 'victim', works.inference(tmp_path / 'whole'), _streaming.Stream._array
+    victim, expected, array = (
+        tmp_path / 'victim',
+        works.inference(tmp_path / 'whole'),
+        _streaming.Stream._array,
+    )
 
     def linked(stream, name, *arguments):
         path = stream.folder / f'{name}.bin'
@@ -107,7 +130,9 @@ def test_a_link_that_appears_while_a_run_goes_on(tmp_path, monkeypatch):
         assert victim.read_bytes() == bytes(40 * 4 * width)
 
 
-@pytest.mark.fault(32, 'A run deletes no file that it has not made, and refuses a folder with such files by name.')
+@pytest.mark.fault(
+    32, 'A run deletes no file that it has not made, and refuses a folder with such files by name.'
+)
 @pytest.mark.parametrize('name', ['thesis.tex', 'layer-7.bin', 'notes'])
 def test_files_of_others_stay(name, finished, tmp_path):
     place = shutil.copytree(finished, tmp_path / 'scores')
@@ -116,8 +141,14 @@ def test_files_of_others_stay(name, finished, tmp_path):
     else:
         (place / name).write_bytes(SECRET)
     before = content_of(place)
-    for run in (works.inference, lambda folder: DIFFormer(4, 8, 3).attention_memory(loader(), folder)):
-        with pytest.raises(ValueError, match=f"'folder' must be empty or of a run with the same model and graph .got '.*{name}'"):
+    for run in (
+        works.inference,
+        lambda folder: DIFFormer(4, 8, 3).attention_memory(loader(), folder),
+    ):
+        with pytest.raises(
+            ValueError,
+            match=f"'folder' must be empty or of a run with the same model and graph .got '.*{name}'",
+        ):
             run(place)
     assert content_of(place) == before
     other = FileLock(place / '.lock')
@@ -135,8 +166,16 @@ def test_a_file_that_comes_while_a_run_goes_on_stays(tmp_path, monkeypatch):
 
     monkeypatch.setattr(DIFFormer, 'readout', put)
     works.inference(tmp_path)
-    assert (tmp_path / 'thesis.tex').read_bytes() == (tmp_path / 'layer-7.bin').read_bytes() == SECRET
-    assert {path.name for path in tmp_path.iterdir()} == {'.lock', 'progress.json', 'scores.bin', 'thesis.tex', 'layer-7.bin'}
+    assert (
+        (tmp_path / 'thesis.tex').read_bytes() == (tmp_path / 'layer-7.bin').read_bytes() == SECRET
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {
+        '.lock',
+        'progress.json',
+        'scores.bin',
+        'thesis.tex',
+        'layer-7.bin',
+    }
 
 
 def test_the_memory_of_a_run_can_be_made_anew_and_scored(tmp_path):
@@ -146,7 +185,9 @@ def test_the_memory_of_a_run_can_be_made_anew_and_scored(tmp_path):
         memory = model.attention_memory(loader(), tmp_path)
         del memory
         gc.collect()
-    torch.testing.assert_close(model.inference(loader(), tmp_path), model.inference(loader()), rtol=0, atol=0)
+    torch.testing.assert_close(
+        model.inference(loader(), tmp_path), model.inference(loader()), rtol=0, atol=0
+    )
     assert {path.name for path in tmp_path.iterdir()} == {'.lock', 'progress.json', 'scores.bin'}
 
 
@@ -175,7 +216,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.fault(32, 'Descriptions with values of other types, out of range or nested deeply are refused by name.')
+@pytest.mark.fault(
+    32,
+    'Descriptions with values of other types, out of range or nested deeply are refused by name.',
+)
 @pytest.mark.parametrize('name', CHANGES)
 def test_hostile_progress(name, finished, tmp_path):
     place = shutil.copytree(finished, tmp_path / 'scores')
@@ -183,7 +227,10 @@ def test_hostile_progress(name, finished, tmp_path):
     path.write_bytes(resumed(path.read_bytes(), CHANGES[name]))
     (tmp_path / 'thesis.tex').write_bytes(SECRET)
     before = content_of(place)
-    with pytest.raises(ValueError, match=r"'folder' must hold an intact progress.json .got '.*progress.json'.*empty it"):
+    with pytest.raises(
+        ValueError,
+        match=r"'folder' must hold an intact progress.json .got '.*progress.json'.*empty it",
+    ):
         works.inference(place)
     assert content_of(place) == before
     assert (tmp_path / 'thesis.tex').exists()
@@ -225,20 +272,59 @@ def renamed(name):
 HOSTILE = {
     **{
         f'shape {shape}': of_x(shape=shape)
-        for shape in (None, 3, 'ab', [], [40.0, 4], [True, 160], [-40, -4], [float('nan'), 4], ['40', 4])
+        for shape in (
+            None,
+            3,
+            'ab',
+            [],
+            [40.0, 4],
+            [True, 160],
+            [-40, -4],
+            [float('nan'), 4],
+            ['40', 4],
+        )
     },
-    **{f'huge shape {number}': of_x(shape=[40, number]) for number in (2**31, 2**62, 2**63, 2**64, 10**30)},
+    **{
+        f'huge shape {number}': of_x(shape=[40, number])
+        for number in (2**31, 2**62, 2**63, 2**64, 10**30)
+    },
     'many dimensions': of_x(shape=[40, 4] + [1] * 100),
     'another number of rows': of_x(shape=[80, 2]),
     'rows in the other direction': of_x(shape=[4, 40]),
     **{
         f'dtype {dtype}': of_x(dtype=dtype)
-        for dtype in (None, 4, ['<f4'], {'a': 1}, 'O', '|V4', '<U1', '>f4', '4f1', '(2,)<i2', 'f4,', '<f4 ', '<c8')
+        for dtype in (
+            None,
+            4,
+            ['<f4'],
+            {'a': 1},
+            'O',
+            '|V4',
+            '<U1',
+            '>f4',
+            '4f1',
+            '(2,)<i2',
+            'f4,',
+            '<f4 ',
+            '<c8',
+        )
     },
     **{f'checksum {value}': of_x(sha256=value) for value in (None, 3, ['a'])},
     **{
         f'name {name!r}': renamed(name)
-        for name in ('..', '.', '', '/etc/passwd', '../x', 'a/b', 'a\\b', 'a\0', 'graph.json', 'n_id', 'x y')
+        for name in (
+            '..',
+            '.',
+            '',
+            '/etc/passwd',
+            '../x',
+            'a/b',
+            'a\\b',
+            'a\0',
+            'graph.json',
+            'n_id',
+            'x y',
+        )
     },
     'a long name': renamed('x' * 5000),
     'one more value': of_x(more=1),
@@ -246,7 +332,9 @@ HOSTILE = {
     'text in place of an object': lambda files: files.update(x='text'),
     'a list of files': lambda files: [],
     'ids of numbers': lambda files: files['edges.row'].update(dtype='<f4'),
-    'ids in columns': lambda files: files['edges.row'].update(shape=[files['edges.row']['shape'][0], 1]),
+    'ids in columns': lambda files: files['edges.row'].update(
+        shape=[files['edges.row']['shape'][0], 1]
+    ),
     'no pointers': lambda files: files['edges.colptr'].update(shape=[0]),
     'short pointers': lambda files: files['edges.colptr'].update(dtype='<i4', shape=[82]),
 }
@@ -260,7 +348,9 @@ def test_hostile_graphs(name, tmp_path):
     content = json.loads(path.read_bytes())
     changed = HOSTILE[name](content['files'])
     content['files'] = changed if isinstance(changed, list) else content['files']
-    content['sha256'] = hashlib.sha256(json.dumps(content['files'], sort_keys=True).encode()).hexdigest()
+    content['sha256'] = hashlib.sha256(
+        json.dumps(content['files'], sort_keys=True).encode()
+    ).hexdigest()
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"'folder' (must (hold|describe)|is damaged)"):
         MappedGraph(tmp_path / 'graph')
@@ -269,7 +359,9 @@ def test_hostile_graphs(name, tmp_path):
 @pytest.mark.parametrize('name', ['graph.json', 'x', 'edges.row', 'edges.colptr', 'empty'])
 @pytest.mark.parametrize('make', [pipe, folder], ids=lambda make: make.__name__)
 def test_pipes_in_the_folder_of_a_graph(name, make, tmp_path):
-    place = write_graph(tmp_path / 'graph', EDGES, 5, {'x': torch.ones(5), 'empty': torch.ones(5, 0)})
+    place = write_graph(
+        tmp_path / 'graph', EDGES, 5, {'x': torch.ones(5), 'empty': torch.ones(5, 0)}
+    )
     whole = MappedGraph(place)
     (place / name).unlink()
     make(place / name, None)
@@ -281,7 +373,9 @@ def test_pipes_in_the_folder_of_a_graph(name, make, tmp_path):
 
 
 def test_a_graph_in_a_folder_that_is_read_only_is_not_touched(tmp_path):
-    place = write_graph(tmp_path / 'graph', torch.empty(2, 0, dtype=torch.long), 5, {'empty': torch.ones(5, 0)})
+    place = write_graph(
+        tmp_path / 'graph', torch.empty(2, 0, dtype=torch.long), 5, {'empty': torch.ones(5, 0)}
+    )
     before = {path.name: path.stat().st_mtime_ns for path in place.iterdir()}
     assert MappedGraph(place)['empty'].shape == (5, 0)
     assert {path.name: path.stat().st_mtime_ns for path in place.iterdir()} == before
@@ -293,7 +387,11 @@ def test_no_graph_is_written_through_a_link(name, tmp_path):
     victim.mkdir()
     (victim / 'x').write_bytes(SECRET)
     os.utime(victim / 'x', (0, 0))
-    for target in (victim, victim / 'x', victim / 'none') if name != '.graph.lock' else (victim / 'x', victim / 'none'):
+    for target in (
+        (victim, victim / 'x', victim / 'none')
+        if name != '.graph.lock'
+        else (victim / 'x', victim / 'none')
+    ):
         (tmp_path / name).symlink_to(target)
         with pytest.raises((ValueError, OSError), match=f'.*{name}'):
             works.convert(tmp_path)
@@ -303,8 +401,19 @@ def test_no_graph_is_written_through_a_link(name, tmp_path):
     assert works.convert(tmp_path).shape == (3000, 4)
 
 
-@pytest.mark.fault(32, 'A pipe, a device or a folder in place of a cache, a state or a data set is refused without waiting.')
-@pytest.mark.parametrize('make', [pipe, folder, lambda path, _: path.symlink_to('/dev/zero')], ids=['pipe', 'folder', 'device'])
+@pytest.mark.fault(
+    32,
+    (
+        'A pipe, a device or a folder in place of a cache, a state or a data set is refused '
+        'without '
+        'waiting.'
+    ),
+)
+@pytest.mark.parametrize(
+    'make',
+    [pipe, folder, lambda path, _: path.symlink_to('/dev/zero')],
+    ids=['pipe', 'folder', 'device'],
+)
 def test_pipes_in_place_of_caches(make, tmp_path):
     SVDEncoding(3, cache_dir=tmp_path / 'svd')(graph())
     LaplacianPE(3, cache_dir=tmp_path / 'laplacian')(graph())
@@ -333,14 +442,18 @@ def test_right_checksums_and_missing_tensors(tmp_path):
         'svd_encoding': lambda: SVDEncoding(3, cache_dir=tmp_path / 'svd_encoding')(bipartite()),
         'laplacian_pe': lambda: LaplacianPE(3, cache_dir=tmp_path / 'laplacian_pe')(graph()),
         'SBMDataset': lambda: SBMDataset(tmp_path / 'SBMDataset', 'CLUSTER', num_graphs=5),
-        'attention_state': lambda: AttentionState.load(tmp_path / 'attention_state' / 'state.safetensors'),
+        'attention_state': lambda: AttentionState.load(
+            tmp_path / 'attention_state' / 'state.safetensors'
+        ),
     }
     for kind, read in readers.items():
         read()
         (path,) = (tmp_path / kind).rglob('*.safetensors')
         whole = _io.read_tensors(path, kind)
         for name in whole:
-            _io.write_tensors(path, {other: value for other, value in whole.items() if other != name}, kind)
+            _io.write_tensors(
+                path, {other: value for other, value in whole.items() if other != name}, kind
+            )
             with pytest.raises(ValueError, match=f'{name}|slices'):
                 read()
         _io.write_tensors(path, whole, kind)
@@ -355,31 +468,54 @@ def test_a_state_of_an_inference_that_lacks_a_tensor_is_refused(tmp_path, monkey
     path = tmp_path / 'state-0.safetensors'
     whole = _io.read_tensors(path, _streaming.KIND)
     for name in whole:
-        _io.write_tensors(path, {other: value for other, value in whole.items() if other != name}, _streaming.KIND)
+        _io.write_tensors(
+            path, {other: value for other, value in whole.items() if other != name}, _streaming.KIND
+        )
         with pytest.raises(ValueError, match=name):
             works.inference(tmp_path)
     for done in (torch.tensor(41), torch.tensor(-1), torch.tensor([1, 2])):
         _io.write_tensors(path, whole | {'done': done}, _streaming.KIND)
-        with pytest.raises(ValueError, match=r"'folder' is damaged: '.*state-0.safetensors' must be of at most 40 nodes"):
+        with pytest.raises(
+            ValueError,
+            match=r"'folder' is damaged: '.*state-0.safetensors' must be of at most 40 nodes",
+        ):
             works.inference(tmp_path)
     path.unlink()
-    torch.testing.assert_close(works.inference(tmp_path), works.inference(tmp_path / 'whole'), rtol=0, atol=0)
+    torch.testing.assert_close(
+        works.inference(tmp_path), works.inference(tmp_path / 'whole'), rtol=0, atol=0
+    )
 
 
 @pytest.mark.fault(1, 'So it is with scores in the files of a folder.')
 @pytest.mark.parametrize('nodes', [0, 5])
-@pytest.mark.parametrize('make', [lambda: LiteGT(4, 8, 3, kernel='jaccard'), lambda: DIFFormer(4, 8, 3)], ids=['litegt', 'difformer'])
+@pytest.mark.parametrize(
+    'make',
+    [lambda: LiteGT(4, 8, 3, kernel='jaccard'), lambda: DIFFormer(4, 8, 3)],
+    ids=['litegt', 'difformer'],
+)
 def test_graphs_without_edges_in_a_folder(make, nodes, tmp_path):
     table = torch.rand(7, 3)
-    data = Data(x=torch.randn(nodes, 4), edge_index=torch.empty(2, 0, dtype=torch.long), edge_jaccard=table[:0, 1])
+    data = Data(
+        x=torch.randn(nodes, 4),
+        edge_index=torch.empty(2, 0, dtype=torch.long),
+        edge_jaccard=table[:0, 1],
+    )
     model = make()
     for _ in range(2):
         found = model.inference(NeighborLoader(data, [-1], batch_size=2), tmp_path)
-        torch.testing.assert_close(found, model.inference(NeighborLoader(data, [-1], batch_size=2)), rtol=0, atol=0)
+        torch.testing.assert_close(
+            found, model.inference(NeighborLoader(data, [-1], batch_size=2)), rtol=0, atol=0
+        )
     assert (tmp_path / 'scores.bin').stat().st_size == nodes * 3 * 4
 
 
 def test_names_of_all_files_are_known():
     """A run notes no name that it would refuse when it goes on."""
-    assert all(_streaming.FILE_NAME.fullmatch(name) for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.bin'])
-    assert not any(_streaming.FILE_NAME.fullmatch(name) for name in ['a', '../scores.bin', 'scores.bin\n', 'layer-.bin', 'x/layer-0.bin'])
+    assert all(
+        _streaming.FILE_NAME.fullmatch(name)
+        for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.bin']
+    )
+    assert not any(
+        _streaming.FILE_NAME.fullmatch(name)
+        for name in ['a', '../scores.bin', 'scores.bin\n', 'layer-.bin', 'x/layer-0.bin']
+    )

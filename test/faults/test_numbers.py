@@ -7,7 +7,12 @@ import torch
 from fault_works import EDGES, MODELS
 
 from torch_geometric_lgt.diagnostics import check_finite
-from torch_geometric_lgt.functional import alignment, alignment_uniformity, kernel_attention, uniformity
+from torch_geometric_lgt.functional import (
+    alignment,
+    alignment_uniformity,
+    kernel_attention,
+    uniformity,
+)
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
@@ -20,17 +25,34 @@ from torch_geometric_lgt.nn import (
 )
 
 
-@pytest.mark.fault(15, 'They stay in the graph that has them; check_finite names the part of a model and the row where they come up.')
+@pytest.mark.fault(
+    15,
+    (
+        'They stay in the graph that has them; check_finite names the part of a model and the row '
+        'where they come up.'
+    ),
+)
 def test_nan_is_found_where_it_comes_from():
     model, x = MODELS['difformer'](), torch.randn(5, 4)
     with check_finite(model):
         model(x, EDGES)
     x[3, 1] = float('nan')
-    with pytest.raises(ValueError, match=r'the input of the model \(DIFFormer\) is not finite, first in row 3'), check_finite(model):
+    with (
+        pytest.raises(
+            ValueError, match=r'the input of the model \(DIFFormer\) is not finite, first in row 3'
+        ),
+        check_finite(model),
+    ):
         model(x, EDGES)
     with torch.no_grad():
         model.convs[0].lin_value.weight[0, 0] = float('inf')
-    with pytest.raises(ValueError, match=r'the output of convs.0.lin_value \(Linear\) is not finite, first in row 0'), check_finite(model):
+    with (
+        pytest.raises(
+            ValueError,
+            match=r'the output of convs.0.lin_value \(Linear\) is not finite, first in row 0',
+        ),
+        check_finite(model),
+    ):
         model(torch.randn(5, 4), EDGES)
     assert not model._forward_hooks
     assert not model.convs[0]._forward_pre_hooks
@@ -49,7 +71,13 @@ def test_nan_stays_in_its_graph(name):
 
 @pytest.mark.fault(16, 'Defined and finite, outputs and gradients.')
 @pytest.mark.parametrize(
-    'make', [KernelAttentionConv, SGFormerConv, DIFFormerConv, partial(JaccardSubtractorConv, heads=2, kernel='subtractor')]
+    'make',
+    [
+        KernelAttentionConv,
+        SGFormerConv,
+        DIFFormerConv,
+        partial(JaccardSubtractorConv, heads=2, kernel='subtractor'),
+    ],
 )
 def test_rows_of_zeros(make):
     layer = make(4, 4, bias=False)
@@ -71,7 +99,9 @@ def test_normaliser_of_zero():
     assert all(grad.abs().max() == 0 for grad in torch.autograd.grad(out.sum(), (q, v)))
 
 
-@pytest.mark.fault(17, 'Logarithms of edge weights are sums of logarithms: finite where the weight itself is 0.')
+@pytest.mark.fault(
+    17, 'Logarithms of edge weights are sums of logarithms: finite where the weight itself is 0.'
+)
 def test_logarithm_of_a_weight_of_zero():
     conv, x = KernelAttentionConv(4, 4), 30 * torch.randn(50, 4)
     x.requires_grad_()
@@ -83,7 +113,13 @@ def test_logarithm_of_a_weight_of_zero():
     assert grad.isfinite().all()
 
 
-@pytest.mark.fault(18, 'Exponentials keep their maximum, sums are in float32: finite at any length and number of nodes.')
+@pytest.mark.fault(
+    18,
+    (
+        'Exponentials keep their maximum, sums are in float32: finite at any length and number of '
+        'nodes.'
+    ),
+)
 def test_large_numbers_and_many_nodes_in_half_precision():
     conv = KernelAttentionConv(4, 4)
     assert conv(1e4 * torch.randn(50, 4)).isfinite().all()
@@ -98,26 +134,37 @@ def test_large_numbers_and_many_nodes_in_half_precision():
     torch.testing.assert_close(many, few, rtol=1e-2, atol=1e-3)
 
 
-@pytest.mark.fault(19, 'Counts as the largest degree of the table, with one warning that says how many do.')
+@pytest.mark.fault(
+    19, 'Counts as the largest degree of the table, with one warning that says how many do.'
+)
 def test_degree_above_the_table():
     layer, x = DegreeMaskedAttention(4, max_degree=3), torch.randn(5, 4)
-    with pytest.warns(UserWarning, match="2 nodes have a degree above 'max_degree' = 3 and count as that"):
+    with pytest.warns(
+        UserWarning, match="2 nodes have a degree above 'max_degree' = 3 and count as that"
+    ):
         out = layer(x, torch.tensor([1, 9, 3, 4, 0]))
     torch.testing.assert_close(out, layer(x, torch.tensor([1, 3, 3, 3, 0])))
 
 
-@pytest.mark.fault(20, 'A ValueError when the layer is made; the weights of another size are refused by name.')
+@pytest.mark.fault(
+    20, 'A ValueError when the layer is made; the weights of another size are refused by name.'
+)
 def test_sizes_that_do_not_fit():
     with pytest.raises(ValueError, match=r"'heads' must divide 'out_channels' \(got 3 and 8\)"):
         KernelAttentionConv(4, 8, heads=3)
     with pytest.raises(RuntimeError, match=r'size mismatch for lin_out\.weight'):
         DIFFormer(4, 8, 3).load_state_dict(DIFFormer(4, 8, 5).state_dict())
     model = LiteGT(4, 16, 3, pe_channels=2)
-    with pytest.raises(ValueError, match=r"'laplacian_pe' must have shape \(5, 2\).*add it to the data with LaplacianPE\(2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'laplacian_pe' must have shape \(5, 2\).*add it to the data with LaplacianPE\(2\)",
+    ):
         model(torch.randn(5, 4), EDGES, laplacian_pe=torch.randn(5, 3), edge_jaccard=torch.ones(6))
 
 
-@pytest.mark.fault(24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.')
+@pytest.mark.fault(
+    24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.'
+)
 def test_one_row_and_identical_rows():
     one, other = torch.randn(1, 4), torch.randn(1, 4)
     assert uniformity(one) == 0
@@ -127,15 +174,27 @@ def test_one_row_and_identical_rows():
     torch.testing.assert_close(grad, torch.zeros(5, 4))
 
 
-@pytest.mark.fault(37, 'An error that names the argument, both devices or dtypes, and the conversion; autocast is taken.')
+@pytest.mark.fault(
+    37,
+    (
+        'An error that names the argument, both devices or dtypes, and the conversion; autocast is '
+        'taken.'
+    ),
+)
 def test_mixed_devices_and_dtypes():
     for make in MODELS.values():
         model = make()
-        with pytest.raises(ValueError, match=r"'x' must have the dtype of the parameters, torch.float32 \(got torch.float64\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"'x' must have the dtype of the parameters, torch.float32 \(got torch.float64\)",
+        ):
             model(torch.randn(5, 4, dtype=torch.float64), EDGES)
         with pytest.raises(ValueError, match="'x' must be on the device of the parameters, cpu"):
             model(torch.randn(5, 4, device='meta'), EDGES)
-        with pytest.raises(ValueError, match=r"'edge_index' must be on the device of the parameters, cpu \(got meta\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"'edge_index' must be on the device of the parameters, cpu \(got meta\)",
+        ):
             model(torch.randn(5, 4), EDGES.to('meta'))
         with torch.autocast('cpu', torch.bfloat16):
             assert model(torch.randn(5, 4), EDGES).isfinite().all()
@@ -146,7 +205,9 @@ def test_mixed_devices_and_dtypes():
         with pytest.raises(ValueError, match=f"'{name}' must be on the device"):
             JaccardSubtractorConv(4, 4, 2)(torch.randn(5, 4), EDGES, **given)
     with pytest.raises(ValueError, match="'laplacian_pe' must be on the device"):
-        LiteGT(4, 8, 3, kernel='softmax', pe_channels=2)(torch.randn(5, 4), EDGES, laplacian_pe=torch.ones(5, 2, device='meta'))
+        LiteGT(4, 8, 3, kernel='softmax', pe_channels=2)(
+            torch.randn(5, 4), EDGES, laplacian_pe=torch.ones(5, 2, device='meta')
+        )
     with pytest.raises(ValueError, match="'edge_label_index' must be on the device"):
         MGFormer(2, 3, 4)(EDGES, EDGES.to('meta'))
     q = torch.randn(5, 1, 4)

@@ -21,9 +21,13 @@ from torch_geometric_lgt.nn import MGFormer
 @pytest.mark.fault(22, 'Costs what the smaller neighbourhood of each edge costs.')
 def test_hub_of_a_million_neighbours():
     leaves = torch.arange(1, 1_000_001)
-    edges = torch.cat([torch.stack([torch.zeros_like(leaves), leaves]), torch.tensor([[1], [2]])], 1)
+    edges = torch.cat(
+        [torch.stack([torch.zeros_like(leaves), leaves]), torch.tensor([[1], [2]])], 1
+    )
     found = jaccard(edges, 1_000_001)  # all pairs of neighbours would be 10^12
-    torch.testing.assert_close(found[[0, 5, -1]], torch.tensor([1 / 1_000_001, 0, 1 / 3], dtype=found.dtype))
+    torch.testing.assert_close(
+        found[[0, 5, -1]], torch.tensor([1 / 1_000_001, 0, 1 / 3], dtype=found.dtype)
+    )
 
 
 @pytest.mark.fault(23, 'Pairs are numbered in int64.')
@@ -35,14 +39,23 @@ def test_more_pairs_than_int32_counts():
     torch.testing.assert_close(jaccard(small, 4), jaccard(small[:, [0, 1, 2, 3, 4, 4]], 4))
 
 
-@pytest.mark.fault(25, 'A user without wanted items does not count; where fewer than K items are left, they are the ranking.')
+@pytest.mark.fault(
+    25,
+    (
+        'A user without wanted items does not count; where fewer than K items are left, they are '
+        'the '
+        'ranking.'
+    ),
+)
 def test_users_without_pairs_and_few_items():
     scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0]])
     seen = torch.tensor([[0, 0, 3, 3, 3], [0, 1, 0, 1, 2]])  # user 1 and 2 chose none, user 3 all
     wanted = torch.tensor([[0, 2], [2, 0]])  # users 1 and 3 want nothing
     scoring = Scoring(lambda users: scores[users].clone(), {0.0: torch.ones(3)})
     (found,) = evaluate(scoring, wanted, seen, 4, k=2).values()
-    assert found['recall@2'] == pytest.approx(1 / 2)  # user 0 has one item left, the wanted one; user 2's is third
+    assert found['recall@2'] == pytest.approx(
+        1 / 2
+    )  # user 0 has one item left, the wanted one; user 2's is third
     model = MGFormer(4, 3, 8)
     edges = torch.tensor([[0, 1, 4, 5], [4, 5, 0, 1]])
     assert model.recommend(edges, k=3).sort(1).values.tolist() == [[4, 5, 6]] * 4
@@ -50,7 +63,9 @@ def test_users_without_pairs_and_few_items():
         model.recommend(edges, k=4)
 
 
-@pytest.mark.fault(26, 'A pair in two parts ends in an error with the pair; repeated pairs count once.')
+@pytest.mark.fault(
+    26, 'A pair in two parts ends in an error with the pair; repeated pairs count once.'
+)
 def test_pairs_in_two_parts(tmp_path):
     (tmp_path / 'mine').mkdir()
     (tmp_path / 'mine' / 'train.txt').write_text('0 1 2 2\n1 1\n')
@@ -59,21 +74,35 @@ def test_pairs_in_two_parts(tmp_path):
         InteractionDataset(tmp_path, 'mine')
     (tmp_path / 'mine' / 'test.txt').write_text('0 3\n')
     data = InteractionDataset(tmp_path, 'mine')[0]
-    parts = [data['user', 'rates', 'item'][f'{name}_edge_label_index'] for name in ('train', 'valid', 'test')]
+    parts = [
+        data['user', 'rates', 'item'][f'{name}_edge_label_index']
+        for name in ('train', 'valid', 'test')
+    ]
     assert sum(part.size(1) for part in parts) == 4
 
 
-@pytest.mark.fault(27, 'Negative items are drawn once, from all: there is no loop that looks for better ones.')
+@pytest.mark.fault(
+    27, 'Negative items are drawn once, from all: there is no loop that looks for better ones.'
+)
 def test_user_who_chose_everything():
     pairs = torch.tensor([[0, 0, 0], [0, 1, 2]])
     encoder = GraphEncoder(pairs, 1, 3, 4, 1)
     assert bpr(encoder, pairs + torch.tensor([[0], [1]]), 1, 0.0).isfinite()
 
 
-@pytest.mark.fault(38, 'NodePartitionLoader makes batches of one size, give or take a node: none is left with a single row to normalise.')
+@pytest.mark.fault(
+    38,
+    (
+        'NodePartitionLoader makes batches of one size, give or take a node: none is left with a '
+        'single row to normalise.'
+    ),
+)
 @pytest.mark.parametrize('name', ['sgformer', 'litegt'])
 def test_one_node_more_than_batches_hold(name):
-    model, loader = works.MODELS[name]().train(), NodePartitionLoader(works.graph(41), batch_size=10)
+    model, loader = (
+        works.MODELS[name]().train(),
+        NodePartitionLoader(works.graph(41), batch_size=10),
+    )
     assert sorted(batch.num_nodes for batch in loader) == [8, 8, 8, 8, 9]
     for batch in loader:
         assert model(batch.x, batch.edge_index).isfinite().all()
@@ -94,13 +123,23 @@ class Dropped(BaseTransform):
         self.kept = kept
 
     def forward(self, data):
-        return Data(x=data.x, edge_index=data.edge_index, **{name: data[name] for name in self.kept})
+        return Data(
+            x=data.x, edge_index=data.edge_index, **{name: data[name] for name in self.kept}
+        )
 
 
 @pytest.mark.fault(29, 'A ValueError that names the transform that moves or drops the seeds.')
-@pytest.mark.parametrize('transform', [Sorted(), Dropped(), Dropped('batch_size')], ids=['moved', 'dropped', 'unnamed'])
+@pytest.mark.parametrize(
+    'transform', [Sorted(), Dropped(), Dropped('batch_size')], ids=['moved', 'dropped', 'unnamed']
+)
 def test_seeds_that_are_not_first(transform):
-    loader = NeighborLoader(works.graph(), [3], batch_size=4, input_nodes=torch.tensor([30, 2, 17, 9]), transform=transform)
+    loader = NeighborLoader(
+        works.graph(),
+        [3],
+        batch_size=4,
+        input_nodes=torch.tensor([30, 2, 17, 9]),
+        transform=transform,
+    )
     with pytest.raises(ValueError, match="'transform' must leave the seed nodes of a batch first"):
         next(iter(loader))
 
@@ -130,10 +169,16 @@ assert sum(model(batch.x, batch.edge_index)[:batch.batch_size].size(0) for batch
 print(jaccard(data.edge_index, 40).double().sum().item(), LaplacianPE(3)(data).laplacian_pe.abs().double().sum().item())
 """
     found = subprocess.run(
-        [sys.executable, '-W', 'ignore', '-c', code], capture_output=True, text=True, check=False, env=works.environment()
+        [sys.executable, '-W', 'ignore', '-c', code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=works.environment(),
     )
     assert found.returncode == 0, found.stderr
     index, encodings = map(float, found.stdout.split())
     data = works.graph()
     assert index == pytest.approx(float(jaccard(data.edge_index, 40).double().sum()), rel=1e-6)
-    assert encodings == pytest.approx(float(works.LaplacianPE(3)(data).laplacian_pe.abs().double().sum()), rel=1e-4)
+    assert encodings == pytest.approx(
+        float(works.LaplacianPE(3)(data).laplacian_pe.abs().double().sum()), rel=1e-4
+    )

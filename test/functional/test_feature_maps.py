@@ -1,7 +1,12 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.feature_maps import gaussian_projection, log_features, log_features_vjp, simplex_rows
+from torch_geometric_lgt.functional.feature_maps import (
+    gaussian_projection,
+    log_features,
+    log_features_vjp,
+    simplex_rows,
+)
 from torch_geometric_lgt.testing import dense
 
 
@@ -19,7 +24,9 @@ def test_projection_geometry_in_blocks(geometry):
     unit = projection / projection.norm(dim=1, keepdim=True)
     off = 0.0 if geometry == 'orthogonal' else -1 / 3
     for block in unit.split(4):
-        expected = torch.full((len(block), len(block)), off, dtype=torch.float64).fill_diagonal_(1.0)
+        expected = torch.full((len(block), len(block)), off, dtype=torch.float64).fill_diagonal_(
+            1.0
+        )
         torch.testing.assert_close(block @ block.t(), expected, atol=1e-12, rtol=0)
 
 
@@ -29,8 +36,12 @@ def test_projection_norms_and_seed(geometry):
     assert abs(draw.square().sum(1).mean() - 16) < 0.5  # mean of chi^2 with 16 degrees of freedom
     assert abs(draw.square().sum(1).var() - 32) < 3
     with torch.device('meta'):  # a default device that is not the generator's
-        assert torch.equal(draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(0)))
-    assert not torch.equal(draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(1)))
+        assert torch.equal(
+            draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(0))
+        )
+    assert not torch.equal(
+        draw, gaussian_projection(4000, 16, geometry, torch.Generator().manual_seed(1))
+    )
 
 
 @pytest.mark.parametrize(
@@ -38,7 +49,10 @@ def test_projection_norms_and_seed(geometry):
     [
         ((0, 4), "'num_features' and 'channels'"),
         ((4, 4, 'givens'), "'geometry' must be"),
-        ((4, 1, 'simplex'), "^'geometry' = 'simplex' needs at least 2 channels .got 1.; use 'orthogonal'$"),
+        (
+            (4, 1, 'simplex'),
+            "^'geometry' = 'simplex' needs at least 2 channels .got 1.; use 'orthogonal'$",
+        ),
     ],
 )
 def test_projection_raises(arguments, message):
@@ -58,7 +72,9 @@ def test_features_match_dense_with_gradient(kind):
     torch.testing.assert_close(fast[1:], slow.detach(), atol=1e-10, rtol=1e-10)
     grad = torch.randn_like(slow)
     (expected,) = torch.autograd.grad(slow, leaf, grad)
-    actual = log_features_vjp(kind, x, projection, 3.0, True, fast, torch.cat([torch.zeros_like(grad[:1]), grad]))
+    actual = log_features_vjp(
+        kind, x, projection, 3.0, True, fast, torch.cat([torch.zeros_like(grad[:1]), grad])
+    )
     torch.testing.assert_close(actual[1:], expected, atol=1e-10, rtol=1e-10)
     assert actual[0].abs().max() == 0
 
@@ -77,11 +93,19 @@ def test_focused_features_and_gradients_of_any_scale_are_those_of_scale_one(scal
     x[1] = -1
     leaf, exact = (scale * x).requires_grad_(), (scale * x).double() / scale
     exact.requires_grad_()
-    value, expected = log_features('focused', leaf, None, 3.0, None)[1], dense.feature_map('focused', exact)
+    value, expected = (
+        log_features('focused', leaf, None, 3.0, None)[1],
+        dense.feature_map('focused', exact),
+    )
     grad = torch.randn(4, 8)
     (slope,) = torch.autograd.grad(expected, exact, grad.double())
-    torch.testing.assert_close(value.detach() / scale, expected.float().detach(), rtol=1e-5, atol=1e-6)
-    for actual in (torch.autograd.grad(value, leaf, grad)[0], log_features_vjp('focused', leaf.detach(), None, 3.0, True, value, grad)):
+    torch.testing.assert_close(
+        value.detach() / scale, expected.float().detach(), rtol=1e-5, atol=1e-6
+    )
+    for actual in (
+        torch.autograd.grad(value, leaf, grad)[0],
+        log_features_vjp('focused', leaf.detach(), None, 3.0, True, value, grad),
+    ):
         torch.testing.assert_close(actual, slope.float(), rtol=1e-5, atol=1e-5)
 
 
@@ -95,11 +119,19 @@ def test_elu_keeps_its_digits_far_below_zero():
 @pytest.mark.parametrize('length', [0.5, 1.0])
 @pytest.mark.parametrize('temperature', [1.0, 2.0])
 def test_the_error_of_the_estimate_is_that_of_theory(num_features, length, temperature):
-    """Theorem 1 of NodeFormer for independent rows: the relative standard error of the kernel is sqrt((exp(|q + k|^2) - 1) / M), with q and
-    k over the root of the temperature: as M^-1/2, growing with the norms and the inverse temperature."""
-    q, k = (length * torch.nn.functional.normalize(torch.randn(8, dtype=torch.float64), dim=0) / temperature**0.5 for _ in range(2))
+    """Theorem 1 of NodeFormer for independent rows: the relative standard error of the kernel is
+    sqrt((exp(|q + k|^2) - 1) / M), with q and k over the root of the temperature: as M^-1/2,
+    growing with the norms and the inverse temperature."""
+    q, k = (
+        length
+        * torch.nn.functional.normalize(torch.randn(8, dtype=torch.float64), dim=0)
+        / temperature**0.5
+        for _ in range(2)
+    )
     projection = gaussian_projection(num_features * 4000, 8, 'positive')
-    phi_q, phi_k = (dense.feature_map('softmax', x, projection).view(4000, num_features) for x in (q, k))
+    phi_q, phi_k = (
+        dense.feature_map('softmax', x, projection).view(4000, num_features) for x in (q, k)
+    )
     relative = (phi_q * phi_k).mean(1) / (q @ k).exp() - 1
     expected = (((q + k).square().sum().exp() - 1) / num_features).sqrt()
     assert relative.square().mean().sqrt() == pytest.approx(float(expected), rel=0.15)
@@ -109,7 +141,9 @@ def test_the_error_of_the_estimate_is_that_of_theory(num_features, length, tempe
 def test_the_first_power_has_the_gradient_of_a_relu_which_is_0_at_0():
     x = torch.tensor([[0.0, 2.0, -1.0, 3.0]], dtype=torch.float64)
     grad, feature = torch.tensor([[5.0, 7.0, 11.0, 13.0]], dtype=torch.float64), x.relu()
-    torch.testing.assert_close(log_features_vjp('focused', x, None, 1.0, True, feature, grad), grad * (x > 0))
+    torch.testing.assert_close(
+        log_features_vjp('focused', x, None, 1.0, True, feature, grad), grad * (x > 0)
+    )
 
 
 def test_one_feature_of_one_channel_is_drawn():

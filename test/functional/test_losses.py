@@ -3,7 +3,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import losses
-from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, edge_regularization, uniformity
+from torch_geometric_lgt.functional.losses import (
+    alignment,
+    alignment_uniformity,
+    edge_regularization,
+    uniformity,
+)
 from torch_geometric_lgt.testing import dense
 
 
@@ -17,17 +22,28 @@ def test_by_hand():
     assert float(alignment_uniformity(x, y, 0.5, 'paper')) == pytest.approx(1 + 0.5 * (-2 + 0))
 
 
-@pytest.mark.parametrize(('variant', 'temperature', 'share'), [('directau', 2.0, 0.5), ('paper', 1.0, 1.0)])
+@pytest.mark.parametrize(
+    ('variant', 'temperature', 'share'), [('directau', 2.0, 0.5), ('paper', 1.0, 1.0)]
+)
 def test_variants_are_what_they_are_made_of(variant, temperature, share):
     x, y = (torch.randn(7, 3, dtype=torch.float64) for _ in range(2))
-    distances = [(one / one.norm() - other / other.norm()).square().sum() for one, other in zip(x, y, strict=True)]
+    distances = [
+        (one / one.norm() - other / other.norm()).square().sum()
+        for one, other in zip(x, y, strict=True)
+    ]
     aligned = torch.stack(distances).mean()
     torch.testing.assert_close(alignment(x, y), aligned)
     torch.testing.assert_close(alignment(x[:1], y[:1]), distances[0])
     spread = dense.uniformity(x, temperature) + dense.uniformity(y, temperature)
-    torch.testing.assert_close(alignment_uniformity(x, y, 0.7, variant), aligned + 0.7 * share * spread)
-    torch.testing.assert_close(alignment_uniformity(x, y, variant=variant), aligned + share * spread)
-    torch.testing.assert_close(alignment_uniformity(x, y), alignment_uniformity(x, y, 1.0, 'directau'))
+    torch.testing.assert_close(
+        alignment_uniformity(x, y, 0.7, variant), aligned + 0.7 * share * spread
+    )
+    torch.testing.assert_close(
+        alignment_uniformity(x, y, variant=variant), aligned + share * spread
+    )
+    torch.testing.assert_close(
+        alignment_uniformity(x, y), alignment_uniformity(x, y, 1.0, 'directau')
+    )
 
 
 @pytest.mark.parametrize('temperature', [1.0, 2.0, 50.0])
@@ -42,7 +58,9 @@ def test_uniformity_matches_dense_with_gradients(rows, temperature, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    'x', [torch.ones(1, 3), torch.ones(5, 3), torch.zeros(4, 3), torch.empty(0, 3)], ids=['row', 'same', 'zero', 'none']
+    'x',
+    [torch.ones(1, 3), torch.ones(5, 3), torch.zeros(4, 3), torch.empty(0, 3)],
+    ids=['row', 'same', 'zero', 'none'],
 )
 def test_degenerate_rows_are_defined(x):
     x.requires_grad_()
@@ -53,7 +71,8 @@ def test_degenerate_rows_are_defined(x):
 
 
 def test_nothing_of_all_pairs_is_kept():
-    """What is saved for the backward pass at four times the rows is at most 4.2 times as much; flops are those of the pairs."""
+    """What is saved for the backward pass at four times the rows is at most 4.2 times as much;
+    flops are those of the pairs."""
     saved, flops = {}, {}
     for rows in (2048, 8192):
         x, sizes = torch.randn(rows, 8, requires_grad=True), {}
@@ -63,12 +82,20 @@ def test_nothing_of_all_pairs_is_kept():
             sizes[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), FlopCounterMode(display=False) as counter:
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            FlopCounterMode(display=False) as counter,
+        ):
             uniformity(x)
         saved[rows], flops[rows] = sum(sizes.values()), counter.get_total_flops()
     assert saved[8192] <= 4.2 * saved[2048]
-    chunks = {rows: range(0, rows - 1, min(losses.CHUNK_ELEMENTS // rows, rows // 8)) for rows in flops}
-    pairs = {rows: sum(min(part.step, rows - start) * (rows - start) for start in part) for rows, part in chunks.items()}
+    chunks = {
+        rows: range(0, rows - 1, min(losses.CHUNK_ELEMENTS // rows, rows // 8)) for rows in flops
+    }
+    pairs = {
+        rows: sum(min(part.step, rows - start) * (rows - start) for start in part)
+        for rows, part in chunks.items()
+    }
     assert flops == {rows: 2 * (8 + 2) * pairs[rows] for rows in flops}
     assert pairs[8192] < 0.51 * 8192**2
 
@@ -91,7 +118,9 @@ def test_half_precision_is_that_of_the_input_alone(rows):
     for enabled in (False, True):
         with torch.autocast('cpu', torch.bfloat16, enabled=enabled):
             loss = alignment_uniformity(x, y)
-            (grad,) = torch.autograd.grad(alignment_uniformity(leaf := x.detach().requires_grad_(), y), leaf)
+            (grad,) = torch.autograd.grad(
+                alignment_uniformity(leaf := x.detach().requires_grad_(), y), leaf
+            )
         torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
         assert loss.dtype == torch.float32
         assert grad.dtype == torch.bfloat16
@@ -119,7 +148,9 @@ def test_edge_regularization_is_the_divergence_from_the_uniform_distribution():
     entropy = -torch.where(adjacency, prior * prior.log(), 0.0).sum()
     log = probability[target, source].log()
     edges = torch.stack([source, target])
-    torch.testing.assert_close(edge_regularization(log, edges, 5), (divergence + entropy) / 5, rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        edge_regularization(log, edges, 5), (divergence + entropy) / 5, rtol=1e-12, atol=0
+    )
     heads = torch.stack([log + 1, log - 3], 1)
     torch.testing.assert_close(edge_regularization(heads, edges, 5), (divergence + entropy) / 5 + 1)
 
@@ -128,7 +159,9 @@ def test_edge_regularization_without_edges_and_with_too_few_rows():
     none = torch.empty(2, 0, dtype=torch.long)
     assert edge_regularization(torch.empty(0, 2), none, 5) == 0
     assert edge_regularization(torch.tensor([-1.5]), torch.zeros(2, 1, dtype=torch.long), 1) == 1.5
-    with pytest.raises(ValueError, match=r"'log_probability' must hold one row for each of 0 edges \(got 3\)"):
+    with pytest.raises(
+        ValueError, match=r"'log_probability' must hold one row for each of 0 edges \(got 3\)"
+    ):
         edge_regularization(torch.empty(3), none, 5)
 
 

@@ -1,4 +1,5 @@
-"""What holds for any graphs, lengths, heads and chunks, over examples that hypothesis draws (the same ones each time, see conftest.py)."""
+"""What holds for any graphs, lengths, heads and chunks, over examples that hypothesis draws (the
+same ones each time, see conftest.py)."""
 
 from typing import NamedTuple
 from unittest import mock
@@ -11,13 +12,22 @@ from hypothesis import strategies as st
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional._engine import layout
 from torch_geometric_lgt.functional.neighbors.edges import degrees
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._samples import subgraph
 
 MAPS = ('simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused')
 LAYERS = {
-    **{name: lambda heads, name=name: KernelAttentionConv(4, 8, heads, feature_map=name) for name in MAPS},
+    **{
+        name: lambda heads, name=name: KernelAttentionConv(4, 8, heads, feature_map=name)
+        for name in MAPS
+    },
     'degree': lambda heads: DegreeMaskedAttention(4, min(heads, 2), max_degree=30),
     'sgformer-row': lambda heads: SGFormerConv(4, 8, heads, norm='row'),
     'sgformer': lambda heads: SGFormerConv(4, 8, heads),
@@ -38,15 +48,29 @@ class Problem(NamedTuple):
 
 @st.composite
 def problems(draw, largest=3.0, least=-6.0):
-    """Graphs of any sizes, mixed, with features of any length; rows is how many elements a chunk has."""
+    """Graphs of any sizes, mixed, with features of any length; rows is how many elements a chunk
+    has."""
     num_nodes, seed = draw(st.integers(1, 25)), draw(st.integers(0, 2**20))
     generator = torch.Generator().manual_seed(seed)
-    batch = torch.tensor(draw(st.lists(st.integers(0, draw(st.integers(0, 5))), min_size=num_nodes, max_size=num_nodes)))
+    batch = torch.tensor(
+        draw(
+            st.lists(
+                st.integers(0, draw(st.integers(0, 5))), min_size=num_nodes, max_size=num_nodes
+            )
+        )
+    )
     x = torch.randn(num_nodes, 4, dtype=torch.float64, generator=generator)
     x *= 10 ** draw(st.floats(least, largest)) / x.norm(dim=1).max()
     edges = torch.randint(num_nodes, (2, draw(st.integers(0, 60))), generator=generator)
     edges = edges[:, batch[edges[0]] == batch[edges[1]]]
-    return Problem(x, edges, batch, draw(st.sampled_from([1, 2, 4])), draw(st.sampled_from([1, 256, 1 << 17])), seed)
+    return Problem(
+        x,
+        edges,
+        batch,
+        draw(st.sampled_from([1, 2, 4])),
+        draw(st.sampled_from([1, 256, 1 << 17])),
+        seed,
+    )
 
 
 def made(name, problem):
@@ -66,7 +90,10 @@ def run(layer, x, edges, batch, rows=1 << 17):
 
 def close(actual, expected, bound=1e-7):
     """Of exponents of 1000 a double keeps 13 digits."""
-    assert float((actual - expected).detach().norm()) <= bound * float(expected.detach().norm()) + 1e-300
+    assert (
+        float((actual - expected).detach().norm())
+        <= bound * float(expected.detach().norm()) + 1e-300
+    )
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -104,19 +131,28 @@ def test_other_graphs_do_not_matter(name, problem):
     out = run(layer, x, edges, batch)
     own = batch == graph
     close(run(layer, torch.where(own[:, None], x, 1e3 * x), edges, batch)[own], out[own])
-    twice = run(layer, torch.cat([x, x]), torch.cat([edges, edges + num_nodes], 1), torch.cat([batch, batch + 7]))
+    twice = run(
+        layer,
+        torch.cat([x, x]),
+        torch.cat([edges, edges + num_nodes], 1),
+        torch.cat([batch, batch + 7]),
+    )
     close(twice[:num_nodes], out)
     close(twice[num_nodes:], out)
 
 
-@pytest.mark.parametrize('name', [name for name in LAYERS if name not in ('jaccard', 'difformer', 'difformer-frobenius')])
+@pytest.mark.parametrize(
+    'name', [name for name in LAYERS if name not in ('jaccard', 'difformer', 'difformer-frobenius')]
+)
 @given(problem=problems(), cut=st.integers(0, 25))
 def test_states_of_two_parts_make_the_whole(name, problem, cut):
     x, edges, *_ = problem
     layer, cut = made(name, problem), min(cut, x.size(0))
     degree = degrees(edges, x.size(0))
     extra = (lambda part: (degree[part],)) if name == 'degree' else lambda part: ()
-    parts = [layer.attention_state(x[part], *extra(part)) for part in (slice(0, cut), slice(cut, None))]
+    parts = [
+        layer.attention_state(x[part], *extra(part)) for part in (slice(0, cut), slice(cut, None))
+    ]
     options = {'state': parts[0].merge(parts[1])}
     found = layer(x, degree, **options) if name == 'degree' else layer(x, **options)
     close(found, run(layer, x, edges, None))
@@ -129,10 +165,16 @@ def test_the_definition(name, problem):
     layer = made(name, problem)
     phi = layer.feature_map
     scale = layer.head_key_channels**-0.25 if phi.projection is not None else 1.0
-    q, k, v = (lin(x).unflatten(-1, (heads, -1)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
+    q, k, v = (
+        lin(x).unflatten(-1, (heads, -1))
+        for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
+    )
     features = [dense.feature_map(phi.kind, scale * part, phi.projection) for part in (q, k)]
     expected = dense.kernel_attention(*features, v, None, batch, batch).flatten(1)
-    if name == 'fourier' and float(torch.einsum('ihm,jhm->ijh', *features).detach().sum(1).abs().min()) < 1e-3:
+    if (
+        name == 'fourier'
+        and float(torch.einsum('ihm,jhm->ijh', *features).detach().sum(1).abs().min()) < 1e-3
+    ):
         return  # signed features, whose sum may vanish
     close(run(layer, x, None, batch, rows), expected)
     if name != 'fourier':
@@ -146,4 +188,6 @@ def test_scores_and_degrees_of_edges(problem):
     adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
     adjacency.fill_diagonal_(0)
     assert torch.equal(degrees(edges, batch.numel()), adjacency.sum(1).long())
-    close(jaccard(edges, batch.numel()).double(), dense.jaccard(adjacency)[edges[0], edges[1]], 1e-6)
+    close(
+        jaccard(edges, batch.numel()).double(), dense.jaccard(adjacency)[edges[0], edges[1]], 1e-6
+    )

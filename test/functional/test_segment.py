@@ -16,22 +16,32 @@ def test_groups_visit_each_node_once_beside_its_graph(rows, max_graphs):
             ids = torch.arange(12)[chunk]
             assert ids.numel() <= max(rows, 1)
             assert torch.equal(
-                batch[ids].view(group.graphs.numel(), -1), group.graphs[:, None].expand(-1, ids.numel() // group.graphs.numel())
+                batch[ids].view(group.graphs.numel(), -1),
+                group.graphs[:, None].expand(-1, ids.numel() // group.graphs.numel()),
             )
             seen += ids.tolist()
     assert sorted(seen) == list(range(12))
 
 
 def test_groups_of_many_small_graphs_beside_a_large_one_stay_few():
-    nodes = segments(torch.cat([torch.arange(10_000).repeat_interleave(10), torch.full((100_000,), 10_000)]), 200_000)
+    nodes = segments(
+        torch.cat([torch.arange(10_000).repeat_interleave(10), torch.full((100_000,), 10_000)]),
+        200_000,
+    )
     walked = list(iterate_groups(1000, 100, [200_000], nodes))
     assert len(walked) == 101
     assert sum(len(group.chunks[0]) for group in walked) == 200
 
 
 def test_two_axes_are_walked_together():
-    sources, targets = segments(torch.tensor([0, 0, 2]), 3, 3), segments(torch.tensor([1, 2, 2]), 3, 3)
-    walked = {int(group.graphs[0]): group.chunks for group in iterate_groups(10, 1, [3, 3], sources, targets)}
+    sources, targets = (
+        segments(torch.tensor([0, 0, 2]), 3, 3),
+        segments(torch.tensor([1, 2, 2]), 3, 3),
+    )
+    walked = {
+        int(group.graphs[0]): group.chunks
+        for group in iterate_groups(10, 1, [3, 3], sources, targets)
+    }
     assert set(walked) == {0, 1, 2}
     assert walked[0][1] == []
     assert walked[1][0] == []
@@ -43,10 +53,15 @@ def test_neighbouring_graphs_of_one_size_are_one_slice():
     (walked,) = iterate_groups(10, 10, [6], segments(torch.tensor([1, 1, 2, 2, 3, 3]), 6, 5))
     assert walked.graphs.tolist() == [1, 2, 3]
     assert walked.chunks == ([slice(0, 6)],)
-    small, large = iterate_groups(10, 10, [10], segments(torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3]), 10))
+    small, large = iterate_groups(
+        10, 10, [10], segments(torch.tensor([0, 0, 0, 1, 1, 2, 2, 3, 3, 3]), 10)
+    )
     assert small.chunks == ([slice(3, 7)],)
     assert large.chunks[0][0].tolist() == [0, 1, 2, 7, 8, 9]
-    assert [group.chunks for group in iterate_groups(4, 10, [6], segments(torch.tensor([0, 0, 1, 1, 2, 2]), 6))] == [
+    assert [
+        group.chunks
+        for group in iterate_groups(4, 10, [6], segments(torch.tensor([0, 0, 1, 1, 2, 2]), 6))
+    ] == [
         ([slice(0, 4)],),
         ([slice(4, 6)],),
     ]
@@ -89,8 +104,12 @@ def test_few_nodes(batch, size, sizes, order):
 def test_equal_ids_keep_the_order_of_the_nodes():
     batch = torch.randint(3, (1000,))
     order = segments(batch, 1000).order
-    assert torch.equal(order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
-    walked = iterate_groups(100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000))  # graphs of one node each
+    assert torch.equal(
+        order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)])
+    )
+    walked = iterate_groups(
+        100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000)
+    )  # graphs of one node each
     assert torch.equal(torch.cat([group.graphs for group in walked]), torch.arange(1000))
 
 
@@ -109,8 +128,14 @@ def test_under_compilation(monkeypatch):
     torch.testing.assert_close(sizes, torch.tensor([2, 0, 2, 0, 0, 1, 0]))
     assert order.tolist() == [1, 3, 0, 2, 4]
     batch = torch.randint(3, (1000,))
-    assert torch.equal(segments(batch, 1000, 3).order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]))
-    with pytest.raises(ValueError, match=r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs$"):
+    assert torch.equal(
+        segments(batch, 1000, 3).order,
+        torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)]),
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs$",
+    ):
         segments(torch.tensor([0]), 1)
 
 
@@ -127,7 +152,9 @@ def test_a_negative_id_alone():
 def test_a_batch_vector_on_another_device():
     batch = torch.zeros(2, dtype=torch.long)
     assert segments(batch, 2, device=torch.device('cpu')).sizes.tolist() == [2]
-    with pytest.raises(ValueError, match=r"'batch' must be on the device of 'x' \(got cpu and meta\)"):
+    with pytest.raises(
+        ValueError, match=r"'batch' must be on the device of 'x' \(got cpu and meta\)"
+    ):
         segments(batch, 2, device=torch.device('meta'))
 
 
@@ -138,7 +165,11 @@ def test_a_batch_vector_on_another_device():
         (torch.tensor([0, 1, 1]), None, 'one graph id per node'),
         (torch.tensor([[0], [1]]), None, 'one graph id per node'),
         (torch.tensor([0, -1]), None, 'at least 0'),
-        (torch.tensor([0, 3]), 2, "'batch' holds the graph id 3 but 'batch_size' is 2; raise 'batch_size' to at least 4"),
+        (
+            torch.tensor([0, 3]),
+            2,
+            "'batch' holds the graph id 3 but 'batch_size' is 2; raise 'batch_size' to at least 4",
+        ),
         (None, 2, "'batch_size' must be 1"),
     ],
 )

@@ -1,4 +1,5 @@
-"""Graphs whose edges are an 'adj_t': attributes are compared by the source and the target of an edge."""
+"""Graphs whose edges are an 'adj_t': attributes are compared by the source and the target of an
+edge."""
 
 import pickle
 from multiprocessing.reduction import ForkingPickler
@@ -27,7 +28,13 @@ def graph(attr='weight', **options):
     edges = torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
     edges = edges[:, torch.randperm(edges.size(1), generator=generator)]
     number = edges[0] * N + edges[1]
-    data = Data(x=torch.arange(N)[:, None].float(), edge_index=edges, number=number, edge_attr=number[:, None].float(), weight=number)
+    data = Data(
+        x=torch.arange(N)[:, None].float(),
+        edge_index=edges,
+        number=number,
+        edge_attr=number[:, None].float(),
+        weight=number,
+    )
     return ToSparseTensor(attr, **options)(data)
 
 
@@ -49,13 +56,19 @@ def check(batch, full):
 
 
 @pytest.mark.parametrize('attr', ['weight', None])
-@pytest.mark.parametrize('options', [{}, {'replace': True}, {'disjoint': True}, {'subgraph_type': 'induced'}])
+@pytest.mark.parametrize(
+    'options', [{}, {'replace': True}, {'disjoint': True}, {'subgraph_type': 'induced'}]
+)
 def test_edges_have_the_attributes_they_have_in_the_graph(options, attr):
     data = graph(attr)
     for batch in NeighborLoader(data, [3, 2], batch_size=7, **options):
         check(batch, data)
         if 'subgraph_type' not in options:
-            target, nodes, edges = batch.adj_t.coo()[0], batch.num_sampled_nodes, batch.num_sampled_edges
+            target, nodes, edges = (
+                batch.adj_t.coo()[0],
+                batch.num_sampled_nodes,
+                batch.num_sampled_edges,
+            )
             first, second = target[: edges[0]], target[edges[0] :]
             assert (first < nodes[0]).all()
             assert ((second >= nodes[0]) & (second < nodes[0] + nodes[1])).all()
@@ -85,10 +98,19 @@ def test_other_loaders_and_other_samplers():
     data = graph()
     sampler = NeighborSampler(data, [3, 2])
     loaders = [
-        NeighborLoader(data, [3, 2], batch_size=7, neighbor_sampler=PyGNeighborSampler(data, [3, 2])),
+        NeighborLoader(
+            data, [3, 2], batch_size=7, neighbor_sampler=PyGNeighborSampler(data, [3, 2])
+        ),
         NeighborLoader(data, [3, 2], batch_size=7, num_workers=2),
         PyGNeighborLoader(data, [3, 2], batch_size=7, neighbor_sampler=sampler),
-        LinkNeighborLoader(data, [3, 2], torch.randint(N, (2, 20)), batch_size=7, neighbor_sampler=sampler, neg_sampling='binary'),
+        LinkNeighborLoader(
+            data,
+            [3, 2],
+            torch.randint(N, (2, 20)),
+            batch_size=7,
+            neighbor_sampler=sampler,
+            neg_sampling='binary',
+        ),
     ]
     for batch in (batch for loader in loaders for batch in loader):
         check(batch, data)
@@ -97,7 +119,9 @@ def test_other_loaders_and_other_samplers():
 def test_edges_that_occur_again_have_each_value_once():
     source, target = torch.tensor([3, 1, 1, 1, 0]), torch.tensor([0, 0, 0, 2, 2])
     adj_t = SparseTensor(row=target, col=source, sparse_sizes=(4, 4))
-    data = Data(num_nodes=4, adj_t=adj_t, number=torch.arange(5) + 10)  # 1 > 0, 1 > 0, 3 > 0, 0 > 2, 1 > 2
+    data = Data(
+        num_nodes=4, adj_t=adj_t, number=torch.arange(5) + 10
+    )  # 1 > 0, 1 > 0, 3 > 0, 0 > 2, 1 > 2
     (batch,) = NeighborLoader(data, [-1], input_nodes=torch.tensor([2, 0]), batch_size=2)
     (source, target), _ = ends(batch)
     found = sorted(zip(source.tolist(), target.tolist(), batch.number.tolist(), strict=True))
@@ -111,8 +135,14 @@ def test_edge_index_and_adj_t_of_one_order():
             check(batch, data)
             assert torch.equal(batch.n_id[batch.edge_index], ends(batch)[0])
     data.edge_index = data.edge_index.flip(1)
-    for make in (lambda: NeighborLoader(data, [3]), lambda: NodePartitionLoader(data, 20), lambda: NeighborSampler(data, [3])):
-        with pytest.raises(ValueError, match="'edge_index' must list the edges of 'adj_t' in the same order"):
+    for make in (
+        lambda: NeighborLoader(data, [3]),
+        lambda: NodePartitionLoader(data, 20),
+        lambda: NeighborSampler(data, [3]),
+    ):
+        with pytest.raises(
+            ValueError, match="'edge_index' must list the edges of 'adj_t' in the same order"
+        ):
             make()
 
 
@@ -120,7 +150,9 @@ def test_several_types_of_nodes():
     generator = torch.Generator().manual_seed(0)
     data = HeteroData()
     data['user'].num_nodes, data['item'].num_nodes = 20, 30
-    edges = torch.stack([torch.randint(n, (90,), generator=generator) for n in (20, 30)]).unique(dim=1)
+    edges = torch.stack([torch.randint(n, (90,), generator=generator) for n in (20, 30)]).unique(
+        dim=1
+    )
     edges = edges[:, torch.randperm(edges.size(1), generator=generator)]
     for kind, pairs in ((('user', 'buys', 'item'), edges), (('item', 'of', 'user'), edges.flip(0))):
         data[kind].edge_index, data[kind].number = pairs, pairs[0] * 30 + pairs[1]
@@ -133,7 +165,8 @@ def test_several_types_of_nodes():
 
 
 def test_scores_of_the_full_graph_reach_the_layer():
-    """A layer over all neighbours of the seeds gives them the output they have in the full graph."""
+    """A layer over all neighbours of the seeds gives them the output they have in the full
+    graph."""
     data = JaccardScores()(graph(None))
     torch.manual_seed(0)
     conv, x = JaccardSubtractorConv(4, 8, heads=4).eval(), torch.randn(N, 4)
@@ -148,12 +181,18 @@ def test_formats_without_an_order_are_refused(make):
     edges, ones = torch.tensor([[1, 0], [2, 1]]), torch.ones(2)
     coo = torch.sparse_coo_tensor(edges, ones, (4, 4))
     for adj_t in (coo, coo.to_sparse_csr(), coo.to_sparse_csc()):
-        with pytest.raises(ValueError, match=rf"'adj_t' must be a torch_sparse.SparseTensor in a loader \(got {adj_t.layout}\)"):
+        with pytest.raises(
+            ValueError,
+            match=rf"'adj_t' must be a torch_sparse.SparseTensor in a loader \(got {adj_t.layout}\)",
+        ):
             make(Data(num_nodes=4, adj_t=adj_t), [3])
     adj = SparseTensor(row=edges[0], col=edges[1], sparse_sizes=(4, 4))
     with pytest.raises(ValueError, match="'data' must have its edges in 'edge_index' or 'adj_t'"):
         make(Data(num_nodes=4, adj=adj), [3])
-    with pytest.raises(ValueError, match=r'a row for each target and a column for each source, \(5, 5\) \(got \(4, 4\)\)'):
+    with pytest.raises(
+        ValueError,
+        match=r'a row for each target and a column for each source, \(5, 5\) \(got \(4, 4\)\)',
+    ):
         make(Data(num_nodes=5, adj_t=adj), [3])
     sampler = PyGNeighborSampler(Data(num_nodes=4, edge_index=edges), [3])
     with pytest.raises(ValueError, match="'adj_t' must be a torch_sparse"):

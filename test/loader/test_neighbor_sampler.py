@@ -18,13 +18,21 @@ from torch_geometric_lgt.loader._neighborhoods import _distinct
 def graph(num_nodes=40, num_edges=150, dtype=torch.long):
     generator = torch.Generator().manual_seed(0)
     edges = torch.randint(num_nodes, (2, num_edges), generator=generator)
-    return Data(x=torch.arange(num_nodes)[:, None].float(), edge_index=edges.to(dtype), edge_attr=torch.arange(num_edges))
+    return Data(
+        x=torch.arange(num_nodes)[:, None].float(),
+        edge_index=edges.to(dtype),
+        edge_attr=torch.arange(num_edges),
+    )
 
 
 def loader(data, count, seeds=None, batch_size=5, **options):
     names = ('replace', 'subgraph_type', 'disjoint')
-    sampler = NeighborSampler(data, count, **{name: options.pop(name) for name in names if name in options})
-    return NeighborLoader(data, count, input_nodes=seeds, batch_size=batch_size, neighbor_sampler=sampler, **options)
+    sampler = NeighborSampler(
+        data, count, **{name: options.pop(name) for name in names if name in options}
+    )
+    return NeighborLoader(
+        data, count, input_nodes=seeds, batch_size=batch_size, neighbor_sampler=sampler, **options
+    )
 
 
 def check(data, batch):
@@ -92,7 +100,9 @@ def test_disjoint_subgraphs_are_those_of_single_seeds(kind):
             (alone,) = loader(data, [-1, -1], seed[None], subgraph_type=kind)
             own = batch.batch == number
             assert torch.equal(batch.n_id[own].sort().values, alone.n_id.sort().values)
-            assert torch.equal(batch.e_id[own[batch.edge_index[0]]].sort().values, alone.e_id.sort().values)
+            assert torch.equal(
+                batch.e_id[own[batch.edge_index[0]]].sort().values, alone.e_id.sort().values
+            )
 
 
 def test_every_subset_is_alike_likely():
@@ -104,7 +114,10 @@ def test_every_subset_is_alike_likely():
 
 
 def drawn_into_a_hub(make):
-    data = Data(edge_index=torch.stack([torch.arange(1, 13), torch.zeros(12, dtype=torch.long)]), num_nodes=13)
+    data = Data(
+        edge_index=torch.stack([torch.arange(1, 13), torch.zeros(12, dtype=torch.long)]),
+        num_nodes=13,
+    )
     torch.manual_seed(0)
     batches = make(data, [4], torch.zeros(1, dtype=torch.long))
     return sum(torch.bincount(batch.e_id, minlength=12) for _ in range(1500) for batch in batches)
@@ -122,7 +135,9 @@ def test_every_edge_is_alike_likely(replace):
 def test_edges_are_as_likely_as_for_the_compiled_sampler():
     """With replacement, where torch-sparse is uniform: without, it favours the first edges."""
     ours = drawn_into_a_hub(partial(loader, replace=True))
-    theirs = drawn_into_a_hub(lambda data, sizes, seeds: PyGNeighborLoader(data, sizes, input_nodes=seeds, replace=True))
+    theirs = drawn_into_a_hub(
+        lambda data, sizes, seeds: PyGNeighborLoader(data, sizes, input_nodes=seeds, replace=True)
+    )
     assert theirs.sum() == 6000
     assert float(((ours - theirs) ** 2 / (ours + theirs)).sum()) < 31.3
 
@@ -153,28 +168,47 @@ def test_several_types_of_nodes():
     generator = torch.Generator().manual_seed(0)
     data = HeteroData()
     data['user'].x, data['item'].x = torch.arange(20.0)[:, None], torch.arange(30.0)[:, None]
-    data['user', 'buys', 'item'].edge_index = torch.stack([torch.randint(n, (90,), generator=generator) for n in (20, 30)])
+    data['user', 'buys', 'item'].edge_index = torch.stack(
+        [torch.randint(n, (90,), generator=generator) for n in (20, 30)]
+    )
     data['item', 'of', 'user'].edge_index = data['user', 'buys', 'item'].edge_index.flip(0)
     for kind in ('directional', 'induced'):
         for batch in loader(data, [-1, -1], 'user', subgraph_type=kind):
             for edge_type, store in zip(batch.edge_types, batch.edge_stores, strict=True):
                 source, _, target = edge_type
-                ends = torch.stack([batch[source].n_id[store.edge_index[0]], batch[target].n_id[store.edge_index[1]]])
+                ends = torch.stack(
+                    [
+                        batch[source].n_id[store.edge_index[0]],
+                        batch[target].n_id[store.edge_index[1]],
+                    ]
+                )
                 assert torch.equal(ends, data[edge_type].edge_index[:, store.e_id])
             users = batch['user'].n_id[: batch['user'].batch_size]
             edges = data['user', 'buys', 'item'].edge_index
             items = edges[1, torch.isin(edges[0], users)].unique()
             assert torch.equal(batch['item'].n_id.sort().values, items)
-            assert torch.equal(batch['user'].n_id.sort().values, torch.cat([users, edges[0, torch.isin(edges[1], items)]]).unique())
+            assert torch.equal(
+                batch['user'].n_id.sort().values,
+                torch.cat([users, edges[0, torch.isin(edges[1], items)]]).unique(),
+            )
 
 
 def test_links_and_stores():
     data = graph()
     sampler = NeighborSampler(data, [2])
-    for batch in LinkNeighborLoader(data, [2], data.edge_index[:, :20], neighbor_sampler=sampler, batch_size=10, neg_sampling='binary'):
+    for batch in LinkNeighborLoader(
+        data,
+        [2],
+        data.edge_index[:, :20],
+        neighbor_sampler=sampler,
+        batch_size=10,
+        neg_sampling='binary',
+    ):
         assert batch.edge_label.sum() == 10
         assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
-        assert torch.equal(batch.n_id[batch.edge_label_index[:, :10]], data.edge_index[:, batch.input_id])
+        assert torch.equal(
+            batch.n_id[batch.edge_label_index[:, :10]], data.edge_index[:, batch.input_id]
+        )
     features, edges = MyFeatureStore(), MyGraphStore()
     features.put_tensor(data.x, group_name=None, attr_name='x', index=None)
     edges.put_edge_index(data.edge_index, edge_type=None, layout='coo', size=(40, 40))
@@ -187,7 +221,12 @@ def test_links_and_stores():
 
 def test_which_sampler_is_taken(monkeypatch):
     data = graph()
-    for pyg_lib, torch_sparse, disjoint in ((False, False, False), (False, True, False), (False, True, True), (True, False, True)):
+    for pyg_lib, torch_sparse, disjoint in (
+        (False, False, False),
+        (False, True, False),
+        (False, True, True),
+        (True, False, True),
+    ):
         monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', pyg_lib)
         monkeypatch.setattr('torch_geometric.typing.WITH_TORCH_SPARSE', torch_sparse)
         found = NeighborLoader(data, [2], torch.arange(10, 30), batch_size=4, disjoint=disjoint)
@@ -212,7 +251,10 @@ def test_a_node_type_of_unknown_size():
 def test_seeds_that_do_not_exist_are_refused():
     data = graph()
     for seeds in (torch.tensor([77]), torch.tensor([3, -1]), torch.ones(41, dtype=torch.bool)):
-        with pytest.raises(ValueError, match=r"'input_nodes' must hold ids of nodes, from 0 to 39 \(got -?\d+ to \d+\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"'input_nodes' must hold ids of nodes, from 0 to 39 \(got -?\d+ to \d+\)",
+        ):
             next(iter(NeighborLoader(data, [2], seeds, batch_size=100)))
     sampler = NeighborSampler(data, [2])
     with pytest.raises(ValueError, match='from 0 to 39'):
@@ -221,9 +263,17 @@ def test_seeds_that_do_not_exist_are_refused():
 
 def test_transforms_that_return_no_graph_of_the_seeds():
     data = graph()
-    for x, edge_index in NeighborLoader(data, [2], batch_size=5, transform=lambda batch: (batch.x, batch.edge_index)):
+    for x, edge_index in NeighborLoader(
+        data, [2], batch_size=5, transform=lambda batch: (batch.x, batch.edge_index)
+    ):
         assert x.size(0) > int(edge_index.max())
     pair = HeteroData({'i': {'x': torch.ones(6, 1)}})
     pair['i', 'to', 'i'].edge_index = torch.tensor([[0, 1], [1, 2]])
     with pytest.raises(ValueError, match="'transform' must leave the seed nodes of a batch first"):
-        next(iter(NeighborLoader(pair, [2], 'i', batch_size=2, transform=lambda batch: batch.to_homogeneous())))
+        next(
+            iter(
+                NeighborLoader(
+                    pair, [2], 'i', batch_size=2, transform=lambda batch: batch.to_homogeneous()
+                )
+            )
+        )

@@ -10,7 +10,12 @@ from torch_geometric_lgt.transforms import JaccardScores, NodeDegree
 
 def graph():
     edges = torch.randint(50, (2, 400), generator=torch.Generator().manual_seed(0))
-    return Data(x=torch.arange(50.0)[:, None], edge_index=edges, edge_attr=torch.arange(400), y=torch.arange(50) % 3)
+    return Data(
+        x=torch.arange(50.0)[:, None],
+        edge_index=edges,
+        edge_attr=torch.arange(400),
+        y=torch.arange(50) % 3,
+    )
 
 
 @pytest.mark.filterwarnings('ignore:This DataLoader will create')
@@ -26,7 +31,9 @@ def test_each_node_once_with_the_edges_inside_its_batch(chunk, shuffle, workers,
     assert torch.equal(nodes.sort().values, torch.arange(50))
     assert torch.equal(nodes, torch.arange(50)) != shuffle
     for batch in batches:
-        expected, attributes = subgraph(batch.n_id, data.edge_index, data.edge_attr, relabel_nodes=True, num_nodes=50)
+        expected, attributes = subgraph(
+            batch.n_id, data.edge_index, data.edge_attr, relabel_nodes=True, num_nodes=50
+        )
         assert torch.equal(batch.edge_index, expected)
         assert torch.equal(batch.edge_attr, attributes)
         assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
@@ -51,10 +58,16 @@ def test_files_that_are_mapped_and_a_transform(tmp_path):
     data = graph()
     path = tmp_path / 'x'
     data.x.numpy().tofile(path)
-    mapped = Data(x=torch.from_file(str(path), size=50).view(50, 1), edge_index=data.edge_index, y=data.y)
+    mapped = Data(
+        x=torch.from_file(str(path), size=50).view(50, 1), edge_index=data.edge_index, y=data.y
+    )
     for batch in NodePartitionLoader(mapped, 20, transform=Constant()):
-        assert torch.equal(batch.x, torch.stack([batch.n_id.float(), torch.ones(batch.num_nodes)], 1))
-    empty = NodePartitionLoader(Data(x=torch.ones(3, 1), edge_index=torch.empty(2, 0, dtype=torch.long)), 2)
+        assert torch.equal(
+            batch.x, torch.stack([batch.n_id.float(), torch.ones(batch.num_nodes)], 1)
+        )
+    empty = NodePartitionLoader(
+        Data(x=torch.ones(3, 1), edge_index=torch.empty(2, 0, dtype=torch.long)), 2
+    )
     assert [(batch.num_nodes, batch.num_edges) for batch in empty] == [(2, 0), (1, 0)]
     assert repr(empty) == 'NodePartitionLoader(2 nodes, 2 batches)'
 

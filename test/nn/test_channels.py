@@ -21,10 +21,14 @@ from torch_geometric_lgt.testing import dense
 EDGES = torch.stack([torch.randint(9, (30,)), torch.randint(7, (30,))])
 LAYERS = {
     'kernel': lambda channels: KernelAttentionConv(channels, 8, heads=2),
-    'kernel-elu': lambda channels: KernelAttentionConv(channels, 8, feature_map='elu', key_channels=4),
+    'kernel-elu': lambda channels: KernelAttentionConv(
+        channels, 8, feature_map='elu', key_channels=4
+    ),
     'kernel-bias': lambda channels: KernelAttentionConv(channels, 8, relational_order=1),
     'difformer': lambda channels: DIFFormerConv(channels, 8, heads=2),
-    'difformer-frobenius': lambda channels: DIFFormerConv(channels, 8, norm='frobenius', use_graph=False),
+    'difformer-frobenius': lambda channels: DIFFormerConv(
+        channels, 8, norm='frobenius', use_graph=False
+    ),
     'difformer-sigmoid': lambda channels: DIFFormerConv(channels, 8, kernel='sigmoid'),
     'jaccard': lambda channels: JaccardSubtractorConv(channels, 8, heads=2),
     'subtractor': lambda channels: JaccardSubtractorConv(channels, 8, heads=2, kernel='subtractor'),
@@ -51,7 +55,8 @@ def run(layer, x):
 
 
 def padded(layer, wide, x):
-    """A layer of sources and targets of one size does the same on features with zeros behind, whatever the weights for these."""
+    """A layer of sources and targets of one size does the same on features with zeros behind,
+    whatever the weights for these."""
     state = wide.state_dict()
     for name, value in layer.state_dict().items():
         if value.dim() == 2 and name in ('lin_query.weight', 'lin_key.weight', 'lin_value.weight'):
@@ -68,8 +73,13 @@ def test_sources_and_targets_of_unequal_sizes(name):
     x = tuple(part.requires_grad_() for part in x)
     out, expected = run(layer, x), run(wide, padded(layer, wide, x))
     torch.testing.assert_close(out, expected)
-    wanted = torch.autograd.grad(expected.square().sum(), x, allow_unused=True, materialize_grads=True)
-    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), x, allow_unused=True, materialize_grads=True), wanted)
+    wanted = torch.autograd.grad(
+        expected.square().sum(), x, allow_unused=True, materialize_grads=True
+    )
+    torch.testing.assert_close(
+        torch.autograd.grad(out.square().sum(), x, allow_unused=True, materialize_grads=True),
+        wanted,
+    )
     for wrong in ((x[1], x[1]), (x[0], x[0])):
         with pytest.raises(ValueError, match=r"'x' must have shape \[N, [56]\]"):
             run(layer, wrong)
@@ -78,15 +88,29 @@ def test_sources_and_targets_of_unequal_sizes(name):
 
 def test_attention_of_unequal_sizes_is_the_formula():
     layer, (source, target) = KernelAttentionConv((5, 6), 8, heads=2).double(), pair()
-    q, k, v = (lin(x).unflatten(1, (2, 4)) for lin, x in ((layer.lin_query, target), (layer.lin_key, source), (layer.lin_value, source)))
-    phi = (dense.feature_map('softmax', part * 4**-0.25, layer.feature_map.projection) for part in (q, k))
+    q, k, v = (
+        lin(x).unflatten(1, (2, 4))
+        for lin, x in (
+            (layer.lin_query, target),
+            (layer.lin_key, source),
+            (layer.lin_value, source),
+        )
+    )
+    phi = (
+        dense.feature_map('softmax', part * 4**-0.25, layer.feature_map.projection)
+        for part in (q, k)
+    )
     torch.testing.assert_close(layer((source, target)), dense.kernel_attention(*phi, v).flatten(1))
 
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_states_of_unequal_sizes(norm):
-    """Keys are of sources, and a target reads them; norms over all queries need these beside the keys."""
-    for layer in (KernelAttentionConv((5, 6), 8), DIFFormerConv((5, 6), 8, norm=norm, use_graph=False)):
+    """Keys are of sources, and a target reads them; norms over all queries need these beside the
+    keys."""
+    for layer in (
+        KernelAttentionConv((5, 6), 8),
+        DIFFormerConv((5, 6), 8, norm=norm, use_graph=False),
+    ):
         source, target = (part.float() for part in pair())
         if isinstance(layer, DIFFormerConv) and norm == 'frobenius':
             with pytest.raises(ValueError, match=r"'x' must have shape \[N, 6\]"):
@@ -99,11 +123,14 @@ def test_states_of_unequal_sizes(norm):
 @pytest.mark.parametrize('channels', [-1, (-1, -1), (5, -1), (-1, 6)])
 @pytest.mark.parametrize('name', LAYERS)
 def test_the_first_input_decides(name, channels):
-    """The layer is then that of the sizes: weights, copies, pickles, state dicts and further calls."""
+    """The layer is then that of the sizes: weights, copies, pickles, state dicts and further
+    calls."""
     lazy, layer, x = LAYERS[name](channels).double(), LAYERS[name]((5, 6)).double(), pair()
     fresh = copy.deepcopy(lazy)
     run(lazy, x)
-    assert {key: value.shape for key, value in lazy.state_dict().items()} == {key: value.shape for key, value in layer.state_dict().items()}
+    assert {key: value.shape for key, value in lazy.state_dict().items()} == {
+        key: value.shape for key, value in layer.state_dict().items()
+    }
     lazy.load_state_dict(layer.state_dict())
     fresh.load_state_dict(layer.state_dict())
     expected = run(layer, x)
@@ -122,7 +149,12 @@ def test_one_seed_makes_one_layer_of_the_first_input(name):
     for _ in range(2):
         torch.manual_seed(3)
         layer = LAYERS[name](-1).double()
-        found.append(run(layer, (torch.ones(9, 5, dtype=torch.float64), torch.ones(7, 6, dtype=torch.float64))))
+        found.append(
+            run(
+                layer,
+                (torch.ones(9, 5, dtype=torch.float64), torch.ones(7, 6, dtype=torch.float64)),
+            )
+        )
     assert torch.equal(*found)
 
 
@@ -167,13 +199,17 @@ def test_models_of_the_first_input(name):
 def test_compiles_after_the_first_input(make):
     layer, x, edges = make(-1, 8).eval(), torch.randn(7, 6), EDGES % 7
     expected = layer(x, edges)
-    torch.testing.assert_close(torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')(x, edges), expected)
+    torch.testing.assert_close(
+        torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')(x, edges), expected
+    )
 
 
 @pytest.mark.parametrize('channels', [0, -2, (5,), (5, 0), (5, 6, 7)])
 def test_other_sizes_are_refused(channels):
     for make in (KernelAttentionConv, DIFFormerConv, SGFormerConv, JaccardSubtractorConv):
-        with pytest.raises(ValueError, match="'in_channels' must be positive, -1, or a pair of such"):
+        with pytest.raises(
+            ValueError, match="'in_channels' must be positive, -1, or a pair of such"
+        ):
             make(channels, 8)
     for make in (NodeFormer, DIFFormer, SGFormer, LiteGT):
         with pytest.raises(ValueError, match="'in_channels' must be positive, or -1"):
@@ -181,7 +217,9 @@ def test_other_sizes_are_refused(channels):
 
 
 def test_plain_values_have_the_size_of_the_output():
-    with pytest.raises(ValueError, match="'value_projection' = False needs as many 'in_channels' as 'out_channels'"):
+    with pytest.raises(
+        ValueError, match="'value_projection' = False needs as many 'in_channels' as 'out_channels'"
+    ):
         KernelAttentionConv((5, 8), 8, value_projection=False)
     layer = KernelAttentionConv((8, 5), 8, value_projection=False)
     assert layer((torch.randn(9, 8), torch.randn(7, 5))).shape == (7, 8)

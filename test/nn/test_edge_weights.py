@@ -25,17 +25,27 @@ from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
 from torch_geometric_lgt.testing import dense
 
 DOUBLE, N = torch.float64, 9
-# Repeated edges, given self loops of nodes 0 and 5, node 8 without edges, node 7 with edges out only.
-EDGES = torch.tensor([[1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 1, 0, 5, 7, 7], [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 0, 0, 5, 6, 0]])
+# Repeated edges, given self loops of nodes 0 and 5, node 8 without edges, node 7 with edges out
+# only.
+EDGES = torch.tensor(
+    [
+        [1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 1, 0, 5, 7, 7],
+        [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 0, 0, 5, 6, 0],
+    ]
+)
 PROPER = remove_self_loops(EDGES)[0]
 
 
 def features(*shape):
-    return torch.randn(*shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return torch.randn(
+        *shape, dtype=DOUBLE, generator=torch.Generator().manual_seed(0)
+    ).requires_grad_()
 
 
 def weights(edges, first=0.2):
-    weight = 0.2 + torch.rand(edges.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(1))
+    weight = 0.2 + torch.rand(
+        edges.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(1)
+    )
     weight[0] = first
     return weight.requires_grad_()
 
@@ -52,7 +62,10 @@ def compare(actual, expected, leaves):
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(expected)
     options = {'allow_unused': True, 'materialize_grads': True, 'retain_graph': True}
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad, **options) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad, **options) for out in (actual, expected)),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
@@ -62,11 +75,18 @@ def test_local_convolution_is_that_of_pyg(first):
     ours, theirs = LocalConv(4, 3, normalize=False).double(), GCNConv(4, 3).double()
     theirs.load_state_dict(ours.state_dict())
     x, weight = features(N, 4), weights(EDGES, first)
-    actual, expected = ours(x, local_edges(EDGES, N, DOUBLE, None, weight)), theirs(x, EDGES, weight)
+    actual, expected = (
+        ours(x, local_edges(EDGES, N, DOUBLE, None, weight)),
+        theirs(x, EDGES, weight),
+    )
     leaves = [x, weight, *ours.parameters()], [x, weight, *theirs.parameters()]
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(expected)
-    for one, other in zip(torch.autograd.grad(actual, leaves[0], grad), torch.autograd.grad(expected, leaves[1], grad), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(actual, leaves[0], grad),
+        torch.autograd.grad(expected, leaves[1], grad),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
@@ -80,7 +100,9 @@ def test_sgformer_normalises_as_pyg_does(gnn):
     expected = model.lin_out(plain(model.input_layer(x), EDGES, weight))
     compare(model(x, EDGES, edge_weight=weight), expected, [x, weight, *model.lin_in.parameters()])
     torch.testing.assert_close(model(x, sorted_edges(EDGES, N, N, edge_weight=weight)), expected)
-    degree = torch.zeros(N, dtype=DOUBLE).index_add_(0, PROPER[1], weight.detach()[EDGES[0] != EDGES[1]])
+    degree = torch.zeros(N, dtype=DOUBLE).index_add_(
+        0, PROPER[1], weight.detach()[EDGES[0] != EDGES[1]]
+    )
     torch.testing.assert_close(model(x, EDGES, edge_weight=weight, degree=degree), expected)
 
 
@@ -88,25 +110,45 @@ def test_repeated_self_loops_count_once_with_their_mean():
     model, x = SGFormer(4, 8, 3, alpha=1.0).double().eval(), features(3, 4)
     twice, once = torch.tensor([[0, 1, 1], [1, 1, 1]]), torch.tensor([[0, 1], [1, 1]])
     actual = model(x, twice, edge_weight=torch.tensor([0.5, 1.0, 3.0], dtype=DOUBLE))
-    torch.testing.assert_close(actual, model(x, once, edge_weight=torch.tensor([0.5, 2.0], dtype=DOUBLE)))
+    torch.testing.assert_close(
+        actual, model(x, once, edge_weight=torch.tensor([0.5, 2.0], dtype=DOUBLE))
+    )
 
 
 def test_a_network_that_drops_weights_is_refused():
     model, x = SGFormer(4, 8, 3, gnn=GraphSAGE(8, 8, 2)), torch.randn(N, 4)
-    matrix = torch.sparse_coo_tensor(EDGES.flip(0), weights(EDGES).detach().float(), (N, N)).coalesce()
-    for edges, weight in ((EDGES, weights(EDGES).float()), (matrix, None), (matrix.to_sparse_csr(), None)):
-        with pytest.raises(ValueError, match="'gnn' must take weights of edges where there are some"):
+    matrix = torch.sparse_coo_tensor(
+        EDGES.flip(0), weights(EDGES).detach().float(), (N, N)
+    ).coalesce()
+    for edges, weight in (
+        (EDGES, weights(EDGES).float()),
+        (matrix, None),
+        (matrix.to_sparse_csr(), None),
+    ):
+        with pytest.raises(
+            ValueError, match="'gnn' must take weights of edges where there are some"
+        ):
             model(x, edges, edge_weight=weight)
 
 
 @pytest.mark.parametrize('first', [0.2, -0.1])
 @pytest.mark.parametrize('bipartite', [False, True])
 def test_difformer_propagates_with_weighted_degrees(first, bipartite):
-    conv, x, weight = DIFFormerConv(4, 6, 2, graph_weight=0.7).double(), features(N, 4), weights(EDGES, first)
+    conv, x, weight = (
+        DIFFormerConv(4, 6, 2, graph_weight=0.7).double(),
+        features(N, 4),
+        weights(EDGES, first),
+    )
     alone = attention_of(conv)
     pair = (x, x[:7]) if bipartite else x
-    matrix = dense.normalised_adjacency(dense.adjacency_matrix(EDGES, weight, N, 7 if bipartite else N))
-    compare(conv(pair, EDGES, edge_weight=weight), alone(pair) + 0.7 * matrix @ conv.lin_value(x), [x, weight, *conv.parameters()])
+    matrix = dense.normalised_adjacency(
+        dense.adjacency_matrix(EDGES, weight, N, 7 if bipartite else N)
+    )
+    compare(
+        conv(pair, EDGES, edge_weight=weight),
+        alone(pair) + 0.7 * matrix @ conv.lin_value(x),
+        [x, weight, *conv.parameters()],
+    )
 
 
 def test_difformer_is_normalised_as_gcn_norm_on_undirected_graphs():
@@ -115,13 +157,19 @@ def test_difformer_is_normalised_as_gcn_norm_on_undirected_graphs():
     (source, target), value = gcn_norm(edges, weight, N, add_self_loops=False)
     matrix = torch.zeros(N, N, dtype=DOUBLE).index_put((target, source), value, accumulate=True)
     alone = attention_of(conv)
-    torch.testing.assert_close(conv(x, edges, edge_weight=weight), alone(x) + matrix @ conv.lin_value(x))
+    torch.testing.assert_close(
+        conv(x, edges, edge_weight=weight), alone(x) + matrix @ conv.lin_value(x)
+    )
 
 
 def test_weights_that_add_up_to_zero_give_zero_with_finite_gradients():
     edges = torch.tensor([[0, 1, 2, 2, 1], [1, 0, 0, 1, 2]])
     for values in ([0.0, 1.0, -1.0, 2.0, 1.0], [0.0] * 5):
-        conv, x, weight = DIFFormerConv(4, 6).double(), features(3, 4), torch.tensor(values, dtype=DOUBLE, requires_grad=True)
+        conv, x, weight = (
+            DIFFormerConv(4, 6).double(),
+            features(3, 4),
+            torch.tensor(values, dtype=DOUBLE, requires_grad=True),
+        )
         value = gcn_norm(edges, weight.detach(), 3, add_self_loops=False)[1]
         assert value.isfinite().all()
         out = conv(x, edges, edge_weight=weight)
@@ -133,7 +181,11 @@ def test_weights_that_add_up_to_zero_give_zero_with_finite_gradients():
 def test_relational_bias_of_weighted_pairs(source):
     """Each pair once, with the mean of its weights."""
     edges = PROPER if source == 'value' else EDGES
-    conv, x, weight = KernelAttentionConv(4, 6, 2, relational_order=1, relational_input=source).double(), features(N, 4), weights(edges)
+    conv, x, weight = (
+        KernelAttentionConv(4, 6, 2, relational_order=1, relational_input=source).double(),
+        features(N, 4),
+        weights(edges),
+    )
     alone = KernelAttentionConv(4, 6, 2).double()
     for name in ('lin_query', 'lin_key', 'lin_value', 'feature_map'):
         setattr(alone, name, getattr(conv, name))
@@ -152,21 +204,41 @@ def test_relational_bias_of_weighted_pairs(source):
         torch.testing.assert_close(conv(x, conv.hops(edges, N, weight), degree=degree), expected)
 
 
-@pytest.mark.parametrize('feature_map', ['simplex', 'elu', 'relu', 'focused', 'fourier', torch.nn.Softplus()])
+@pytest.mark.parametrize(
+    'feature_map', ['simplex', 'elu', 'relu', 'focused', 'fourier', torch.nn.Softplus()]
+)
 def test_adjacency_mask_holds_the_weights(feature_map):
-    layer, x, weight = AdjacencyMaskedAttention(6, 2, feature_map).double(), features(N, 6), weights(EDGES)
+    layer, x, weight = (
+        AdjacencyMaskedAttention(6, 2, feature_map).double(),
+        features(N, 6),
+        weights(EDGES),
+    )
     q, k, v = (part.unflatten(1, (2, 3)) for part in (layer.lin_query(x), layer.lin_key(x), x))
     scale, phi = layer._scale(False), layer.feature_map
     if isinstance(feature_map, str):
         kind, projection = phi.kind, phi.projection
-        phi_q, phi_k = (dense.feature_map(kind, scale * part, projection, phi.power) for part in (q, k))
+        phi_q, phi_k = (
+            dense.feature_map(kind, scale * part, projection, phi.power) for part in (q, k)
+        )
     else:
         phi_q, phi_k = phi(q), phi(k)
-    expected = dense.kernel_attention(phi_q, phi_k, v, dense.adjacency_matrix(EDGES, weight, N, N)).flatten(1)
-    compare(layer(x, EDGES, edge_weight=weight), expected, [x, weight, *layer.lin_query.parameters(), *layer.lin_key.parameters()])
+    expected = dense.kernel_attention(
+        phi_q, phi_k, v, dense.adjacency_matrix(EDGES, weight, N, N)
+    ).flatten(1)
+    compare(
+        layer(x, EDGES, edge_weight=weight),
+        expected,
+        [x, weight, *layer.lin_query.parameters(), *layer.lin_key.parameters()],
+    )
 
 
-KERNELS = ['jaccard', 'subtractor', ('softmax', 'softmax'), ('mean', 'jaccard'), ('subtractor', 'subtractor')]
+KERNELS = [
+    'jaccard',
+    'subtractor',
+    ('softmax', 'softmax'),
+    ('mean', 'jaccard'),
+    ('subtractor', 'subtractor'),
+]
 
 
 @pytest.mark.parametrize('normalize', [True, False])
@@ -180,18 +252,37 @@ def test_weights_multiply_each_branch_before_it_is_normalised(kernel, sampled, n
     matrix = dense.adjacency_matrix(EDGES, weight, N, N)
     for branch, name in enumerate(conv.kernels):
         # repeated edges of other indices: their weighted mean
-        score = (dense.adjacency_matrix(EDGES, weight * index, N, N) / torch.where(matrix == 0, 1, matrix))[..., None].expand(-1, -1, 2)
+        score = (
+            dense.adjacency_matrix(EDGES, weight * index, N, N)
+            / torch.where(matrix == 0, 1, matrix)
+        )[..., None].expand(-1, -1, 2)
         if name in ('softmax', 'subtractor'):
             own = slice(used, used + 2)
             q, k = (lin(x).unflatten(1, (-1, 2))[:, own] for lin in (conv.lin_query, conv.lin_key))
-            score = torch.einsum('ihc,jhc->ijh', q, k) / 2**0.5 if name == 'softmax' else (q[:, None] - k[None]).abs().sum(3)
+            score = (
+                torch.einsum('ihc,jhc->ijh', q, k) / 2**0.5
+                if name == 'softmax'
+                else (q[:, None] - k[None]).abs().sum(3)
+            )
             used += 2
         share = dense.edge_weights(name, matrix, score, mask, normalize)
-        out.append(torch.einsum('ijh,jhc->ihc', share, conv.lin_value(x).unflatten(1, (4, 2))[:, branch * 2 : branch * 2 + 2]))
-    compare(conv(x, EDGES, index, mask, edge_weight=weight), torch.cat(out, 1).flatten(1), [x, weight, *conv.parameters()])
+        out.append(
+            torch.einsum(
+                'ijh,jhc->ihc',
+                share,
+                conv.lin_value(x).unflatten(1, (4, 2))[:, branch * 2 : branch * 2 + 2],
+            )
+        )
+    compare(
+        conv(x, EDGES, index, mask, edge_weight=weight),
+        torch.cat(out, 1).flatten(1),
+        [x, weight, *conv.parameters()],
+    )
     scores = conv.attention_scores(x, EDGES, index, mask, edge_weight=weight)
     value = conv.lin_value(x).unflatten(1, (4, 2))
-    summed = torch.zeros(N, 4, 2, dtype=DOUBLE).index_add(0, EDGES[1], scores[..., None] * value[EDGES[0]])
+    summed = torch.zeros(N, 4, 2, dtype=DOUBLE).index_add(
+        0, EDGES[1], scores[..., None] * value[EDGES[0]]
+    )
     torch.testing.assert_close(summed.flatten(1), conv(x, EDGES, index, mask, edge_weight=weight))
 
 
@@ -200,7 +291,10 @@ REPEATED = {
     'DIFFormer': lambda: (DIFFormer(4, 8, 3, 3), {}),
     'LiteGT': lambda: (LiteGT(4, 16, 3, 2, 4, ('softmax', 'subtractor')), {}),
     'LiteGT-mean': lambda: (LiteGT(4, 16, 3, 2, 4, ('mean', 'subtractor'), normalize=False), {}),
-    'LiteGT-sampled': lambda: (LiteGT(4, 16, 3, 2, 4, 'subtractor'), {'sampled_mask': torch.arange(N) % 2 == 0}),
+    'LiteGT-sampled': lambda: (
+        LiteGT(4, 16, 3, 2, 4, 'subtractor'),
+        {'sampled_mask': torch.arange(N) % 2 == 0},
+    ),
     'AdjacencyMaskedAttention': lambda: (AdjacencyMaskedAttention(4, 2), {}),
 }
 
@@ -211,10 +305,15 @@ def test_an_edge_of_weight_two_is_one_that_occurs_twice(name):
     model, options = REPEATED[name]()
     model, x, edges = model.double().eval(), features(N, 4), PROPER
     count = torch.randint(3, (edges.size(1),), generator=torch.Generator().manual_seed(0))
-    x = (x * torch.where(torch.arange(N) == 7, 30.0, 1.0)[:, None]).detach()  # the source of the edges that are left out
+    x = (
+        x * torch.where(torch.arange(N) == 7, 30.0, 1.0)[:, None]
+    ).detach()  # the source of the edges that are left out
     count = torch.where(edges[0] == 7, 0, count)
     weight = count.to(DOUBLE).requires_grad_()
-    actual, expected = model(x, edges, edge_weight=weight, **options), model(x, edges.repeat_interleave(count, 1), **options)
+    actual, expected = (
+        model(x, edges, edge_weight=weight, **options),
+        model(x, edges.repeat_interleave(count, 1), **options),
+    )
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
     assert torch.autograd.grad(actual.sum(), weight)[0].isfinite().all()
 
@@ -229,7 +328,10 @@ def test_an_edge_of_weight_zero_does_not_drown_the_others(dtype):
     for lin in (layer.lin_query, layer.lin_key, conv.lin_query, conv.lin_key):
         torch.nn.init.eye_(lin.weight)
     x = torch.tensor([[1.0, 1.0], [90.0, 90.0], [1.0, 2.0]], dtype=dtype)
-    edges, weight = torch.tensor([[0, 1, 2], [0, 0, 0]]), torch.tensor([1.0, 0.0, 1.0], dtype=dtype, requires_grad=True)
+    edges, weight = (
+        torch.tensor([[0, 1, 2], [0, 0, 0]]),
+        torch.tensor([1.0, 0.0, 1.0], dtype=dtype, requires_grad=True),
+    )
     for module in (layer, conv):
         out = module(x, edges, edge_weight=weight)
         torch.testing.assert_close(out, module(x, edges[:, [0, 2]]))
@@ -243,14 +345,29 @@ def test_mgformer_weighs_neighbours():
     layer_by_layer = model.tokens()
     for layer in model.layers:
         layer_by_layer = layer(layer_by_layer, EDGES, edge_weight=weight) + layer_by_layer
-    compare(model.get_embedding(EDGES, edge_weight=weight), layer_by_layer, [weight, model.embedding.weight])
+    compare(
+        model.get_embedding(EDGES, edge_weight=weight),
+        layer_by_layer,
+        [weight, model.embedding.weight],
+    )
     nodes = torch.tensor([5, 0, 3])
-    compare(model.get_embedding(EDGES, nodes, edge_weight=weight), layer_by_layer[nodes], [weight, model.embedding.weight])
+    compare(
+        model.get_embedding(EDGES, nodes, edge_weight=weight),
+        layer_by_layer[nodes],
+        [weight, model.embedding.weight],
+    )
     expected = layer_by_layer[:4] @ layer_by_layer[4:].t()
-    assert torch.equal(model.recommend(EDGES, k=1, edge_weight=weight).flatten(), expected.argmax(1) + 4)
+    assert torch.equal(
+        model.recommend(EDGES, k=1, edge_weight=weight).flatten(), expected.argmax(1) + 4
+    )
     pairs = torch.tensor([[0, 1], [5, 6]])
-    torch.testing.assert_close(model(EDGES, pairs, edge_weight=weight), expected[pairs[0], pairs[1] - 4])
-    torch.testing.assert_close(model.predict_link(EDGES, pairs, prob=True, edge_weight=weight), expected[pairs[0], pairs[1] - 4].sigmoid())
+    torch.testing.assert_close(
+        model(EDGES, pairs, edge_weight=weight), expected[pairs[0], pairs[1] - 4]
+    )
+    torch.testing.assert_close(
+        model.predict_link(EDGES, pairs, prob=True, edge_weight=weight),
+        expected[pairs[0], pairs[1] - 4].sigmoid(),
+    )
     with pytest.raises(ValueError, match="'edge_weight' must be None unless 'mask' is 'adjacency'"):
         MGFormer(4, 5, 6)(EDGES, pairs, edge_weight=weight)
 
@@ -267,20 +384,36 @@ def test_scores_of_models_are_those_of_the_weighted_graph():
     torch.testing.assert_close(model.attention_scores(x, PROPER, edge_weight=weight)[0], first)
 
 
-MATRIX = torch.sparse_coo_tensor(PROPER.flip(0), 0.5 + torch.arange(PROPER.size(1)), (N, N)).coalesce().to_sparse_csr()
+MATRIX = (
+    torch.sparse_coo_tensor(PROPER.flip(0), 0.5 + torch.arange(PROPER.size(1)), (N, N))
+    .coalesce()
+    .to_sparse_csr()
+)
 REFUSED = {
-    'negative softmax': lambda x, w: JaccardSubtractorConv(4, 4, 2, 'subtractor')(x, PROPER, edge_weight=-w),
+    'negative softmax': lambda x, w: JaccardSubtractorConv(4, 4, 2, 'subtractor')(
+        x, PROPER, edge_weight=-w
+    ),
     'negative mask': lambda x, w: AdjacencyMaskedAttention(4)(x, PROPER, edge_weight=-w),
     'no bias': lambda x, w: KernelAttentionConv(4, 4)(x, PROPER, edge_weight=w),
     'no graph': lambda x, w: DIFFormerConv(4, 4, use_graph=False)(x, PROPER, edge_weight=w),
-    'model without graph': lambda x, w: DIFFormer(4, 4, 2, use_graph=False)(x, PROPER, edge_weight=w),
-    'model without bias': lambda x, w: NodeFormer(4, 4, 2, relational_order=0)(x, PROPER, edge_weight=w),
+    'model without graph': lambda x, w: DIFFormer(4, 4, 2, use_graph=False)(
+        x, PROPER, edge_weight=w
+    ),
+    'model without bias': lambda x, w: NodeFormer(4, 4, 2, relational_order=0)(
+        x, PROPER, edge_weight=w
+    ),
     'two orders': lambda x, w: NodeFormer(4, 4, 2, relational_order=2)(x, PROPER, edge_weight=w),
     'two orders of a matrix': lambda x, w: NodeFormer(4, 4, 2, relational_order=2)(x, MATRIX),
     'edge loss': lambda x, w: NodeFormer(4, 4, 2)(x, PROPER, edge_weight=w, return_edge_loss=True),
-    'self loops': lambda x, w: NodeFormer(4, 4, 2)(x, EDGES, edge_weight=torch.full((EDGES.size(1),), 2.0)),
-    'hops and weights': lambda x, w: KernelAttentionConv(4, 4, relational_order=1)(x, [PROPER], edge_weight=w),
-    'values and weights': lambda x, w: DIFFormer(4, 4, 2)(x, MATRIX, edge_weight=torch.ones(MATRIX.values().numel())),
+    'self loops': lambda x, w: NodeFormer(4, 4, 2)(
+        x, EDGES, edge_weight=torch.full((EDGES.size(1),), 2.0)
+    ),
+    'hops and weights': lambda x, w: KernelAttentionConv(4, 4, relational_order=1)(
+        x, [PROPER], edge_weight=w
+    ),
+    'values and weights': lambda x, w: DIFFormer(4, 4, 2)(
+        x, MATRIX, edge_weight=torch.ones(MATRIX.values().numel())
+    ),
     'degrees': lambda x, w: DegreeMaskedAttention(4)(x, edge_index=MATRIX),
     'length': lambda x, w: SGFormer(4, 4, 2)(x, PROPER, edge_weight=w[:-1]),
     'shape': lambda x, w: LiteGT(4, 4, 2, 1, 2, 'subtractor')(x, PROPER, edge_weight=w[:, None]),
@@ -296,7 +429,11 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 
 @pytest.mark.compiled
 def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
-    model, x, weight = NodeFormer(4, 8, 3, num_layers=1).eval(), features(N, 4).detach().float(), weights(PROPER).detach().float()
+    model, x, weight = (
+        NodeFormer(4, 8, 3, num_layers=1).eval(),
+        features(N, 4).detach().float(),
+        weights(PROPER).detach().float(),
+    )
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     for run in (model, compiled):
         with pytest.raises((ValueError, TorchDynamoException), match='edge_weight'):
@@ -305,13 +442,19 @@ def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
 
 @pytest.mark.parametrize('weight', [torch.inf, torch.nan, -1.0])
 def test_weights_that_are_no_weights_are_refused(weight):
-    with pytest.raises(ValueError, match=f"'edge_weight' must not be negative .* and finite .*{weight}"):
-        AdjacencyMaskedAttention(4)(torch.randn(N, 4), PROPER, edge_weight=torch.full((PROPER.size(1),), weight))
+    with pytest.raises(
+        ValueError, match=f"'edge_weight' must not be negative .* and finite .*{weight}"
+    ):
+        AdjacencyMaskedAttention(4)(
+            torch.randn(N, 4), PROPER, edge_weight=torch.full((PROPER.size(1),), weight)
+        )
 
 
 @pytest.mark.compiled
 @pytest.mark.parametrize('source', ['value', 'output'])
-@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(
+    specialize_float=True
+)  # numbers as symbols would trace each graph twice
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
     model, x, weight = (
         NodeFormer(4, 8, 3, num_layers=1, relational_input=source).eval(),
@@ -319,4 +462,6 @@ def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
         weights(PROPER).detach().float(),
     )
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
-    torch.testing.assert_close(compiled(x, PROPER, edge_weight=weight), model(x, PROPER, edge_weight=weight))
+    torch.testing.assert_close(
+        compiled(x, PROPER, edge_weight=weight), model(x, PROPER, edge_weight=weight)
+    )

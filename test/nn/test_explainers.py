@@ -23,7 +23,9 @@ from torch_geometric_lgt.nn import (
 )
 
 DOUBLE, N = torch.float64, 8
-EDGES = torch.tensor([[1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 7], [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6]])
+EDGES = torch.tensor(
+    [[1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 7], [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 6]]
+)
 MODELS = {
     'DIFFormer': lambda: DIFFormer(4, 8, 3, 2),
     'NodeFormer': lambda: NodeFormer(4, 8, 3, num_features=8),
@@ -35,7 +37,9 @@ MODELS = {
 LAYERS = {
     'DIFFormerConv': lambda: DIFFormerConv(4, 8, 2),
     'KernelAttentionConv': lambda: KernelAttentionConv(4, 8, 2, relational_order=1),
-    'KernelAttentionConv-output': lambda: KernelAttentionConv(4, 8, 2, relational_order=1, relational_input='output'),
+    'KernelAttentionConv-output': lambda: KernelAttentionConv(
+        4, 8, 2, relational_order=1, relational_input='output'
+    ),
     'AdjacencyMaskedAttention': lambda: AdjacencyMaskedAttention(4, 2),
     'JaccardSubtractorConv': lambda: JaccardSubtractorConv(4, 8, 4, 'subtractor'),
     'JaccardSubtractorConv-mean': lambda: JaccardSubtractorConv(4, 8, 4, ('mean', 'softmax')),
@@ -66,7 +70,11 @@ def test_an_explanation_says_which_edges_matter(name):
         explanation_type='model',
         node_mask_type=None,
         edge_mask_type='object',
-        model_config={'mode': 'multiclass_classification', 'task_level': 'node', 'return_type': 'raw'},
+        model_config={
+            'mode': 'multiclass_classification',
+            'task_level': 'node',
+            'return_type': 'raw',
+        },
     )
     found = explainer(x, EDGES, index=0).edge_mask
     assert found.shape == (EDGES.size(1),)
@@ -76,11 +84,15 @@ def test_an_explanation_says_which_edges_matter(name):
 
 @pytest.mark.parametrize('name', LAYERS)
 def test_a_mask_multiplies_what_comes_over_each_edge(name):
-    """The output is linear in it: with 1 for one edge after the other what they add sums up to the whole."""
+    """The output is linear in it: with 1 for one edge after the other what they add sums up to the
+    whole."""
     layer, x = LAYERS[name]().double().eval(), features()
     run = partial(layer, x, EDGES)
     nothing = masked(layer, torch.zeros(EDGES.size(1), dtype=DOUBLE), run)
-    parts = [(masked(layer, mask, run) - nothing).detach() for mask in torch.eye(EDGES.size(1), dtype=DOUBLE)]
+    parts = [
+        (masked(layer, mask, run) - nothing).detach()
+        for mask in torch.eye(EDGES.size(1), dtype=DOUBLE)
+    ]
     torch.testing.assert_close(nothing + sum(parts), layer(x, EDGES), rtol=1e-9, atol=1e-9)
     for part, target in zip(parts, EDGES[1], strict=True):
         assert float(part[target].abs().max()) > 1e-6
@@ -89,11 +101,17 @@ def test_a_mask_multiplies_what_comes_over_each_edge(name):
     torch.testing.assert_close(half, nothing + sum(parts) / 2, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('name', ['DIFFormerConv', 'JaccardSubtractorConv', 'AdjacencyMaskedAttention', 'KernelAttentionConv'])
+@pytest.mark.parametrize(
+    'name',
+    ['DIFFormerConv', 'JaccardSubtractorConv', 'AdjacencyMaskedAttention', 'KernelAttentionConv'],
+)
 def test_masks_and_weights_together(name):
     """The mask multiplies what is normalised by the weights alone."""
     layer, x = LAYERS[name]().double().eval(), features()
-    weight, mask = torch.rand(EDGES.size(1), dtype=DOUBLE) + 0.5, torch.rand(EDGES.size(1), dtype=DOUBLE)
+    weight, mask = (
+        torch.rand(EDGES.size(1), dtype=DOUBLE) + 0.5,
+        torch.rand(EDGES.size(1), dtype=DOUBLE),
+    )
     run = partial(layer, x, EDGES, edge_weight=weight)
     nothing = masked(layer, torch.zeros_like(mask), run)
     parts = [masked(layer, one, run) - nothing for one in torch.eye(EDGES.size(1), dtype=DOUBLE)]
@@ -103,22 +121,35 @@ def test_masks_and_weights_together(name):
 
 
 def test_sampled_nodes_and_the_mask():
-    layer, x, sampled = JaccardSubtractorConv(4, 8, 4, 'subtractor').double(), features(), torch.arange(N) % 2 == 0
+    layer, x, sampled = (
+        JaccardSubtractorConv(4, 8, 4, 'subtractor').double(),
+        features(),
+        torch.arange(N) % 2 == 0,
+    )
     ones = torch.ones(EDGES.size(1), dtype=DOUBLE)
-    torch.testing.assert_close(masked(layer, ones, lambda: layer(x, EDGES, None, sampled)), layer(x, EDGES, None, sampled))
+    torch.testing.assert_close(
+        masked(layer, ones, lambda: layer(x, EDGES, None, sampled)), layer(x, EDGES, None, sampled)
+    )
 
 
 def test_repeated_edges_and_self_loops_of_a_relational_bias():
     """Each edge of a pair has its share, and a node itself stays."""
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 1]])
     layer, x = KernelAttentionConv(4, 8, 2, relational_order=1).double(), features()[:2]
-    value, share = layer.lin_value(x), layer.relational_bias.weight.sigmoid().repeat_interleave(4, 1) / 2
-    bias = layer(x, edges) - layer(x, torch.arange(2).expand(2, -1)) + 2 * share * value  # the pairs alone joined: degrees are 2
+    value, share = (
+        layer.lin_value(x),
+        layer.relational_bias.weight.sigmoid().repeat_interleave(4, 1) / 2,
+    )
+    bias = (
+        layer(x, edges) - layer(x, torch.arange(2).expand(2, -1)) + 2 * share * value
+    )  # the pairs alone joined: degrees are 2
     torch.testing.assert_close(bias, share * (value + value.flip(0)))
     set_masks(layer, torch.tensor([0.5, 1.0, 0.0, 0.0], dtype=DOUBLE), edges, apply_sigmoid=False)
     found = layer(x, edges)
     clear_masks(layer)
-    torch.testing.assert_close(layer(x, edges) - found, share * value.flip(0) * torch.tensor([[1.0], [0.25]], dtype=DOUBLE))
+    torch.testing.assert_close(
+        layer(x, edges) - found, share * value.flip(0) * torch.tensor([[1.0], [0.25]], dtype=DOUBLE)
+    )
 
 
 @pytest.mark.parametrize('name', [*LAYERS, *MODELS])
@@ -134,9 +165,14 @@ def test_a_mask_of_ones_in_single_precision_changes_nothing(name):
 
 
 def test_mgformer_is_masked_for_some_nodes_too():
-    model, mask = MGFormer(4, 4, 6, num_layers=2, mask='adjacency').double(), torch.rand(EDGES.size(1), dtype=DOUBLE)
+    model, mask = (
+        MGFormer(4, 4, 6, num_layers=2, mask='adjacency').double(),
+        torch.rand(EDGES.size(1), dtype=DOUBLE),
+    )
     whole = masked(model, mask, lambda: model.get_embedding(EDGES))
-    torch.testing.assert_close(masked(model, mask, lambda: model.get_embedding(EDGES, torch.tensor([3, 1]))), whole[[3, 1]])
+    torch.testing.assert_close(
+        masked(model, mask, lambda: model.get_embedding(EDGES, torch.tensor([3, 1]))), whole[[3, 1]]
+    )
     assert not torch.allclose(whole, model.get_embedding(EDGES))
 
 
@@ -151,7 +187,10 @@ def test_masks_of_other_edges_are_refused(name):
 def test_what_a_mask_says_nothing_of_is_refused():
     x, mask = features(), torch.rand(EDGES.size(1), dtype=DOUBLE)
     second, first = (KernelAttentionConv(4, 8, relational_order=order).double() for order in (2, 1))
-    with pytest.raises(ValueError, match="'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges"):
+    with pytest.raises(
+        ValueError,
+        match="'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges",
+    ):
         masked(second, mask, lambda: second(x, EDGES))
     with pytest.raises(ValueError, match=r"'edge_index' the graph, .* \(got 1 and list\)"):
         masked(first, mask, lambda: first(x, first.hops(EDGES, N)))
@@ -163,4 +202,6 @@ def test_layers_of_message_passing_change_no_parameters_and_copies():
         assert any(isinstance(part, MessagePassing) for part in module.modules())
         assert not any('neighbor_sum' in name for name in module.state_dict())
         x = features()
-        torch.testing.assert_close(copy.deepcopy(module)(x, EDGES), module(x, sorted_edges(EDGES, N, N)))
+        torch.testing.assert_close(
+            copy.deepcopy(module)(x, EDGES), module(x, sorted_edges(EDGES, N, N))
+        )

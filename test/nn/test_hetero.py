@@ -20,13 +20,21 @@ KINDS = [('user', 'rates', 'item'), ('item', 'rated_by', 'user'), ('user', 'know
 
 @pytest.mark.parametrize('layer', [KernelAttentionConv, DIFFormerConv, SGFormerConv])
 def test_layers_in_heterogeneous_models(layer):
-    """Each edge type has a layer of its own, from all its sources to all its targets; the results of a target type add up."""
+    """Each edge type has a layer of its own, from all its sources to all its targets; the results
+    of a target type add up."""
     convs = {kind: layer(6, 8, heads=2) for kind in KINDS}
     x = {'user': torch.randn(7, 6), 'item': torch.randn(5, 6)}
-    edges = {kind: torch.stack([torch.randint(x[kind[0]].size(0), (9,)), torch.randint(x[kind[2]].size(0), (9,))]) for kind in KINDS}
+    edges = {
+        kind: torch.stack(
+            [torch.randint(x[kind[0]].size(0), (9,)), torch.randint(x[kind[2]].size(0), (9,))]
+        )
+        for kind in KINDS
+    }
     out = HeteroConv(convs, aggr='sum')(x, edges)
     for name in x:
-        parts = [convs[kind]((x[kind[0]], x[name]), edges[kind]) for kind in KINDS if kind[2] == name]
+        parts = [
+            convs[kind]((x[kind[0]], x[name]), edges[kind]) for kind in KINDS if kind[2] == name
+        ]
         torch.testing.assert_close(out[name], torch.stack(parts).sum(0))
 
 
@@ -43,7 +51,12 @@ class Net(torch.nn.Module):
 
 def graph(widths=(6, 6)):
     x = {'user': torch.randn(7, widths[0]), 'item': torch.randn(5, widths[1])}
-    return x, {kind: torch.stack([torch.randint(x[kind[0]].size(0), (9,)), torch.randint(x[kind[2]].size(0), (9,))]) for kind in KINDS}
+    return x, {
+        kind: torch.stack(
+            [torch.randint(x[kind[0]].size(0), (9,)), torch.randint(x[kind[2]].size(0), (9,))]
+        )
+        for kind in KINDS
+    }
 
 
 @pytest.mark.parametrize(
@@ -59,7 +72,8 @@ def graph(widths=(6, 6)):
     ],
 )
 def test_to_hetero_copies_layers_for_each_edge_type(make):
-    """Each edge type has a layer of its own, and the results of a target type add up, within a network that PyG turns."""
+    """Each edge type has a layer of its own, and the results of a target type add up, within a
+    network that PyG turns."""
     net, (x, edges) = to_hetero(Net(make()), (['user', 'item'], KINDS)), graph()
     out = net(x, edges)
     assert {name: value.shape for name, value in out.items()} == {'user': (7, 3), 'item': (5, 3)}
@@ -88,9 +102,16 @@ def test_to_hetero_of_unequal_widths(make):
             return self.att(x, edge_index)
 
     net, (x, edges) = to_hetero(Layer(), (['user', 'item'], KINDS)), graph((6, 9))
-    assert {name: value.shape for name, value in net(x, edges).items()} == {'user': (7, 8), 'item': (5, 8)}
+    assert {name: value.shape for name, value in net(x, edges).items()} == {
+        'user': (7, 8),
+        'item': (5, 8),
+    }
     layer = net.att['user__rates__item']
-    assert (layer.lin_query.in_features, layer.lin_key.in_features, layer.lin_value.in_features) == (9, 6, 6)
+    assert (
+        layer.lin_query.in_features,
+        layer.lin_key.in_features,
+        layer.lin_value.in_features,
+    ) == (9, 6, 6)
 
 
 def test_degrees_of_hetero_graphs_are_asked_for():
@@ -104,8 +125,13 @@ def test_degrees_of_hetero_graphs_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    'model', [NodeFormer(6, 8, 3), DIFFormer(6, 8, 3), SGFormer(6, 8, 3), LiteGT(6, 8, 3)], ids=lambda m: type(m).__name__
+    'model',
+    [NodeFormer(6, 8, 3), DIFFormer(6, 8, 3), SGFormer(6, 8, 3), LiteGT(6, 8, 3)],
+    ids=lambda m: type(m).__name__,
 )
 def test_models_name_what_to_use_in_place_of_to_hetero(model):
-    with pytest.raises(ValueError, match=f'{type(model).__name__} cannot be traced .* to_hetero and HeteroConv take'):
+    with pytest.raises(
+        ValueError,
+        match=f'{type(model).__name__} cannot be traced .* to_hetero and HeteroConv take',
+    ):
         to_hetero(model, (['user', 'item'], KINDS))

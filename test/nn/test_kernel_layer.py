@@ -6,7 +6,13 @@ from torch_geometric.data import Data
 
 from torch_geometric_lgt.functional._engine import chunked
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, FeatureMap, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    FeatureMap,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 from torch_geometric_lgt.transforms import NodeDegree
 
 KINDS = ('plain', 'masked')
@@ -15,7 +21,9 @@ KINDS = ('plain', 'masked')
 def make(kind, channels=8, **arguments):
     """The layer and what it takes beside x and batch, by the number of nodes."""
     if kind == 'masked':
-        return DegreeMaskedAttention(channels, max_degree=9, **arguments), lambda n: {'degree': torch.arange(n) % 10}
+        return DegreeMaskedAttention(channels, max_degree=9, **arguments), lambda n: {
+            'degree': torch.arange(n) % 10
+        }
     return KernelAttentionConv(channels, channels, **arguments), lambda n: {}
 
 
@@ -44,10 +52,13 @@ def test_zero_rows_and_one_node_graphs_are_finite(kind):
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(('dtype', 'tolerance', 'norm'), [(torch.float32, 1e-5, 4.0), (torch.bfloat16, 2e-2, 2.0)])
+@pytest.mark.parametrize(
+    ('dtype', 'tolerance', 'norm'), [(torch.float32, 1e-5, 4.0), (torch.bfloat16, 2e-2, 2.0)]
+)
 @pytest.mark.parametrize('kind', KINDS)
 def test_error_of_lower_precision(kind, dtype, tolerance, norm):
-    """Root mean squares over ten draws: a gradient of one number can be a sum of 300 terms that happens to vanish."""
+    """Root mean squares over ten draws: a gradient of one number can be a sum of 300 terms that
+    happens to vanish."""
     layer, extra = make(kind, channels=16, value_projection=True)
     exact, _ = make(kind, channels=16, value_projection=True)
     found = []
@@ -67,7 +78,14 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
         grad = torch.randn(300, 16).to(dtype)
         names, parameters = zip(*layer.named_parameters(), strict=True)
         grads = torch.autograd.grad(out, (x, *parameters), grad)
-        found.append([out, *grads, expected, *torch.autograd.grad(expected, (y, *exact.parameters()), grad.double())])
+        found.append(
+            [
+                out,
+                *grads,
+                expected,
+                *torch.autograd.grad(expected, (y, *exact.parameters()), grad.double()),
+            ]
+        )
     columns = [torch.stack(column) for column in zip(*found, strict=True)]
     half = len(columns) // 2
     for name, one, other in zip(('out', 'x', *names), columns[:half], columns[half:], strict=True):
@@ -116,9 +134,15 @@ def test_compiled_code_serves_every_size(kind):
 def test_state_of_other_graphs_is_refused():
     conv, x = KernelAttentionConv(8, 8, heads=2), torch.randn(12, 8)
     batch = torch.arange(12) % 3
-    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features, rank and samples of the queries"):
+    with pytest.raises(
+        ValueError,
+        match="'state' must have the graphs, heads, features, rank and samples of the queries",
+    ):
         conv(x, state=conv.attention_state(x, batch))
-    with pytest.raises(ValueError, match="'state' must have the graphs, heads, features, rank and samples of the queries"):
+    with pytest.raises(
+        ValueError,
+        match="'state' must have the graphs, heads, features, rank and samples of the queries",
+    ):
         conv(x, batch=batch, state=KernelAttentionConv(8, 8).attention_state(x, batch))
     with pytest.raises(ValueError, match="holds the graph id 2 but 'batch_size' is 1"):
         conv(x, batch=batch, state=conv.attention_state(x))
@@ -157,12 +181,19 @@ class Doubled(torch.nn.Linear):
     ],
 )
 def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, make):
-    """Modules of another kind, and hooks, alike for all nodes, for pairs and for states; twice the weights do what the module does."""
-    conv, x, y = make().double(), torch.randn(30, 6, dtype=torch.float64), torch.randn(9, 6, dtype=torch.float64)
+    """Modules of another kind, and hooks, alike for all nodes, for pairs and for states; twice the
+    weights do what the module does."""
+    conv, x, y = (
+        make().double(),
+        torch.randn(30, 6, dtype=torch.float64),
+        torch.randn(9, 6, dtype=torch.float64),
+    )
     plain = [conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))]
     calls = []
     handle = getattr(conv, name).register_forward_hook(lambda *_: calls.append(name))
-    for out, expected in zip((conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), plain, strict=True):
+    for out, expected in zip(
+        (conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), plain, strict=True
+    ):
         torch.testing.assert_close(out, expected)
     assert len(calls) >= 3
     handle.remove()
@@ -174,7 +205,9 @@ def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, ma
             parameter *= 2
     twice = [conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))]
     setattr(conv, name, other)
-    for out, expected in zip((conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), twice, strict=True):
+    for out, expected in zip(
+        (conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))), twice, strict=True
+    ):
         torch.testing.assert_close(out, expected)
 
 
@@ -189,8 +222,11 @@ def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, ma
     ],
 )
 @pytest.mark.parametrize('num_nodes', [3, 300], ids=['pairs', 'state'])
-def test_keys_and_values_of_one_input_take_one_product(num_nodes, products, make, without, monkeypatch):
-    """If both have a bias or none has; the gradients are those of linear parts that run as modules."""
+def test_keys_and_values_of_one_input_take_one_product(
+    num_nodes, products, make, without, monkeypatch
+):
+    """If both have a bias or none has; the gradients are those of linear parts that run as
+    modules."""
     conv, x = make().double(), torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
     for name in without:
         getattr(conv, name).bias = None
@@ -217,19 +253,27 @@ def test_keys_and_values_of_one_input_take_one_product(num_nodes, products, make
 @pytest.mark.parametrize('compiling', [False, True])
 @pytest.mark.parametrize('kind', KINDS)
 def test_scores_of_pairs_of_a_few_nodes(kind, compiling, monkeypatch):
-    """Those among the scores of all pairs, with gradients; while torch.compile traces, all nodes are evaluated."""
+    """Those among the scores of all pairs, with gradients; while torch.compile traces, all nodes
+    are evaluated."""
     layer, extra = make(kind)
     layer, x = layer.double(), torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
-    pairs, every = torch.tensor([[8, 2, 8], [2, 5, 8]]), torch.cartesian_prod(torch.arange(9), torch.arange(9)).t()
+    pairs, every = (
+        torch.tensor([[8, 2, 8], [2, 5, 8]]),
+        torch.cartesian_prod(torch.arange(9), torch.arange(9)).t(),
+    )
     expected = layer.attention_scores(x, edge_index=every, **extra(9))[pairs[0] * 9 + pairs[1]]
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: compiling)
     actual = layer.attention_scores(x, edge_index=pairs, **extra(9))
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), x)[0] for out in (actual, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out.sin().sum(), x)[0] for out in (actual, expected))
+    )
 
 
 def test_a_feature_map_of_other_channels_is_refused():
-    with pytest.raises(ValueError, match=r"'feature_map' must be of 4 channels, those of a head \(got 8\)"):
+    with pytest.raises(
+        ValueError, match=r"'feature_map' must be of 4 channels, those of a head \(got 8\)"
+    ):
         KernelAttentionConv(8, 8, heads=2, feature_map=FeatureMap('simplex', 8))
 
 
@@ -246,7 +290,9 @@ def test_degrees_of_any_whole_dtype():
     degree = torch.tensor([0, 3, 9, 1, 1])
     for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
         torch.testing.assert_close(layer(x, degree.to(dtype)), layer(x, degree))
-    with pytest.raises(ValueError, match=r"'degree' must hold one whole number per node \(got torch.bool"):
+    with pytest.raises(
+        ValueError, match=r"'degree' must hold one whole number per node \(got torch.bool"
+    ):
         layer(x, degree > 2)
 
 
@@ -257,7 +303,12 @@ def test_graph_ids_of_sources_are_checked_beside_a_state(make_layer):
     state, batch = layer.attention_state(x, torch.arange(12) % 2), torch.zeros(5, dtype=torch.long)
     for ids in (torch.arange(12) % 2, None):
         assert layer((x, x[:5]), none, (ids, batch), state=state).shape == (5, 8)
-    for ids in (torch.rand(12), torch.zeros(11, dtype=torch.long), torch.arange(12), -torch.ones(12, dtype=torch.long)):
+    for ids in (
+        torch.rand(12),
+        torch.zeros(11, dtype=torch.long),
+        torch.arange(12),
+        -torch.ones(12, dtype=torch.long),
+    ):
         with pytest.raises(ValueError, match="'batch'"):
             layer((x, x[:5]), none, (ids, batch), state=state)
     for pair in ((batch,), (batch, batch, batch)):

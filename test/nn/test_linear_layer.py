@@ -11,7 +11,9 @@ from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
 from torch_geometric_lgt.testing import dense
 
 SIZES = [1, 1, 3, 1, 2, 5, 1, 4, 2, 1, 1, 6]
-BATCH = torch.repeat_interleave(torch.arange(12), torch.tensor(SIZES))[torch.randperm(28, generator=torch.Generator().manual_seed(0))]
+BATCH = torch.repeat_interleave(torch.arange(12), torch.tensor(SIZES))[
+    torch.randperm(28, generator=torch.Generator().manual_seed(0))
+]
 LAYERS = {'sgformer': SGFormerConv, 'difformer': partial(DIFFormerConv, use_graph=False)}
 PRECISIONS = {torch.float32: 1e-4, torch.float64: 1e-12}
 
@@ -25,7 +27,9 @@ def make(name, norm, dtype):
 
 
 def definition(conv, x, batch):
-    q, k, v = (lin(x).unflatten(-1, (16, 1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    q, k, v = (
+        lin(x).unflatten(-1, (16, 1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
     if isinstance(conv, SGFormerConv):
         return dense.sgformer_attention(q, k, v, v, conv.norm, batch, batch).flatten(1)
     return dense.diffusion_attention(q, k, v, conv.norm, batch, batch).flatten(1)
@@ -36,14 +40,22 @@ def definition(conv, x, batch):
 @pytest.mark.parametrize('chunk', [None, 2])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 @pytest.mark.parametrize('name', LAYERS)
-def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(name, norm, chunk, beside, dtype, monkeypatch):
-    """Outputs and gradients by pairs, by states, and with Frobenius norms beside a large graph by products of columns."""
+def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(
+    name, norm, chunk, beside, dtype, monkeypatch
+):
+    """Outputs and gradients by pairs, by states, and with Frobenius norms beside a large graph by
+    products of columns."""
     if chunk is not None:
         monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
     conv, bound = make(name, norm, dtype), PRECISIONS[dtype]
     batch = torch.cat([BATCH, torch.full((beside,), 12)])
-    x, grad = torch.randn(28 + beside, 6, dtype=dtype).requires_grad_(), torch.randn(28 + beside, 16, dtype=dtype)
-    assert conv._form(x, x).affine(segments(batch, 28 + beside)) is (beside > 0 and dtype == torch.float32)
+    x, grad = (
+        torch.randn(28 + beside, 6, dtype=dtype).requires_grad_(),
+        torch.randn(28 + beside, 16, dtype=dtype),
+    )
+    assert conv._form(x, x).affine(segments(batch, 28 + beside)) is (
+        beside > 0 and dtype == torch.float32
+    )
     together, dead = conv(x, batch=batch), 0
     (grad_together,) = torch.autograd.grad(together, x, grad)
     for graph in range(12):
@@ -64,7 +76,8 @@ def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(name, norm, chunk, be
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 @pytest.mark.parametrize('name', LAYERS)
 def test_states_and_scores_where_denominators_cancel(name, norm, dtype):
-    """Reads of merged states and the sums of scores times values are the output, with the same rows of 0."""
+    """Reads of merged states and the sums of scores times values are the output, with the same rows
+    of 0."""
     conv, x, bound = make(name, norm, dtype), torch.randn(28, 6, dtype=dtype), PRECISIONS[dtype]
     expected = conv(x, batch=BATCH)
     first, second = (conv.attention_state(x[i::2], BATCH[i::2], 12) for i in range(2))

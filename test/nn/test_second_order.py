@@ -21,17 +21,29 @@ from torch_geometric_lgt.testing import dense
 EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
 CALLS = {
     'kernel': (KernelAttentionConv(6, 8, heads=2), lambda layer, x: layer(x)),
-    'state': (KernelAttentionConv(6, 8), lambda layer, x: layer(x.detach(), state=layer.attention_state(x))),
-    'read': (KernelAttentionConv(6, 8), lambda layer, x: layer(x, state=layer.attention_state(x.detach()))),
+    'state': (
+        KernelAttentionConv(6, 8),
+        lambda layer, x: layer(x.detach(), state=layer.attention_state(x)),
+    ),
+    'read': (
+        KernelAttentionConv(6, 8),
+        lambda layer, x: layer(x, state=layer.attention_state(x.detach())),
+    ),
     'scores': (KernelAttentionConv(6, 8), lambda layer, x: layer.attention_scores(x, EDGES)),
-    'probability': (KernelAttentionConv(6, 8), lambda layer, x: layer.log_edge_probability(x, EDGES)),
+    'probability': (
+        KernelAttentionConv(6, 8),
+        lambda layer, x: layer.log_edge_probability(x, EDGES),
+    ),
     'degree': (DegreeMaskedAttention(6), lambda layer, x: layer(x, edge_index=EDGES)),
     'adjacency': (AdjacencyMaskedAttention(6), lambda layer, x: layer(x, EDGES)),
     'difformer': (DIFFormerConv(6, 8), lambda layer, x: layer(x, EDGES)),
     'sigmoid': (DIFFormerConv(6, 8, kernel='sigmoid', use_graph=False), lambda layer, x: layer(x)),
     'frobenius': (SGFormerConv(6, 8), lambda layer, x: layer(x.repeat(20, 1))),
     'row': (SGFormerConv(6, 8, norm='row'), lambda layer, x: layer(x)),
-    'subtractor': (JaccardSubtractorConv(6, 8, kernel='subtractor'), lambda layer, x: layer(x, EDGES)),
+    'subtractor': (
+        JaccardSubtractorConv(6, 8, kernel='subtractor'),
+        lambda layer, x: layer(x, EDGES),
+    ),
     'NodeFormer': (NodeFormer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'DIFFormer': (DIFFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
     'SGFormer': (SGFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
@@ -43,7 +55,8 @@ MESSAGE = r'of torch_geometric_lgt has first derivatives only, no gradients of g
 
 @pytest.mark.parametrize('name', CALLS)
 def test_gradients_of_gradients_name_what_to_use(name):
-    """For a penalty on the gradient of the features, whose own gradient reaches the parameters; the first gradient is that without."""
+    """For a penalty on the gradient of the features, whose own gradient reaches the parameters; the
+    first gradient is that without."""
     layer, call = CALLS[name]
     x = torch.randn(12, 6, requires_grad=True)
     leaf = layer.embedding.weight if name == 'MGFormer' else x
@@ -56,12 +69,19 @@ def test_gradients_of_gradients_name_what_to_use(name):
 
 def test_the_dense_formula_has_them():
     """What the error names: a gradient penalty whose gradient is that of finite differences."""
-    layer, x = KernelAttentionConv(6, 8, heads=2).double(), torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    layer, x = (
+        KernelAttentionConv(6, 8, heads=2).double(),
+        torch.randn(5, 6, dtype=torch.float64, requires_grad=True),
+    )
 
     def attention(x):
-        q, k, v = (lin(x).unflatten(1, (2, 4)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
+        q, k, v = (
+            lin(x).unflatten(1, (2, 4)) for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
+        )
         phi = layer.feature_map
-        return dense.kernel_attention(*(dense.feature_map('softmax', part * 4**-0.25, phi.projection) for part in (q, k)), v).flatten(1)
+        return dense.kernel_attention(
+            *(dense.feature_map('softmax', part * 4**-0.25, phi.projection) for part in (q, k)), v
+        ).flatten(1)
 
     torch.testing.assert_close(attention(x), layer(x))
     assert torch.autograd.gradgradcheck(attention, x)

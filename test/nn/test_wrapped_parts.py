@@ -1,4 +1,5 @@
-"""Linear parts and embeddings with hooks, pruned, normalised, patched or replaced; the checks of all layers wrap each of them too."""
+"""Linear parts and embeddings with hooks, pruned, normalised, patched or replaced; the checks of
+all layers wrap each of them too."""
 
 import pytest
 import torch
@@ -6,7 +7,14 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune, spectral_norm, weight_norm
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, MGFormer, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    MGFormer,
+    SGFormerConv,
+)
 
 EDGES = torch.randint(12, (2, 40), generator=torch.Generator().manual_seed(0))
 LAYERS = {
@@ -33,7 +41,11 @@ def run(layer, x):
 
 
 def parts(layer):
-    return [(name, part) for name, part in layer.named_modules() if isinstance(part, (torch.nn.Linear, torch.nn.Embedding))]
+    return [
+        (name, part)
+        for name, part in layer.named_modules()
+        if isinstance(part, (torch.nn.Linear, torch.nn.Embedding))
+    ]
 
 
 @pytest.mark.filterwarnings('ignore:.*weight_norm.* is deprecated')
@@ -64,7 +76,9 @@ def test_every_kind_of_hook_is_called_once(name):
         part.register_forward_hook(lambda *_, key=key: calls.append(('forward', key)))
         part.register_forward_pre_hook(lambda *_, key=key: calls.append(('before', key)))
         part.register_full_backward_hook(lambda *_, key=key: calls.append(('backward', key)))
-        part.register_full_backward_pre_hook(lambda *_, key=key: calls.append(('before backward', key)))
+        part.register_full_backward_pre_hook(
+            lambda *_, key=key: calls.append(('before backward', key))
+        )
     out = run(layer, x)
     torch.testing.assert_close(out, expected)
     out.square().sum().backward()
@@ -109,7 +123,11 @@ def test_compiles_with_replaced_parts(name):
     torch.testing.assert_close(compiled(x), expected)
 
 
-@pytest.mark.parametrize('rule', [{'max_norm': 0.1}, {'padding_idx': 0}, {'sparse': True}, {'scale_grad_by_freq': True}], ids=str)
+@pytest.mark.parametrize(
+    'rule',
+    [{'max_norm': 0.1}, {'padding_idx': 0}, {'sparse': True}, {'scale_grad_by_freq': True}],
+    ids=str,
+)
 def test_rules_of_embeddings_hold(rule):
     """Rows and their gradients are those of the embedding itself."""
     model, embedding = MGFormer(4, 5, 4, mask='none'), torch.nn.Embedding(9, 4, **rule)
@@ -128,6 +146,9 @@ def test_quantised_parts_run():
     for name in ('lin_query', 'lin_key', 'lin_value'):
         part = getattr(layer, name)
         rounded = torch.nn.Linear(6, 8)
-        rounded.weight, rounded.bias = torch.nn.Parameter(part.weight.to(torch.float8_e4m3fn).float()), part.bias
+        rounded.weight, rounded.bias = (
+            torch.nn.Parameter(part.weight.to(torch.float8_e4m3fn).float()),
+            part.bias,
+        )
         setattr(layer, name, torch.nn.Sequential(rounded))
     assert 0 < (layer(x) - expected).abs().max() < 0.1

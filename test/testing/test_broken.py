@@ -20,12 +20,18 @@ from torch_geometric_lgt.nn._attention_layer import check_features
 from torch_geometric_lgt.testing._layer_checks import plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
-from torch_geometric_lgt.testing.checks import check_layer, check_loader, check_model, check_transform
+from torch_geometric_lgt.testing.checks import (
+    check_layer,
+    check_loader,
+    check_model,
+    check_transform,
+)
 from torch_geometric_lgt.transforms import NodeDegree
 
 
 class Broken(torch.nn.Module):
-    """A linear layer over each graph's mean and the sums over neighbours that keeps every promise but one."""
+    """A linear layer over each graph's mean and the sums over neighbours that keeps every promise
+    but one."""
 
     def __init__(self, fault):
         super().__init__()
@@ -49,20 +55,26 @@ class Broken(torch.nn.Module):
         batch = torch.zeros(num_nodes, dtype=torch.long) if batch is None else batch
         size = 16 if batch_size is None else batch_size
         one = torch.ones(num_nodes, 1, dtype=x.dtype)
-        total, count = (torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one))
+        total, count = (
+            torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one)
+        )
         mean = total / count.clamp(min=1)
         if self.fault == 'dropped' and given:
             raise ValueError("'edge_weight' must be None")
         edges, edge_weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
         message = x[edges[0]]
-        if edge_weight is not None and not (self.fault in ('weights', 'dropped') or (self.fault == 'values' and not given)):
+        if edge_weight is not None and not (
+            self.fault in ('weights', 'dropped') or (self.fault == 'values' and not given)
+        ):
             message = message * edge_weight.to(x.dtype)[:, None]
         hidden = x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message)
         out = self.lin(hidden)
         if self.fault == 'hook':
             return torch.nn.functional.linear(hidden, self.lin.weight, self.lin.bias)
         if self.fault == 'parametrisation' and 'parametrizations' in self.lin._modules:
-            return torch.nn.functional.linear(hidden, self.lin.parametrizations.weight.original, self.lin.bias)
+            return torch.nn.functional.linear(
+                hidden, self.lin.parametrizations.weight.original, self.lin.bias
+            )
         if self.fault == 'frozen' and not isinstance(self.lin, torch.nn.Linear):
             return self.lin.module(hidden) * self.lin.factor.detach()
         if self.fault == 'order':
@@ -77,7 +89,9 @@ class Broken(torch.nn.Module):
             return out + 1e-3 * x[edge_index[0]].sum()
         if self.fault == 'poison' and self.training and not float(x.detach().max()) <= 1e9:
             return out.sin()
-        if self.fault == 'tiny':  # the direction of what is left of one node less its mean, summed in the order of the batch
+        if (
+            self.fault == 'tiny'
+        ):  # the direction of what is left of one node less its mean, summed in the order of the batch
             rest = x - (total * num_nodes / 3 / (count * num_nodes / 3).clamp(min=1e-9))[batch]
             return out + rest[:, :3] / rest.norm(dim=1, keepdim=True).clamp(min=1e-30)
         if self.fault == 'gradient':
@@ -198,14 +212,20 @@ class BrokenProcesses(torch.nn.Module):
 
     def __init__(self, fault):
         super().__init__()
-        self.process_fault, self.lin, self.norm = fault, torch.nn.Linear(6, 3), torch.nn.BatchNorm1d(3)
+        self.process_fault, self.lin, self.norm = (
+            fault,
+            torch.nn.Linear(6, 3),
+            torch.nn.BatchNorm1d(3),
+        )
         self.reset_parameters()
 
     def reset_parameters(self):
         self.lin.reset_parameters()
         self.norm.reset_parameters()
 
-    def forward(self, x, edge_index, batch=None, batch_size=None, *, process_group=None, num_keys=None):
+    def forward(
+        self, x, edge_index, batch=None, batch_size=None, *, process_group=None, num_keys=None
+    ):
         check_features(x, self.lin, 6)
         segments(batch, x.size(0), batch_size)
         out, fault = self.lin(x), self.process_fault
@@ -215,7 +235,9 @@ class BrokenProcesses(torch.nn.Module):
             raise ValueError('no variance of one')
         if fault == 'order' and num_keys == 0:
             all_reduce_sum(out.sum(), process_group)
-        _, mean, variance = all_reduce_moments(out if fault == 'neighbours' else out[:num_keys], process_group)
+        _, mean, variance = all_reduce_moments(
+            out if fault == 'neighbours' else out[:num_keys], process_group
+        )
         if fault == 'gradient':
             mean = mean.detach()
         if fault != 'running':
@@ -287,7 +309,9 @@ class BrokenTransform(NodeDegree):
         path.parent.mkdir(exist_ok=True)
         if self.fault == 'cache' and path.exists() and path.stat().st_size > 0:
             held = path.read_bytes()
-            data.degree = torch.frombuffer(bytearray(held[: len(held) // 8 * 8]), dtype=torch.float64)[: data.num_nodes]
+            data.degree = torch.frombuffer(
+                bytearray(held[: len(held) // 8 * 8]), dtype=torch.float64
+            )[: data.num_nodes]
         if self.fault == 'pickle' and path.exists() and path.stat().st_size > 0:
             with contextlib.suppress(pickle.UnpicklingError, ValueError, EOFError):
                 pickle.loads(path.read_bytes())
@@ -328,17 +352,23 @@ def broken_loader(fault, data, shuffle, num_workers, multiprocessing_context):
         torch.manual_seed(0)
     count = next(COUNTER)
     if fault == 'adjacency' and isinstance(data.get('adj_t'), SparseTensor):
-        yield from PyGNeighborLoader(data, [4], batch_size=16)  # sorts edges again, and leaves their attributes as they were
+        yield from PyGNeighborLoader(
+            data, [4], batch_size=16
+        )  # sorts edges again, and leaves their attributes as they were
         return
     if fault == 'format' and 'adj_t' in data:
         raise AttributeError("'Tensor' object has no attribute 'csr'")
-    for number, batch in enumerate(NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))):
+    for number, batch in enumerate(
+        NodePartitionLoader(data, 16, shuffle and not (fault == 'seed' and count % 2))
+    ):
         if fault == 'lost' and number == 0:
             continue
         if fault == 'twice':
             batch.n_id = batch.n_id.clone()
             batch.n_id[1] = batch.n_id[0]
-        if fault == 'attribute' or (fault == 'processes' and multiprocessing_context == 'forkserver'):
+        if fault == 'attribute' or (
+            fault == 'processes' and multiprocessing_context == 'forkserver'
+        ):
             batch.degree = batch.degree + 1
         if fault == 'edge':
             batch.edge_index = batch.edge_index.flip(0)
@@ -366,7 +396,9 @@ LOADER_FAULTS = {
 SPARSE = {'adjacency': pytest.mark.sparse}
 
 
-@pytest.mark.parametrize('fault', [pytest.param(fault, marks=SPARSE.get(fault, ())) for fault in LOADER_FAULTS])
+@pytest.mark.parametrize(
+    'fault', [pytest.param(fault, marks=SPARSE.get(fault, ())) for fault in LOADER_FAULTS]
+)
 def test_each_broken_promise_of_a_loader_is_found(fault):
     with pytest.raises(AssertionError, match=LOADER_FAULTS[fault]):
         check_loader(partial(broken_loader, fault))

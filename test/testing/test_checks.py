@@ -17,12 +17,25 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.testing.checks import check_layer, check_loader, check_model, check_transform
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+from torch_geometric_lgt.testing.checks import (
+    check_layer,
+    check_loader,
+    check_model,
+    check_transform,
+)
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
 
 
 def with_degrees(layer, x, edge_index, batch=None, **kwargs):
-    return layer(x, degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0)), batch, **kwargs)
+    return layer(
+        x, degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0)), batch, **kwargs
+    )
 
 
 def with_hops(model, x, edge_index, batch=None, edge_weight=None, **kwargs):
@@ -59,8 +72,14 @@ def parts_with_jaccard(data):
 
 LAYERS = {
     'kernel': (lambda: KernelAttentionConv(6, 8, heads=2), {}),
-    'kernel-samples': (lambda: KernelAttentionConv(6, 8, heads=2, temperature=0.05, num_gumbel_samples=3), {}),
-    'kernel-elu': (lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu', key_channels=6), {}),
+    'kernel-samples': (
+        lambda: KernelAttentionConv(6, 8, heads=2, temperature=0.05, num_gumbel_samples=3),
+        {},
+    ),
+    'kernel-elu': (
+        lambda: KernelAttentionConv(6, 8, heads=2, feature_map='elu', key_channels=6),
+        {},
+    ),
     'degree': (lambda: DegreeMaskedAttention(6, heads=2, max_degree=16), {'call': with_degrees}),
     'adjacency': (lambda: AdjacencyMaskedAttention(6, heads=2), {'call': without_batch}),
     'sgformer': (lambda: SGFormerConv(6, 8, heads=2), {}),
@@ -71,24 +90,54 @@ LAYERS = {
     'difformer-frobenius': (lambda: DIFFormerConv(6, 8, norm='frobenius', use_graph=False), {}),
     'difformer-many-heads': (lambda: DIFFormerConv(6, 16, heads=16, norm='frobenius'), {}),
     'difformer-plain-values': (lambda: DIFFormerConv(6, 6, heads=2, value_projection=False), {}),
-    'difformer-sigmoid': (lambda: DIFFormerConv(6, 8, heads=2, kernel='sigmoid', graph_weight=0.5), {'linear': False}),
-    'kernel-value-bias': (lambda: KernelAttentionConv(6, 8, heads=2, relational_order=1), {'call': with_hops}),
-    'kernel-output-bias': (lambda: KernelAttentionConv(6, 8, relational_order=1, relational_input='output'), {'call': with_hops}),
+    'difformer-sigmoid': (
+        lambda: DIFFormerConv(6, 8, heads=2, kernel='sigmoid', graph_weight=0.5),
+        {'linear': False},
+    ),
+    'kernel-value-bias': (
+        lambda: KernelAttentionConv(6, 8, heads=2, relational_order=1),
+        {'call': with_hops},
+    ),
+    'kernel-output-bias': (
+        lambda: KernelAttentionConv(6, 8, relational_order=1, relational_input='output'),
+        {'call': with_hops},
+    ),
     'jaccard': (lambda: JaccardSubtractorConv(6, 8, heads=4), {'call': with_jaccard}),
-    'subtractor': (lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False), {'call': with_jaccard}),
+    'subtractor': (
+        lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False),
+        {'call': with_jaccard},
+    ),
 }
 MODELS = {
-    'LiteGT': (lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True), {'call': model_with_jaccard, 'batches': parts_with_jaccard}),
+    'LiteGT': (
+        lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True),
+        {'call': model_with_jaccard, 'batches': parts_with_jaccard},
+    ),
     'NodeFormer': (
-        lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=1, num_gumbel_samples=3),
+        lambda: NodeFormer(
+            6, 4, 3, heads=2, num_features=8, relational_order=1, num_gumbel_samples=3
+        ),
         {'batches': parts},
     ),
-    'NodeFormer-2': (lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True), {'call': with_hops}),
+    'NodeFormer-2': (
+        lambda: NodeFormer(
+            6, 4, 3, heads=2, num_features=8, relational_order=2, jumping_knowledge=True
+        ),
+        {'call': with_hops},
+    ),
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),
     'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {'batches': parts}),
     'SGFormer-residual': (lambda: SGFormer(6, 4, 3, gnn_residual=True), {'batches': parts}),
     'SGFormer-cat': (
-        lambda: SGFormer(6, 4, 3, aggregate='cat', gnn_input='input', gnn=GraphSAGE(6, 4, 1), activate_layers=True),
+        lambda: SGFormer(
+            6,
+            4,
+            3,
+            aggregate='cat',
+            gnn_input='input',
+            gnn=GraphSAGE(6, 4, 1),
+            activate_layers=True,
+        ),
         {'batches': parts},
     ),
 }
@@ -96,18 +145,34 @@ TRANSFORMS = {
     'NodeDegree': (NodeDegree, 'degree', {}),
     'JaccardScores': (JaccardScores, 'edge_jaccard', {}),
     'AttentionNodeSampling': (AttentionNodeSampling, 'attention_mask', {}),
-    'AttentionNodeSampling-lse': (lambda: AttentionNodeSampling(measure='lse'), 'attention_mask', {}),
+    'AttentionNodeSampling-lse': (
+        lambda: AttentionNodeSampling(measure='lse'),
+        'attention_mask',
+        {},
+    ),
     'LaplacianPE': (lambda **options: LaplacianPE(3, **options), 'laplacian_pe', {'cached': True}),
-    'SVDEncoding': (lambda **options: SVDEncoding(3, **options), 'svd_pe', {'cached': True, 'per_graph': False}),
+    'SVDEncoding': (
+        lambda **options: SVDEncoding(3, **options),
+        'svd_pe',
+        {'cached': True, 'per_graph': False},
+    ),
 }
 LOADERS = {
-    'NeighborLoader': lambda data, **options: NeighborLoader(data, [4, 4], batch_size=16, **options),
+    'NeighborLoader': lambda data, **options: NeighborLoader(
+        data, [4, 4], batch_size=16, **options
+    ),
     'NeighborSampler': lambda data, **options: NeighborLoader(
         data, [4, 4], batch_size=16, neighbor_sampler=NeighborSampler(data, [4, 4]), **options
     ),
     'NodePartitionLoader': lambda data, **options: NodePartitionLoader(data, 16, **options),
 }
-ELSEWHERE = {'AttentionMemory', 'FeatureMap', 'GlobalAttention', 'MGFormer', 'RandomSignFlip'}  # another interface; each has its own tests
+ELSEWHERE = {
+    'AttentionMemory',
+    'FeatureMap',
+    'GlobalAttention',
+    'MGFormer',
+    'RandomSignFlip',
+}  # another interface; each has its own tests
 
 
 @pytest.mark.parametrize('name', LAYERS)

@@ -20,7 +20,8 @@ def test_each_graph_of_a_batch_as_if_alone(measure):
 
 
 def test_nodes_without_neighbours_come_last():
-    """Ten nodes, c ln N = 2.4: three of them; two leaves have the largest value and nodes 2 and 3 the next."""
+    """Ten nodes, c ln N = 2.4: three of them; two leaves have the largest value and nodes 2 and 3
+    the next."""
     edges = torch.tensor([[4, 2, 3, 2], [2, 3, 5, 3]])
     mask = AttentionNodeSampling(1)(Data(edge_index=edges, num_nodes=10)).attention_mask
     assert mask.nonzero().flatten().tolist() == [2, 4, 5]
@@ -35,7 +36,10 @@ def test_sampled_batches_carry_the_mask_of_the_full_graph():
 
 
 def test_raises_and_repr():
-    assert repr(AttentionNodeSampling()) == "AttentionNodeSampling(5, measure='jaccard', attr_name='attention_mask')"
+    assert (
+        repr(AttentionNodeSampling())
+        == "AttentionNodeSampling(5, measure='jaccard', attr_name='attention_mask')"
+    )
     with pytest.raises(ValueError, match="'factor' must be positive"):
         AttentionNodeSampling(0)
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):

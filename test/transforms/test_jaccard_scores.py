@@ -18,18 +18,25 @@ def test_adds_a_score_to_each_edge():
     out = Compose([JaccardScores()])(data)
     assert out.edge_jaccard.tolist() == pytest.approx([1 / 3, 1 / 4, 1 / 4, 0])
     assert 'edge_jaccard' not in data
-    assert JaccardScores('score', neighbors='out')(data).score.tolist() == pytest.approx([0, 0, 0, 0])
+    assert JaccardScores('score', neighbors='out')(data).score.tolist() == pytest.approx(
+        [0, 0, 0, 0]
+    )
 
 
 def test_graphs_of_a_batch_do_not_meet():
     graphs = [Data(edge_index=barabasi_albert_graph(n, 3), num_nodes=n) for n in (10, 17)]
     together = JaccardScores()(Batch.from_data_list(graphs)).edge_jaccard
-    assert torch.equal(together, torch.cat([JaccardScores()(graph).edge_jaccard for graph in graphs]))
+    assert torch.equal(
+        together, torch.cat([JaccardScores()(graph).edge_jaccard for graph in graphs])
+    )
 
 
 def test_estimates_with_a_generator():
     data = Data(edge_index=barabasi_albert_graph(60, 5), num_nodes=60)
-    found = [JaccardScores(num_hashes=400, generator=torch.Generator().manual_seed(1))(data).edge_jaccard for _ in range(2)]
+    found = [
+        JaccardScores(num_hashes=400, generator=torch.Generator().manual_seed(1))(data).edge_jaccard
+        for _ in range(2)
+    ]
     assert torch.equal(*found)
     exact = jaccard(data.edge_index, 60)
     assert 0 < (found[0] - exact).abs().max() < 0.15
@@ -37,13 +44,20 @@ def test_estimates_with_a_generator():
 
 def test_sampled_batches_carry_the_scores_of_the_full_graph():
     data = JaccardScores()(Data(edge_index=barabasi_albert_graph(200, 4), num_nodes=200))
-    score = {(int(i), int(j)): float(value) for i, j, value in zip(*data.edge_index, data.edge_jaccard, strict=True)}
+    score = {
+        (int(i), int(j)): float(value)
+        for i, j, value in zip(*data.edge_index, data.edge_jaccard, strict=True)
+    }
     for batch in NeighborLoader(data, [3, 2], batch_size=50):
         source, target = batch.n_id[batch.edge_index]
-        assert batch.edge_jaccard.tolist() == [score[int(i), int(j)] for i, j in zip(source, target, strict=True)]
+        assert batch.edge_jaccard.tolist() == [
+            score[int(i), int(j)] for i, j in zip(source, target, strict=True)
+        ]
 
 
-@pytest.mark.parametrize('form', [pytest.param('SparseTensor', marks=pytest.mark.sparse), 'csr', 'csc', 'coo'])
+@pytest.mark.parametrize(
+    'form', [pytest.param('SparseTensor', marks=pytest.mark.sparse), 'csr', 'csc', 'coo']
+)
 def test_scores_of_sparse_matrices_are_in_the_order_that_layers_read(form):
     edges = barabasi_albert_graph(30, 3)
     edges = edges[:, torch.randperm(edges.size(1))]
@@ -60,7 +74,9 @@ def test_scores_of_sparse_matrices_are_in_the_order_that_layers_read(form):
 
 
 def test_raises_and_repr():
-    assert repr(JaccardScores()) == "JaccardScores('edge_jaccard', neighbors='all', num_hashes=None)"
+    assert (
+        repr(JaccardScores()) == "JaccardScores('edge_jaccard', neighbors='all', num_hashes=None)"
+    )
     with pytest.raises(ValueError, match="'neighbors' must be one of"):
         JaccardScores(neighbors='both')
     with pytest.raises(ValueError, match="'num_hashes' must be positive"):

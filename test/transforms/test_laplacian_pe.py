@@ -8,11 +8,22 @@ from scipy.sparse.linalg import lobpcg
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import Compose
-from torch_geometric.utils import barabasi_albert_graph, grid, stochastic_blockmodel_graph, to_undirected
+from torch_geometric.utils import (
+    barabasi_albert_graph,
+    grid,
+    stochastic_blockmodel_graph,
+    to_undirected,
+)
 
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip, SVDEncoding, _eigensolvers, _laplacian
+from torch_geometric_lgt.transforms import (
+    LaplacianPE,
+    RandomSignFlip,
+    SVDEncoding,
+    _eigensolvers,
+    _laplacian,
+)
 
 DOUBLE = torch.float64
 
@@ -24,7 +35,13 @@ def ring(num_nodes, start=0):
 
 def cube(side):
     node = torch.arange(side**3).view(side, side, side)
-    return torch.cat([torch.stack([node.narrow(i, 0, side - 1), node.narrow(i, 1, side - 1)]).flatten(1) for i in range(3)], 1)
+    return torch.cat(
+        [
+            torch.stack([node.narrow(i, 0, side - 1), node.narrow(i, 1, side - 1)]).flatten(1)
+            for i in range(3)
+        ],
+        1,
+    )
 
 
 def laplacian(edges, num_nodes, normalization='sym'):
@@ -33,7 +50,11 @@ def laplacian(edges, num_nodes, normalization='sym'):
     adjacency.fill_diagonal_(0)
     degree = adjacency.sum(1)
     inverse = torch.where(degree > 0, 1 / degree.clamp(min=1), 0)
-    left, right = (inverse.sqrt(), inverse.sqrt()) if normalization == 'sym' else (inverse, torch.ones_like(inverse))
+    left, right = (
+        (inverse.sqrt(), inverse.sqrt())
+        if normalization == 'sym'
+        else (inverse, torch.ones_like(inverse))
+    )
     return torch.diag((degree > 0).to(DOUBLE)) - left[:, None] * adjacency * right
 
 
@@ -104,11 +125,18 @@ def test_single_precision_where_it_is_enough(monkeypatch):
     """The union of cycles has eigenvalues far from 0, a long strip of them has not."""
     seen, eigsh = [], _eigensolvers.eigsh
     monkeypatch.setattr(
-        _eigensolvers, 'eigsh', lambda operator, *args, **options: seen.append(operator.dtype) or eigsh(operator, *args, **options)
+        _eigensolvers,
+        'eigsh',
+        lambda operator, *args, **options: (
+            seen.append(operator.dtype) or eigsh(operator, *args, **options)
+        ),
     )
     cycles = [torch.randperm(2000) for _ in range(4)]
     expander = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
-    for edges, dtypes in ((expander, {np.dtype(np.float32)}), (grid(2, 1000)[0], {np.dtype(np.float64)})):
+    for edges, dtypes in (
+        (expander, {np.dtype(np.float32)}),
+        (grid(2, 1000)[0], {np.dtype(np.float64)}),
+    ):
         data, columns = Data(edge_index=edges, num_nodes=2000), {}
         for dtype in (torch.float32, DOUBLE):
             seen.clear()
@@ -120,16 +148,29 @@ def test_single_precision_where_it_is_enough(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('edges', 'searches'), [(torch.cat([torch.stack([c, c.roll(1)]) for c in map(torch.randperm, [450] * 2)], 1), 0), (ring(450), 2)]
+    ('edges', 'searches'),
+    [
+        (torch.cat([torch.stack([c, c.roll(1)]) for c in map(torch.randperm, [450] * 2)], 1), 0),
+        (ring(450), 2),
+    ],
 )
-def test_small_graphs_are_decomposed_in_single_precision_where_it_is_enough(edges, searches, monkeypatch):
+def test_small_graphs_are_decomposed_in_single_precision_where_it_is_enough(
+    edges, searches, monkeypatch
+):
     """Two random cycles have eigenvalues far from 0, one has not."""
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
     expected = LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe
     seen, eigsh = [], _eigensolvers.eigsh
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
-    monkeypatch.setattr(_eigensolvers, 'eigsh', lambda *args, **options: seen.append(0) or eigsh(*args, **options))
-    torch.testing.assert_close(LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe, expected, rtol=1e-3, atol=1e-4)
+    monkeypatch.setattr(
+        _eigensolvers, 'eigsh', lambda *args, **options: seen.append(0) or eigsh(*args, **options)
+    )
+    torch.testing.assert_close(
+        LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe,
+        expected,
+        rtol=1e-3,
+        atol=1e-4,
+    )
     assert len(seen) == searches
 
 
@@ -145,11 +186,18 @@ def test_a_decomposition_that_is_not_precise_enough_is_made_again(monkeypatch):
 
 
 def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
-    """Eigenvalues that lie close, found in single precision; BLAS runs on one thread for a graph of this size."""
+    """Eigenvalues that lie close, found in single precision; BLAS runs on one thread for a graph of
+    this size."""
     threads, eigsh = [], _eigensolvers.eigsh
 
     def search(*args, **options):
-        threads.append({library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'})
+        threads.append(
+            {
+                library['num_threads']
+                for library in threadpool_info()
+                if library['user_api'] == 'blas'
+            }
+        )
         return eigsh(*args, **options)
 
     monkeypatch.setattr(_eigensolvers, 'eigsh', search)
@@ -158,13 +206,16 @@ def test_one_search_and_one_for_what_it_may_have_left_over(monkeypatch):
     edges = torch.cat([torch.stack([cycle, cycle.roll(1)]) for cycle in cycles], 1)
     with threadpool_limits(2, 'blas'):
         LaplacianPE(16)(Data(edge_index=edges, num_nodes=20_000))
-        after = {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
+        after = {
+            library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'
+        }
     assert threads == [{1}, {1}]
     assert after == {2}
 
 
 def in_a_thread(function, *args):
-    """Of threads that are alive, some versions of threadpoolctl let only the first one set limits."""
+    """Of threads that are alive, some versions of threadpoolctl let only the first one set
+    limits."""
     thread = threading.Thread(target=function, args=args)
     thread.start()
     thread.join()
@@ -174,9 +225,16 @@ def test_threads_at_once_leave_the_threads_of_blas_as_they_were(monkeypatch):
     """The second thread comes while the first one is limited, and goes later."""
 
     def blas():
-        return {library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'}
+        return {
+            library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'
+        }
 
-    component, together, seen, before = _laplacian.component_eigenpairs, threading.Barrier(2), {}, blas()
+    component, together, seen, before = (
+        _laplacian.component_eigenpairs,
+        threading.Barrier(2),
+        {},
+        blas(),
+    )
 
     def slow(*args):
         if threading.current_thread() is first:
@@ -213,17 +271,34 @@ def test_solver_that_finds_no_memory(double, monkeypatch):
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.fault(14, 'The next solver is tried, each result is checked; with none left a RuntimeError says by how much they failed.')
+@pytest.mark.fault(
+    14,
+    (
+        'The next solver is tried, each result is checked; with none left a RuntimeError says by '
+        'how '
+        'much they failed.'
+    ),
+)
 def test_no_solver_left(monkeypatch):
     data = Data(edge_index=barabasi_albert_graph(750, 2), num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'eigsh', partial(_eigensolvers.eigsh, maxiter=1))
-    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # decomposed as a whole
+    torch.testing.assert_close(
+        LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
+    )  # decomposed as a whole
     monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
-    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)  # multigrid is left
-    monkeypatch.setattr(_eigensolvers, 'lobpcg', lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}))
+    torch.testing.assert_close(
+        LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
+    )  # multigrid is left
+    monkeypatch.setattr(
+        _eigensolvers,
+        'lobpcg',
+        lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}),
+    )
     reasons = r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: residuals .* times as large as they may be\)'
-    with pytest.raises(RuntimeError, match=f'of a component of 750 nodes did not converge {reasons}'):
+    with pytest.raises(
+        RuntimeError, match=f'of a component of 750 nodes did not converge {reasons}'
+    ):
         LaplacianPE(3)(data)
 
 
@@ -238,7 +313,9 @@ def test_more_columns_than_eigenvectors(num_nodes):
 
 def test_nodes_without_neighbours_and_no_nodes():
     data = LaplacianPE(2)(Data(edge_index=torch.tensor([[1, 2], [2, 2]]), num_nodes=4))
-    torch.testing.assert_close(data.laplacian_pe[:, 0].abs(), torch.tensor([0, 0.5**0.5, 0.5**0.5, 0]))
+    torch.testing.assert_close(
+        data.laplacian_pe[:, 0].abs(), torch.tensor([0, 0.5**0.5, 0.5**0.5, 0])
+    )
     assert data.laplacian_pe_mask.tolist() == [[True, False]]
     empty = LaplacianPE(2)(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=0))
     assert empty.laplacian_pe.shape == (0, 2)
@@ -246,14 +323,25 @@ def test_nodes_without_neighbours_and_no_nodes():
 
 @pytest.mark.parametrize('solver', ['dense', 'lanczos'])
 def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch):
-    """A ring: every eigenvalue twice. Its columns are those of the space, and permute with the nodes where no two are alike."""
+    """A ring: every eigenvalue twice. Its columns are those of the space, and permute with the
+    nodes where no two are alike."""
     monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000 if solver == 'dense' else 10)
     first = LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe
-    monkeypatch.setattr(_eigensolvers, '_random', lambda n, size, seed: torch.randn(n, size).numpy())
-    torch.testing.assert_close(LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe, first, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(
+        _eigensolvers, '_random', lambda n, size, seed: torch.randn(n, size).numpy()
+    )
+    torch.testing.assert_close(
+        LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe,
+        first,
+        rtol=1e-5,
+        atol=1e-6,
+    )
     edges, order = barabasi_albert_graph(400, 3), torch.randperm(400)
     place = order.argsort()
-    one, other = (LaplacianPE(5)(Data(edge_index=e, num_nodes=400)).laplacian_pe for e in (edges, place[edges]))
+    one, other = (
+        LaplacianPE(5)(Data(edge_index=e, num_nodes=400)).laplacian_pe
+        for e in (edges, place[edges])
+    )
     torch.testing.assert_close(other, one[order], rtol=1e-5, atol=1e-6)
 
 
@@ -266,15 +354,22 @@ def test_graphs_of_a_batch_as_if_alone():
 
 
 def test_sampled_batches_carry_the_rows_of_the_full_graph():
-    data = LaplacianPE(3)(Data(edge_index=to_undirected(barabasi_albert_graph(100, 3)), num_nodes=100))
+    data = LaplacianPE(3)(
+        Data(edge_index=to_undirected(barabasi_albert_graph(100, 3)), num_nodes=100)
+    )
     for batch in NeighborLoader(data, [3, 2], batch_size=40):
         assert torch.equal(batch.laplacian_pe, data.laplacian_pe[batch.n_id])
 
 
 def test_one_eigenvalue_in_very_many_components(monkeypatch):
-    """All of 500 edges have the eigenvalue 2: no more columns are looked at than can be told apart."""
+    """All of 500 edges have the eigenvalue 2: no more columns are looked at than can be told
+    apart."""
     canonical, seen = _laplacian.canonical, []
-    monkeypatch.setattr(_laplacian, 'canonical', lambda values, vectors: seen.append(values.size) or canonical(values, vectors))
+    monkeypatch.setattr(
+        _laplacian,
+        'canonical',
+        lambda values, vectors: seen.append(values.size) or canonical(values, vectors),
+    )
     data = LaplacianPE(3)(Data(edge_index=torch.arange(1000).view(500, 2).t(), num_nodes=1000))
     assert seen == [3 + _laplacian.MOST_SPARE]
     torch.testing.assert_close(data.laplacian_pe.norm(dim=0), torch.ones(3))
@@ -284,7 +379,10 @@ def test_one_eigenvalue_in_very_many_components(monkeypatch):
 def test_random_sign_flip():
     graphs = [LaplacianPE(3)(Data(edge_index=ring(n), num_nodes=n)) for n in (5, 6)] * 20
     data, state = Batch.from_data_list(graphs), torch.get_rng_state()
-    found = [Compose([RandomSignFlip(generator=torch.Generator().manual_seed(0))])(data).laplacian_pe for _ in range(2)]
+    found = [
+        Compose([RandomSignFlip(generator=torch.Generator().manual_seed(0))])(data).laplacian_pe
+        for _ in range(2)
+    ]
     assert torch.equal(*found)
     assert torch.equal(torch.get_rng_state(), state)
     signs = set()
@@ -303,10 +401,16 @@ def test_cache(tmp_path, monkeypatch):
     data = Data(edge_index=ring(12), num_nodes=12)
     transform = LaplacianPE(3, cache_dir=tmp_path / 'cache')
     first = transform(data)
-    monkeypatch.setattr('torch_geometric_lgt.transforms.laplacian_pe.laplacian_eigenpairs', lambda *_: pytest.fail('not from the cache'))
+    monkeypatch.setattr(
+        'torch_geometric_lgt.transforms.laplacian_pe.laplacian_eigenpairs',
+        lambda *_: pytest.fail('not from the cache'),
+    )
     assert torch.equal(transform(data).laplacian_pe, first.laplacian_pe)
     monkeypatch.undo()
-    for other, graph in ((LaplacianPE(3, 'rw', cache_dir=tmp_path / 'cache'), data), (transform, Data(edge_index=ring(12), num_nodes=13))):
+    for other, graph in (
+        (LaplacianPE(3, 'rw', cache_dir=tmp_path / 'cache'), data),
+        (transform, Data(edge_index=ring(12), num_nodes=13)),
+    ):
         other(graph)
     assert len(list((tmp_path / 'cache').glob('*.safetensors'))) == 3
 
@@ -321,7 +425,8 @@ def test_raises_and_repr():
 
 @pytest.mark.parametrize(('clique', 'path', 'k'), [(76, 5, 25), (100, 100, 40)])
 def test_many_eigenvectors_of_cliques(clique, path, k):
-    """LOBPCG takes no constraints where it is asked for a fifth of all eigenvectors: there the next solver has its turn."""
+    """LOBPCG takes no constraints where it is asked for a fifth of all eigenvectors: there the next
+    solver has its turn."""
     networkx = pytest.importorskip('networkx')
     edges = torch.tensor(list(networkx.barbell_graph(clique, path).edges)).t()
     data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
@@ -334,7 +439,19 @@ def test_many_eigenvectors_of_cliques(clique, path, k):
 
 @pytest.mark.parametrize('k', [4, 16])
 @pytest.mark.parametrize(
-    ('clique', 'path'), [(100, 0), (100, 50), (100, 100), (200, 0), (250, 0), (300, 0), (200, 200), (250, 250), (300, 300), (250, 5)]
+    ('clique', 'path'),
+    [
+        (100, 0),
+        (100, 50),
+        (100, 100),
+        (200, 0),
+        (250, 0),
+        (300, 0),
+        (200, 200),
+        (250, 250),
+        (300, 300),
+        (250, 5),
+    ],
 )
 def test_barbells(clique, path, k, double):
     """Two cliques and a path: tiny eigenvalues, and one that nearly all the others equal."""

@@ -29,7 +29,9 @@ def test_bipartite_with_reverse_edges():
 
 
 def test_no_edges_and_repr():
-    assert NodeDegree()(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3)).degree.tolist() == [0, 0, 0]
+    assert NodeDegree()(
+        Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3)
+    ).degree.tolist() == [0, 0, 0]
     assert repr(NodeDegree()) == "NodeDegree('degree')"
 
 
@@ -49,14 +51,29 @@ def test_raises(edge_index, message):
 
 
 def test_sums_of_weights():
-    """Self loops are left out, repeated edges count again, a weight of an edge counts for its target."""
+    """Self loops are left out, repeated edges count again, a weight of an edge counts for its
+    target."""
     weight = torch.tensor([0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
-    assert NodeDegree(weighted=True)(Data(edge_index=EDGES, edge_weight=weight, num_nodes=4)).degree.tolist() == [1, 20.5, 2, 0]
-    assert NodeDegree(weighted=True)(Data(edge_index=EDGES, num_nodes=4)).degree.tolist() == [1, 3, 1, 0]
-    double = NodeDegree('sum', weighted=True)(Data(edge_index=EDGES, edge_weight=weight.double(), num_nodes=4))
+    assert NodeDegree(weighted=True)(
+        Data(edge_index=EDGES, edge_weight=weight, num_nodes=4)
+    ).degree.tolist() == [1, 20.5, 2, 0]
+    assert NodeDegree(weighted=True)(Data(edge_index=EDGES, num_nodes=4)).degree.tolist() == [
+        1,
+        3,
+        1,
+        0,
+    ]
+    double = NodeDegree('sum', weighted=True)(
+        Data(edge_index=EDGES, edge_weight=weight.double(), num_nodes=4)
+    )
     assert double['sum'].dtype == torch.float64
     matrix = torch.sparse_coo_tensor(EDGES.flip(0), weight, (4, 4), check_invariants=True)
-    assert NodeDegree(weighted=True)(Data(adj_t=matrix, num_nodes=4)).degree.tolist() == [1, 20.5, 2, 0]
+    assert NodeDegree(weighted=True)(Data(adj_t=matrix, num_nodes=4)).degree.tolist() == [
+        1,
+        20.5,
+        2,
+        0,
+    ]
     assert repr(NodeDegree(weighted=True)) == "NodeDegree('degree', weighted=True)"
     with pytest.raises(ValueError, match="'edge_weight' must be None where 'adj_t' has values"):
         NodeDegree(weighted=True)(Data(adj_t=matrix, edge_weight=weight[:5], num_nodes=4))

@@ -3,7 +3,14 @@ import torch
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms.add_positional_encoding import add_node_attr
 
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, RandomSignFlip, SVDEncoding
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    RandomSignFlip,
+    SVDEncoding,
+)
 
 
 @pytest.mark.parametrize('transform', [AttentionNodeSampling(), JaccardScores(), LaplacianPE(2)])
@@ -11,7 +18,9 @@ def test_several_types_of_nodes_are_refused(transform):
     data = HeteroData()
     data['user'].num_nodes = data['item'].num_nodes = 3
     data['user', 'item'].edge_index = torch.tensor([[0, 1], [1, 2]])
-    with pytest.raises(ValueError, match=r"'data' must be a Data \(got HeteroData\); use to_homogeneous"):
+    with pytest.raises(
+        ValueError, match=r"'data' must be a Data \(got HeteroData\); use to_homogeneous"
+    ):
         transform(data)
     data['item', 'user'].edge_index = data['user', 'item'].edge_index.flip(0)
     assert len(transform(data.to_homogeneous()).keys()) > len(data.to_homogeneous().keys())
@@ -20,8 +29,24 @@ def test_several_types_of_nodes_are_refused(transform):
 EDGES = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
 
 
-@pytest.mark.parametrize('x', [None, torch.randn(4, 3), torch.randn(4), torch.randn(4, 2).double(), torch.randn(4, 2).bfloat16()])
-@pytest.mark.parametrize('make', [NodeDegree, lambda name='pe': LaplacianPE(2, attr_name=name), lambda name='pe': SVDEncoding(2, name)])
+@pytest.mark.parametrize(
+    'x',
+    [
+        None,
+        torch.randn(4, 3),
+        torch.randn(4),
+        torch.randn(4, 2).double(),
+        torch.randn(4, 2).bfloat16(),
+    ],
+)
+@pytest.mark.parametrize(
+    'make',
+    [
+        NodeDegree,
+        lambda name='pe': LaplacianPE(2, attr_name=name),
+        lambda name='pe': SVDEncoding(2, name),
+    ],
+)
 def test_columns_of_x_in_place_of_an_attribute(make, x):
     """As PyG adds encodings: appended to x in its dtype, or as x; no mask."""
     data = Data(x=x, edge_index=EDGES, num_nodes=4)
@@ -46,8 +71,13 @@ def test_columns_of_both_types_of_nodes():
     data['user', 'item'].edge_index = EDGES
     named = NodeDegree()(SVDEncoding(2)(data))
     out = NodeDegree(None)(SVDEncoding(2, None)(data))
-    assert torch.equal(out['user'].x, torch.cat([data['user'].x, named['user'].svd_pe, named['user'].degree[:, None]], 1))
-    assert torch.equal(out['item'].x, torch.cat([named['item'].svd_pe, named['item'].degree[:, None]], 1))
+    assert torch.equal(
+        out['user'].x,
+        torch.cat([data['user'].x, named['user'].svd_pe, named['user'].degree[:, None]], 1),
+    )
+    assert torch.equal(
+        out['item'].x, torch.cat([named['item'].svd_pe, named['item'].degree[:, None]], 1)
+    )
     assert None not in out.to_dict()
     assert 'None_mask' not in out.to_dict()['_global_store']
 
@@ -55,7 +85,10 @@ def test_columns_of_both_types_of_nodes():
 def test_features_that_take_no_columns():
     for x in (torch.arange(4)[:, None], torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse()):
         for transform in (LaplacianPE(1, attr_name=None), SVDEncoding(1, None)):
-            with pytest.raises(ValueError, match=r"'x' must be dense and of a dtype that holds torch.float32 .* set 'attr_name'"):
+            with pytest.raises(
+                ValueError,
+                match=r"'x' must be dense and of a dtype that holds torch.float32 .* set 'attr_name'",
+            ):
                 transform(Data(x=x, edge_index=EDGES))
     whole = NodeDegree(None)(Data(x=torch.arange(4)[:, None], edge_index=EDGES)).x
     assert whole.tolist() == [[0, 1], [1, 2], [2, 2], [3, 1]]
@@ -69,29 +102,47 @@ def test_masks_and_values_of_edges_need_a_name(make, name):
 
 
 @pytest.mark.parametrize(
-    'make', [NodeDegree, lambda attr_name: LaplacianPE(1, attr_name=attr_name), lambda attr_name: SVDEncoding(1, attr_name)]
+    'make',
+    [
+        NodeDegree,
+        lambda attr_name: LaplacianPE(1, attr_name=attr_name),
+        lambda attr_name: SVDEncoding(1, attr_name),
+    ],
 )
 def test_values_of_nodes_need_a_name_or_none(make):
     for name in ('', 3):
-        with pytest.raises(ValueError, match="'attr_name' must be a name, or None for columns of x"):
+        with pytest.raises(
+            ValueError, match="'attr_name' must be a name, or None for columns of x"
+        ):
             make(attr_name=name)
 
 
 @pytest.mark.parametrize(
     ('dtype', 'degree'),
-    [(torch.uint8, 300), (torch.int8, 128), (torch.int16, 40_000), (torch.bool, 2), (torch.half, 70_000), (torch.float8_e5m2, 70_000)],
+    [
+        (torch.uint8, 300),
+        (torch.int8, 128),
+        (torch.int16, 40_000),
+        (torch.bool, 2),
+        (torch.half, 70_000),
+        (torch.float8_e5m2, 70_000),
+    ],
 )
 def test_features_whose_dtype_is_too_small_take_no_columns(dtype, degree):
     star = torch.stack([torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.long)])
     data = Data(x=torch.zeros(degree + 1, 1, dtype=dtype), edge_index=star)
     with pytest.raises(
-        ValueError, match=rf"'x' must have a dtype that holds the new columns \(got {dtype} for {degree}\); set 'attr_name'"
+        ValueError,
+        match=rf"'x' must have a dtype that holds the new columns \(got {dtype} for {degree}\); set 'attr_name'",
     ):
         NodeDegree(None)(data)
     assert NodeDegree()(data).degree.tolist() == [degree, *[1] * degree]
 
 
-@pytest.mark.parametrize(('dtype', 'degree'), [(torch.uint8, 255), (torch.int8, 127), (torch.half, 65_504), (torch.bool, 1)])
+@pytest.mark.parametrize(
+    ('dtype', 'degree'),
+    [(torch.uint8, 255), (torch.int8, 127), (torch.half, 65_504), (torch.bool, 1)],
+)
 def test_the_largest_value_of_a_dtype_is_appended(dtype, degree):
     star = torch.stack([torch.arange(1, degree + 1), torch.zeros(degree, dtype=torch.long)])
     out = NodeDegree(None)(Data(x=torch.ones(degree + 1, 1, dtype=dtype), edge_index=star)).x

@@ -17,7 +17,9 @@ def bipartite(pairs, num_users=None, num_items=None):
 
 
 def random_pairs(num_users, num_items, num_edges, generator):
-    pairs = torch.stack([torch.randint(n, (num_edges,), generator=generator) for n in (num_users, num_items)], 1)
+    pairs = torch.stack(
+        [torch.randint(n, (num_edges,), generator=generator) for n in (num_users, num_items)], 1
+    )
     return pairs.tolist()
 
 
@@ -26,13 +28,22 @@ def product(data):
 
 
 @pytest.mark.parametrize('normalize', [False, True])
-@pytest.mark.parametrize(('num_users', 'num_items', 'num_edges', 'k'), [(40, 30, 200, 8), (40, 30, 200, 30), (2000, 900, 9000, 16)])
+@pytest.mark.parametrize(
+    ('num_users', 'num_items', 'num_edges', 'k'),
+    [(40, 30, 200, 8), (40, 30, 200, 30), (2000, 900, 9000, 16)],
+)
 def test_best_approximation_of_its_rank(num_users, num_items, num_edges, k, normalize):
-    data = bipartite(random_pairs(num_users, num_items, num_edges, torch.Generator().manual_seed(0)), num_users, num_items)
+    data = bipartite(
+        random_pairs(num_users, num_items, num_edges, torch.Generator().manual_seed(0)),
+        num_users,
+        num_items,
+    )
     matrix = torch.zeros(num_users, num_items, dtype=torch.float64)
     matrix[tuple(data['user', 'rates', 'item'].edge_index)] = 1
     if normalize:
-        matrix = matrix / (matrix.sum(1, keepdim=True).clamp(min=1) * matrix.sum(0).clamp(min=1)).sqrt()
+        matrix = (
+            matrix / (matrix.sum(1, keepdim=True).clamp(min=1) * matrix.sum(0).clamp(min=1)).sqrt()
+        )
     singular = torch.linalg.svdvals(matrix)
     out = SVDEncoding(k, normalize=normalize)(data)
     assert out['user'].svd_pe.shape == (num_users, k)
@@ -45,14 +56,17 @@ def test_best_approximation_of_its_rank(num_users, num_items, num_edges, k, norm
 
 
 def test_every_one_of_many_equal_values_is_found():
-    """Forty equal components: each singular value forty times, where Lanczos methods find some only."""
+    """Forty equal components: each singular value forty times, where Lanczos methods find some
+    only."""
     block = random_pairs(40, 30, 200, torch.Generator().manual_seed(0))
     pairs = [[40 * i + user, 30 * i + item] for i in range(40) for user, item in block]
     matrix = torch.zeros(40, 30, dtype=torch.float64)
     matrix[tuple(torch.tensor(block).t())] = 1
     out = SVDEncoding(50)(bipartite(pairs, 1600, 1200))
     expected = torch.linalg.svdvals(matrix)[[0] * 40 + [1] * 10]
-    torch.testing.assert_close(out['user'].svd_pe.double().square().sum(0), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        out['user'].svd_pe.double().square().sum(0), expected, rtol=1e-5, atol=1e-5
+    )
 
 
 def test_signs_reverse_edges_and_repeated_edges():
@@ -66,7 +80,9 @@ def test_signs_reverse_edges_and_repeated_edges():
 
 
 def copies(pairs, number, num_users, num_items):
-    return [[num_users * i + user, num_items * i + item] for i in range(number) for user, item in pairs]
+    return [
+        [num_users * i + user, num_items * i + item] for i in range(number) for user, item in pairs
+    ]
 
 
 def complete_bipartite(num_users, num_items):
@@ -75,7 +91,12 @@ def complete_bipartite(num_users, num_items):
 
 REPEATED = {  # interactions, users, items, k
     'components': lambda draw: (draw(1200, 1300, 1560), 1200, 1300, 32),
-    'more components than columns': lambda draw: (copies(draw(40, 30, 200), 40, 40, 30), 1600, 1200, 24),
+    'more components than columns': lambda draw: (
+        copies(draw(40, 30, 200), 40, 40, 30),
+        1600,
+        1200,
+        24,
+    ),
     'copies of a block': lambda draw: (copies(draw(40, 30, 200), 40, 40, 30), 1600, 1200, 90),
     'matching': lambda draw: ([[user, user] for user in range(1100)], 1100, 1300, 10),
     'rank below k': lambda draw: (copies(complete_bipartite(3, 4), 9, 130, 120), 1170, 1080, 32),
@@ -97,7 +118,9 @@ def test_all_copies_of_repeated_singular_values(name, normalize):
     matrix = np.zeros((num_users, num_items))
     matrix[tuple(np.array(pairs).T)] = 1
     if normalize:
-        matrix /= np.sqrt(np.maximum(matrix.sum(1, keepdims=True), 1) * np.maximum(matrix.sum(0), 1))
+        matrix /= np.sqrt(
+            np.maximum(matrix.sum(1, keepdims=True), 1) * np.maximum(matrix.sum(0), 1)
+        )
     expected = np.linalg.svd(matrix, compute_uv=False)[:k]
     expected[expected < 1e-12] = 0
     torch.set_default_dtype(torch.float64)
@@ -116,14 +139,21 @@ def test_all_copies_of_repeated_singular_values(name, normalize):
 def test_padding_beyond_the_rank():
     out = SVDEncoding(5)(bipartite([[0, 0], [1, 0], [2, 1]]))
     assert out['user'].svd_pe.shape == (3, 5)
-    torch.testing.assert_close(out['user'].svd_pe.norm(dim=0) ** 2, torch.tensor([2**0.5, 1.0, 0, 0, 0]))
+    torch.testing.assert_close(
+        out['user'].svd_pe.norm(dim=0) ** 2, torch.tensor([2**0.5, 1.0, 0, 0, 0])
+    )
     empty = SVDEncoding(2)(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3))
     assert torch.equal(empty.svd_pe, torch.zeros(3, 2))
 
 
 def test_one_node_type():
-    out = SVDEncoding(2)(Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3))  # a path: both values are the root of 2
-    torch.testing.assert_close(out.svd_pe @ out.svd_pe.t(), torch.tensor([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]) * 2**0.5)
+    out = SVDEncoding(2)(
+        Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+    )  # a path: both values are the root of 2
+    torch.testing.assert_close(
+        out.svd_pe @ out.svd_pe.t(),
+        torch.tensor([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]) * 2**0.5,
+    )
 
 
 def test_cache(tmp_path, monkeypatch):
@@ -131,7 +161,10 @@ def test_cache(tmp_path, monkeypatch):
     transform = SVDEncoding(4, cache_dir=tmp_path / 'cache')
     first = transform(data)
     (path,) = (tmp_path / 'cache').glob('*.safetensors')
-    monkeypatch.setattr('torch_geometric_lgt.transforms.svd_encoding.truncated_svd', lambda *_: pytest.fail('not from the cache'))
+    monkeypatch.setattr(
+        'torch_geometric_lgt.transforms.svd_encoding.truncated_svd',
+        lambda *_: pytest.fail('not from the cache'),
+    )
     assert torch.equal(transform(data)['item'].svd_pe, first['item'].svd_pe)
     monkeypatch.undo()
     path.write_bytes(path.read_bytes()[:100])

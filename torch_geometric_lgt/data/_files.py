@@ -13,9 +13,26 @@ from torch_geometric_lgt._io import allocate, map_array, open_regular, write_ato
 VERSION, DESCRIPTION = 2, 'graph.json'
 ROW, POINTER = 'edges.row', 'edges.colptr'
 CHUNK_BYTES = 1 << 26
-DTYPES = {'|b1', '|i1', '|u1', *(f'<{kind}{size}' for kind in 'iu' for size in (2, 4, 8)), '<f2', '<f4', '<f8'}
+DTYPES = {
+    '|b1',
+    '|i1',
+    '|u1',
+    *(f'<{kind}{size}' for kind in 'iu' for size in (2, 4, 8)),
+    '<f2',
+    '<f4',
+    '<f8',
+}
 MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 60
-RESERVED = {'edge_index', 'n_id', 'e_id', 'input_id', 'batch_size', 'num_nodes', 'num_sampled_nodes', 'num_sampled_edges'}
+RESERVED = {
+    'edge_index',
+    'n_id',
+    'e_id',
+    'input_id',
+    'batch_size',
+    'num_nodes',
+    'num_sampled_nodes',
+    'num_sampled_edges',
+}
 
 
 class Held(NamedTuple):
@@ -31,7 +48,8 @@ class Held(NamedTuple):
 
 
 def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Literal['c', 'w+']) -> np.ndarray:
-    r"""The array of a file, of which nothing is read before it is used. One without elements is an empty file, which no system maps."""
+    r"""The array of a file, of which nothing is read before it is used. One without elements is an
+    empty file, which no system maps."""
     if mode == 'w+':
         allocate(path, math.prod(shape) * np.dtype(dtype).itemsize)
     return map_array(path, dtype, shape, 'c' if mode == 'c' else 'r+')
@@ -48,7 +66,10 @@ def digest(path: Path) -> str:
 
 def describe(folder: Path, arrays: dict[str, np.ndarray]) -> None:
     r"""Writes what the files of a folder hold, the last of them."""
-    held = {name: Held(array.dtype.str, array.shape, digest(folder / name))._asdict() for name, array in arrays.items()}
+    held = {
+        name: Held(array.dtype.str, array.shape, digest(folder / name))._asdict()
+        for name, array in arrays.items()
+    }
     content = {'version': VERSION, 'files': held, 'sha256': _checksum(held)}
     write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2).encode())
 
@@ -58,7 +79,8 @@ def description(folder: Path) -> dict[str, Held]:
 
     Raises:
         FileNotFoundError: If there is no description.
-        ValueError: If it is of another version or damaged, a file is missing or of another length, or the edges do not fill theirs.
+        ValueError: If it is of another version or damaged, a file is missing or of another length,
+            or the edges do not fill theirs.
     """
     path = folder / DESCRIPTION
     try:
@@ -67,30 +89,57 @@ def description(folder: Path) -> dict[str, Held]:
         version, listed = content['version'], content['files']
         fits = version != VERSION or content['sha256'] == _checksum(listed)
     except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"'folder' must hold an intact {DESCRIPTION} (got {str(path)!r}: {error!r}); write the graph again") from error
+        raise ValueError(
+            f"'folder' must hold an intact {DESCRIPTION} (got {str(path)!r}: {error!r}); write the "
+            'graph again'
+        ) from error
     if not fits:
-        raise ValueError(f"'folder' must hold an intact {DESCRIPTION} (the checksum in {str(path)!r} does not fit); write the graph again")
+        raise ValueError(
+            f"'folder' must hold an intact {DESCRIPTION} (the checksum in {str(path)!r} does not "
+            'fit); write the graph again'
+        )
     if version != VERSION or not isinstance(listed, dict) or not {ROW, POINTER} <= listed.keys():
-        names = f'version {version!r} with {sorted(listed) if isinstance(listed, dict) else listed!r}'
-        raise ValueError(f"'folder' must hold a graph of version {VERSION} (got {names} in {str(path)!r}); write it again")
+        names = (
+            f'version {version!r} with {sorted(listed) if isinstance(listed, dict) else listed!r}'
+        )
+        raise ValueError(
+            f"'folder' must hold a graph of version {VERSION} (got {names} in {str(path)!r}); "
+            'write it again'
+        )
     files = {name: _held(name, value, path) for name, value in listed.items()}
     pointer, row = files[POINTER], files[ROW]
     num_nodes = pointer.shape[0] - 1
-    if pointer.dtype != '<i8' or len(pointer.shape) != 1 or num_nodes < 0 or row.dtype not in ('<i4', '<i8') or len(row.shape) != 1:
-        raise ValueError(f"'folder' must hold a graph of version {VERSION} (got {row} and {pointer} in {str(path)!r}); write it again")
+    if (
+        pointer.dtype != '<i8'
+        or len(pointer.shape) != 1
+        or num_nodes < 0
+        or row.dtype not in ('<i4', '<i8')
+        or len(row.shape) != 1
+    ):
+        raise ValueError(
+            f"'folder' must hold a graph of version {VERSION} (got {row} and {pointer} in "
+            f'{str(path)!r}); write it again'
+        )
     for name, held in files.items():
         if name not in (ROW, POINTER) and held.shape[0] != num_nodes:
-            raise ValueError(f"'folder' must hold {num_nodes} rows of {name!r} (got {held.shape} in {str(path)!r}); write it again")
+            raise ValueError(
+                f"'folder' must hold {num_nodes} rows of {name!r} (got {held.shape} in "
+                f'{str(path)!r}); write it again'
+            )
         try:
             size = (folder / name).stat().st_size
         except OSError:
             size = -1
         if size != held.num_bytes:
-            raise ValueError(f"'folder' is damaged: {name!r} must have {held.num_bytes} bytes (got {size}); write the graph again")
+            raise ValueError(
+                f"'folder' is damaged: {name!r} must have {held.num_bytes} bytes (got {size}); "
+                'write the graph again'
+            )
     first, last = mapped(folder / POINTER, pointer.dtype, pointer.shape, 'c')[[0, -1]]
     if first != 0 or last != row.shape[0]:
         raise ValueError(
-            f"'folder' is damaged: {POINTER!r} must go from 0 to {row.shape[0]} (got {first} to {last}); write the graph again"
+            f"'folder' is damaged: {POINTER!r} must go from 0 to {row.shape[0]} (got {first} to "
+            f'{last}); write the graph again'
         )
     return files
 
@@ -98,13 +147,30 @@ def description(folder: Path) -> dict[str, Held]:
 def _held(name: str, value: Any, path: Path) -> Held:
     r"""The checked description of one file."""
     if name not in (ROW, POINTER) and (not name.isidentifier() or name in RESERVED):
-        raise ValueError(f"'folder' must hold its files itself, under names of attributes (got {name!r} in {str(path)!r})")
-    held = Held(**value) if isinstance(value, dict) and value.keys() == {*Held._fields} else Held('', (), '')
-    shape = held.shape if isinstance(held.shape, list) and 0 < len(held.shape) <= MAX_DIMENSIONS else ()
+        raise ValueError(
+            f"'folder' must hold its files itself, under names of attributes (got {name!r} in "
+            f'{str(path)!r})'
+        )
+    held = (
+        Held(**value)
+        if isinstance(value, dict) and value.keys() == {*Held._fields}
+        else Held('', (), '')
+    )
+    shape = (
+        held.shape if isinstance(held.shape, list) and 0 < len(held.shape) <= MAX_DIMENSIONS else ()
+    )
     sizes = len(shape) > 0 and all(type(size) is int and size >= 0 for size in shape)
     fits = sizes and math.prod(max(size, 1) for size in shape) <= MAX_ELEMENTS
-    if not fits or not isinstance(held.dtype, str) or held.dtype not in DTYPES or not isinstance(held.sha256, str):
-        raise ValueError(f"'folder' must hold a graph of version {VERSION} (got {value!r} for {name!r} in {str(path)!r}); write it again")
+    if (
+        not fits
+        or not isinstance(held.dtype, str)
+        or held.dtype not in DTYPES
+        or not isinstance(held.sha256, str)
+    ):
+        raise ValueError(
+            f"'folder' must hold a graph of version {VERSION} (got {value!r} for {name!r} in "
+            f'{str(path)!r}); write it again'
+        )
     return held._replace(shape=tuple(shape))
 
 

@@ -25,47 +25,81 @@ def write_graph(
     undirected: bool = False,
     progress_bar: bool = False,
 ) -> Path:
-    r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps: its edges sorted by target, in int32 where the ids
-    fit, and each attribute of the nodes. It takes :math:`O(N)` memory beside what it is given, which may be mapped itself. The folder
-    appears when all of it is written, with a checksum for each file.
+    r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps: its edges
+    sorted by target, in int32 where the ids fit, and each attribute of the nodes. It takes
+    :math:`O(N)` memory beside what it is given, which may be mapped itself. The folder appears when
+    all of it is written, with a checksum for each file.
 
     Args:
         folder (str or Path): Must not exist, or be an empty folder and no link.
         edge_index (torch.Tensor or numpy.ndarray): ``[2, E]``, sources and targets.
         num_nodes (int): :math:`N`.
         attributes (dict, optional): Arrays with :math:`N` rows by name. (default: :obj:`None`)
-        undirected (bool, optional): If :obj:`True`, each edge is written in both directions; edges that occur again stay.
-            (default: :obj:`False`)
+        undirected (bool, optional): If :obj:`True`, each edge is written in both directions; edges
+            that occur again stay. (default: :obj:`False`)
         progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
 
     Raises:
-        ValueError: If the folder holds something or another process writes it, :obj:`num_nodes` is negative or no whole number, a node
-            does not exist, or an attribute has another number of rows, a dtype that is not kept or a name that is no identifier or one
-            that loaders give.
+        ValueError: If the folder holds something or another process writes it, :obj:`num_nodes` is
+            negative or no whole number, a node does not exist, or an attribute has another number
+            of rows, a dtype that is not kept or a name that is no identifier or one that loaders
+            give.
     """
     check_whole('num_nodes', num_nodes, 0)
     folder, edges = Path(folder), _array(edge_index, "'edge_index'")
-    arrays = {name: _array(value, f"'attributes' {name!r}") for name, value in (attributes or {}).items()}
+    arrays = {
+        name: _array(value, f"'attributes' {name!r}") for name, value in (attributes or {}).items()
+    }
     if edges.ndim != 2 or edges.shape[0] != 2 or edges.dtype.kind not in 'iu':
-        raise ValueError(f"'edge_index' must have shape [2, E] and hold node ids (got {edges.shape}, {edges.dtype})")
+        raise ValueError(
+            f"'edge_index' must have shape [2, E] and hold node ids (got {edges.shape}, "
+            f'{edges.dtype})'
+        )
     for name, array in arrays.items():
         if not name.isidentifier() or name in RESERVED:
-            raise ValueError(f"'attributes' must have names that a batch can hold, none of {sorted(RESERVED)} (got {name!r})")
-        if array.ndim == 0 or array.shape[0] != num_nodes or array.dtype.kind not in 'biuf' or array.dtype.itemsize > 8:
-            raise ValueError(f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, {array.dtype} for {name!r})")
+            raise ValueError(
+                f"'attributes' must have names that a batch can hold, none of {sorted(RESERVED)} "
+                f'(got {name!r})'
+            )
+        if (
+            array.ndim == 0
+            or array.shape[0] != num_nodes
+            or array.dtype.kind not in 'biuf'
+            or array.dtype.itemsize > 8
+        ):
+            raise ValueError(
+                f"'attributes' must have {num_nodes} rows of numbers each (got {array.shape}, "
+                f'{array.dtype} for {name!r})'
+            )
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder.parent / f'.{folder.name}.lock', timeout=0):
-            if folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir()))):
-                raise ValueError(f"'folder' must not exist or be empty, and be no link (got {str(folder)!r})")
+            if folder.is_symlink() or (
+                folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+            ):
+                raise ValueError(
+                    f"'folder' must not exist or be empty, and be no link (got {str(folder)!r})"
+                )
             _write(folder, edges, num_nodes, arrays, undirected, progress_bar)
     except Timeout:
-        raise ValueError(f"'folder' is written by another process (got {str(folder)!r}); wait for it or give another one") from None
+        raise ValueError(
+            f"'folder' is written by another process (got {str(folder)!r}); wait for it or give "
+            'another one'
+        ) from None
     return folder
 
 
-def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np.ndarray], undirected: bool, progress_bar: bool) -> None:
-    unfinished = re.compile(rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part')  # of processes that were killed, as the lock is held
+def _write(
+    folder: Path,
+    edges: np.ndarray,
+    num_nodes: int,
+    arrays: dict[str, np.ndarray],
+    undirected: bool,
+    progress_bar: bool,
+) -> None:
+    unfinished = re.compile(
+        rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part'
+    )  # of processes that were killed, as the lock is held
     for other in folder.parent.iterdir():
         if unfinished.fullmatch(other.name) and other.is_dir() and not other.is_symlink():
             shutil.rmtree(other, ignore_errors=True)
@@ -74,8 +108,12 @@ def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np
     try:
         written = _write_edges(part, edges, num_nodes, undirected, progress_bar)
         for name, array in arrays.items():
-            written[name] = mapped(part / name, array.dtype.newbyteorder('<').str, array.shape, 'w+')
-            for rows in tqdm(list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar):
+            written[name] = mapped(
+                part / name, array.dtype.newbyteorder('<').str, array.shape, 'w+'
+            )
+            for rows in tqdm(
+                list(pieces(num_nodes, array[:1].nbytes)), name, disable=not progress_bar
+            ):
                 written[name][rows] = array[rows]
         for array in written.values():
             if isinstance(array, np.memmap):
@@ -90,12 +128,19 @@ def _write(folder: Path, edges: np.ndarray, num_nodes: int, arrays: dict[str, np
 
 
 def _array(value: Any, name: str) -> np.ndarray:
-    if isinstance(value, Tensor) and (value.dtype == torch.bfloat16 or value.layout != torch.strided):
-        raise ValueError(f'{name} must be dense and of a dtype that NumPy has (got {value.dtype}, {value.layout}); convert it first')
+    if isinstance(value, Tensor) and (
+        value.dtype == torch.bfloat16 or value.layout != torch.strided
+    ):
+        raise ValueError(
+            f'{name} must be dense and of a dtype that NumPy has (got {value.dtype}, '
+            f'{value.layout}); convert it first'
+        )
     return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asanyarray(value)
 
 
-def _write_edges(folder: Path, edges: np.ndarray, num_nodes: int, undirected: bool, progress_bar: bool) -> dict[str, np.ndarray]:
+def _write_edges(
+    folder: Path, edges: np.ndarray, num_nodes: int, undirected: bool, progress_bar: bool
+) -> dict[str, np.ndarray]:
     ways = [(0, 1), (1, 0)] if undirected else [(0, 1)]
     parts = [(way, part) for way in ways for part in pieces(edges.shape[1], 64)]
     pointer = mapped(folder / POINTER, '<i8', (num_nodes + 1,), 'w+')
@@ -104,16 +149,26 @@ def _write_edges(folder: Path, edges: np.ndarray, num_nodes: int, undirected: bo
         for side in (source, target):
             ids = edges[side, part]
             if ids.size > 0 and (ids.min() < 0 or ids.max() >= num_nodes):
-                raise ValueError(f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to {ids.max()})")
-        np.add.at(np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1)  # no pass over all nodes for a part of the edges
+                raise ValueError(
+                    f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to "
+                    f'{ids.max()})'
+                )
+        np.add.at(
+            np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1
+        )  # no pass over all nodes for a part of the edges
     np.cumsum(pointer, out=pointer)
     dtype = '<i4' if num_nodes < 2**31 else '<i8'
-    row, place = mapped(folder / ROW, dtype, (len(ways) * edges.shape[1],), 'w+'), np.array(pointer[:-1])
+    row, place = (
+        mapped(folder / ROW, dtype, (len(ways) * edges.shape[1],), 'w+'),
+        np.array(pointer[:-1]),
+    )
     for (source, target), part in tqdm(parts, 'sorting edges', disable=not progress_bar):
         order = np.argsort(edges[target, part], kind='stable')
         ids = np.asarray(edges[target, part])[order].astype(np.int64)
         first = np.flatnonzero(np.diff(ids, prepend=-1))
         count = np.diff(first, append=ids.size)
-        row[place[ids] + np.arange(ids.size) - np.repeat(first, count)] = np.asarray(edges[source, part])[order]
+        row[place[ids] + np.arange(ids.size) - np.repeat(first, count)] = np.asarray(
+            edges[source, part]
+        )[order]
         place[ids[first]] += count
     return {POINTER: pointer, ROW: row}

@@ -11,15 +11,17 @@ from torch_geometric_lgt.data._files import POINTER, ROW, description, digest, m
 
 
 class MappedGraph(FeatureStore, GraphStore):
-    r"""A graph in the files that :meth:`write_graph` wrote, as PyG's feature store and graph store: nothing is read before it is used, and
-    what is not used for a while leaves the memory. Pass it twice, as both stores, to a loader, the nodes to start from as
-    :obj:`input_nodes`::
+    r"""A graph in the files that :meth:`write_graph` wrote, as PyG's feature store and graph store:
+    nothing is read before it is used, and what is not used for a while leaves the memory. Pass it
+    twice, as both stores, to a loader, the nodes to start from as :obj:`input_nodes`::
 
         graph = MappedGraph('papers')
-        loader = NeighborLoader((graph, graph), [15, 10], input_nodes=graph['train_mask'], batch_size=1024)
+        loader = NeighborLoader((graph, graph), [15, 10], input_nodes=graph['train_mask'],
+        batch_size=1024)
 
-    Batches have the attributes of their nodes in the dtypes they were written in. The files cannot be changed through it. Pickling it, as
-    workers that are spawned need, stores the folder only: the other process maps the same files.
+    Batches have the attributes of their nodes in the dtypes they were written in. The files cannot
+    be changed through it. Pickling it, as workers that are spawned need, stores the folder only:
+    the other process maps the same files.
 
     Args:
         folder (str or Path): What :meth:`write_graph` wrote.
@@ -35,9 +37,13 @@ class MappedGraph(FeatureStore, GraphStore):
         self.folder = Path(folder).absolute()
         self.files = description(self.folder)
         self._tensors = {
-            name: torch.from_numpy(mapped(self.folder / name, held.dtype, held.shape, 'c')) for name, held in self.files.items()
+            name: torch.from_numpy(mapped(self.folder / name, held.dtype, held.shape, 'c'))
+            for name, held in self.files.items()
         }
-        self.num_nodes, self.num_edges = self._tensors[POINTER].numel() - 1, self._tensors[ROW].numel()
+        self.num_nodes, self.num_edges = (
+            self._tensors[POINTER].numel() - 1,
+            self._tensors[ROW].numel(),
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {'folder': self.folder, 'files': self.files}
@@ -45,7 +51,10 @@ class MappedGraph(FeatureStore, GraphStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         MappedGraph.__init__(self, state['folder'])
         if self.files != state['files']:
-            raise ValueError(f"'folder' must hold the graph that was pickled (got another one in {str(self.folder)!r}); open it again")
+            raise ValueError(
+                "'folder' must hold the graph that was pickled (got another one in "
+                f'{str(self.folder)!r}); open it again'
+            )
 
     @property
     def attributes(self) -> list[str]:
@@ -66,7 +75,10 @@ class MappedGraph(FeatureStore, GraphStore):
         """
         for name, held in self.files.items():
             if digest(self.folder / name) != held.sha256:
-                raise ValueError(f"'folder' is damaged: the checksum of {name!r} does not fit its content; write the graph again")
+                raise ValueError(
+                    f"'folder' is damaged: the checksum of {name!r} does not fit its content; "
+                    'write the graph again'
+                )
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         return [TensorAttr(group_name=None, attr_name=name) for name in self.attributes]
@@ -80,8 +92,15 @@ class MappedGraph(FeatureStore, GraphStore):
         if isinstance(index, slice):
             return value[index]
         ids = torch.as_tensor(index)
-        if ids.dtype != torch.bool and ids.numel() > 0 and not 0 <= ids.min() <= ids.max() < len(value):
-            raise ValueError(f"'index' must hold rows from 0 to {len(value) - 1} of {name!r} (got {int(ids.min())} to {int(ids.max())})")
+        if (
+            ids.dtype != torch.bool
+            and ids.numel() > 0
+            and not 0 <= ids.min() <= ids.max() < len(value)
+        ):
+            raise ValueError(
+                f"'index' must hold rows from 0 to {len(value) - 1} of {name!r} (got "
+                f'{int(ids.min())} to {int(ids.max())})'
+            )
         return value[ids]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
@@ -90,7 +109,11 @@ class MappedGraph(FeatureStore, GraphStore):
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         only_type: Any = None
-        return [EdgeAttr(only_type, EdgeLayout.CSC, is_sorted=True, size=(self.num_nodes, self.num_nodes))]
+        return [
+            EdgeAttr(
+                only_type, EdgeLayout.CSC, is_sorted=True, size=(self.num_nodes, self.num_nodes)
+            )
+        ]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor]:
         return self._tensors[ROW], self._tensors[POINTER]

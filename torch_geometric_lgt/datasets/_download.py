@@ -11,19 +11,25 @@ CHUNK_BYTES, MAX_BYTES, MAX_REASON = 1 << 16, 1 << 40, 500
 
 
 def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
-    r"""Writes what an address holds to a file, with a progress bar. Only http and https are followed, after a redirection, too.
+    r"""Writes what an address holds to a file, with a progress bar. Only http and https are
+    followed, after a redirection, too.
 
     Raises:
-        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, brings nothing for :obj:`STALLED_SECONDS`, or in that
-            time less than :obj:`LEAST_BYTES_A_SECOND`.
+        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, brings nothing
+            for :obj:`STALLED_SECONDS`, or in that time less than :obj:`LEAST_BYTES_A_SECOND`.
     """
     handler = _Handler()
     try:
-        reply = _opener(handler).open(request.Request(url, headers={'User-Agent': 'torch-geometric-lgt'}), timeout=STALLED_SECONDS)
+        reply = _opener(handler).open(
+            request.Request(url, headers={'User-Agent': 'torch-geometric-lgt'}),
+            timeout=STALLED_SECONDS,
+        )
         _copy(reply, file, name, max_bytes)
     except (OSError, HTTPException, ValueError) as error:
         reason = str(error) if isinstance(error, OSError) else f'{type(error).__name__}: {error}'
-        printable = ''.join(letter if letter.isprintable() else ' ' for letter in reason[:MAX_REASON])
+        printable = ''.join(
+            letter if letter.isprintable() else ' ' for letter in reason[:MAX_REASON]
+        )
         raise ConnectionError(' '.join(printable.split())) from error
     finally:
         for opened in handler.replies:
@@ -46,7 +52,8 @@ def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
 
 
 class _Paced(io.RawIOBase):
-    r"""The bytes of a connection, as long as they come at the least rate. Only the time that is spent waiting counts."""
+    r"""The bytes of a connection, as long as they come at the least rate. Only the time that is
+    spent waiting counts."""
 
     def __init__(self, raw: Any) -> None:
         super().__init__()
@@ -61,7 +68,10 @@ class _Paced(io.RawIOBase):
         self.waited, self.received = self.waited + time.monotonic() - start, self.received + count
         if self.waited >= STALLED_SECONDS:
             if self.received < LEAST_BYTES_A_SECOND * self.waited:
-                raise TimeoutError(f'{self.received} bytes in {self.waited:.0f} seconds, less than {LEAST_BYTES_A_SECOND} a second')
+                raise TimeoutError(
+                    f'{self.received} bytes in {self.waited:.0f} seconds, less than '
+                    f'{LEAST_BYTES_A_SECOND} a second'
+                )
             self.waited, self.received = 0.0, 0
         return count
 
@@ -85,7 +95,8 @@ class _Https(HTTPSConnection):
 
 
 class _Handler(request.HTTPSHandler, request.HTTPHandler):
-    r"""Opens connections, and keeps all replies to be closed: urllib leaves those of redirections that it refuses open."""
+    r"""Opens connections, and keeps all replies to be closed: urllib leaves those of redirections
+    that it refuses open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +117,9 @@ def _opener(connections: _Handler) -> request.OpenerDirector:
     r"""What opens addresses. It knows neither files nor ftp, which urllib's own opener does."""
     opener, proxies = request.OpenerDirector(), request.getproxies()
     for handler in (
-        request.ProxyHandler({scheme: proxies[scheme] for scheme in ('http', 'https') if scheme in proxies}),
+        request.ProxyHandler(
+            {scheme: proxies[scheme] for scheme in ('http', 'https') if scheme in proxies}
+        ),
         request.UnknownHandler(),
         connections,
         request.HTTPDefaultErrorHandler(),

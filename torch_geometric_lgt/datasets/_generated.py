@@ -20,8 +20,9 @@ SPLITS = ('train', 'val', 'test')
 
 
 class GeneratedDataset(InMemoryDataset):
-    r"""A split of a data set that is made on the spot, kept in ``root/name`` as safetensors under a name that all arguments and the
-    representation of :obj:`pre_transform` and :obj:`pre_filter` give. A subclass makes the graphs."""
+    r"""A split of a data set that is made on the spot, kept in ``root/name`` as safetensors under a
+    name that all arguments and the representation of :obj:`pre_transform` and :obj:`pre_filter`
+    give. A subclass makes the graphs."""
 
     version = 1
     sizes: dict[str, int]
@@ -38,14 +39,19 @@ class GeneratedDataset(InMemoryDataset):
         pre_filter: Callable | None,
     ) -> None:
         if split not in SPLITS:
-            raise ValueError(f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})")
+            raise ValueError(
+                f"'split' must be one of {', '.join(map(repr, SPLITS))} (got {split!r})"
+            )
         if num_graphs is not None and num_graphs < 1:
             raise ValueError(f"'num_graphs' must be positive (got {num_graphs})")
         check_seed(seed)
         self.name, self.split, self.seed = name, split, int(seed)
         self.num_graphs = self.sizes[split] if num_graphs is None else num_graphs
         super().__init__(str(root), transform, pre_transform, pre_filter)
-        changes = [_described(*pair) for pair in (('pre_transform', pre_transform), ('pre_filter', pre_filter))]
+        changes = [
+            _described(*pair)
+            for pair in (('pre_transform', pre_transform), ('pre_filter', pre_filter))
+        ]
         settings = [self.version, name, split, self.num_graphs, self.seed, *changes]
         key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         path = Path(self.root) / name / f'{split}-{key}.safetensors'
@@ -55,7 +61,10 @@ class GeneratedDataset(InMemoryDataset):
             kind, _, attribute = full.partition('.')
             (slices if kind == 'slices' else self._data)[attribute] = value
         if len(self._data) == 0 or (slices and slices.keys() != {*self._data.keys()}):
-            raise ValueError(f"'root' must hold slices of each attribute (got {sorted(tensors)} in {str(path)!r}); remove the file")
+            raise ValueError(
+                f"'root' must hold slices of each attribute (got {sorted(tensors)} in "
+                f'{str(path)!r}); remove the file'
+            )
         self.slices = slices or None
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
@@ -64,9 +73,13 @@ class GeneratedDataset(InMemoryDataset):
 
     def _tensors(self) -> dict[str, Tensor]:
         generator = np.random.default_rng([self.seed, SPLITS.index(self.split)])
-        graphs = [*self._kept(tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs))]
+        graphs = [
+            *self._kept(tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs))
+        ]
         if not graphs:
-            raise ValueError(f"'pre_filter' must keep a graph at least (it keeps none of {self.num_graphs})")
+            raise ValueError(
+                f"'pre_filter' must keep a graph at least (it keeps none of {self.num_graphs})"
+            )
         data, slices = self.collate(graphs)
         out = {f'data.{name}': value for name, value in data.to_dict().items()}
         return out | {f'slices.{name}': value for name, value in (slices or {}).items()}
@@ -76,10 +89,16 @@ class GeneratedDataset(InMemoryDataset):
             if self.pre_filter is None or self.pre_filter(graph):
                 graph = graph if self.pre_transform is None else self.pre_transform(graph)
                 if type(graph) is not Data:
-                    raise ValueError(f"'pre_transform' must return a Data object (got {type(graph).__name__}); give it as 'transform'")
+                    raise ValueError(
+                        f"'pre_transform' must return a Data object (got {type(graph).__name__}); "
+                        "give it as 'transform'"
+                    )
                 for name, value in graph.to_dict().items():
                     if not isinstance(value, Tensor) or value.layout != torch.strided:
-                        raise ValueError(f"'pre_transform' must leave dense tensors only ({name!r} is none); give it as 'transform'")
+                        raise ValueError(
+                            f"'pre_transform' must leave dense tensors only ({name!r} is none); "
+                            "give it as 'transform'"
+                        )
                 yield graph
 
     def __repr__(self) -> str:
@@ -87,11 +106,15 @@ class GeneratedDataset(InMemoryDataset):
 
 
 def _described(name: str, change: Callable | None) -> str:
-    r"""What tells a transform apart from others in the next process, too: its type, its representation and, as the representations of most
-    of PyG's transforms lack arguments and those of long tensors numbers, all that its attributes hold."""
+    r"""What tells a transform apart from others in the next process, too: its type, its
+    representation and, as the representations of most of PyG's transforms lack arguments and those
+    of long tensors numbers, all that its attributes hold."""
     text = _text(change)
     if ' at 0x' in text:
-        raise ValueError(f"'{name}' must say what it does in its representation (got {change!r}); use a named function or add a __repr__")
+        raise ValueError(
+            f"'{name}' must say what it does in its representation (got {change!r}); use a named "
+            'function or add a __repr__'
+        )
     return text
 
 
@@ -103,8 +126,16 @@ def _text(value: Any) -> str:
         return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
-    if isinstance(value, FunctionType) and value.__name__ != '<lambda>' and value.__closure__ is None:
-        given = _text([value.__defaults__, value.__kwdefaults__]) if value.__defaults__ or value.__kwdefaults__ else ''
+    if (
+        isinstance(value, FunctionType)
+        and value.__name__ != '<lambda>'
+        and value.__closure__ is None
+    ):
+        given = (
+            _text([value.__defaults__, value.__kwdefaults__])
+            if value.__defaults__ or value.__kwdefaults__
+            else ''
+        )
         return f'{value.__module__}.{value.__qualname__}{given}'
     if isinstance(value, type):
         return f'{value.__module__}.{value.__qualname__}'
@@ -115,7 +146,9 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return f'{{{", ".join(sorted(f"{key!r}: {_text(part)}" for key, part in value.items()))}}}'
     held = getattr(value, '__dict__', {})
-    own = type(value).__name__ if {'transforms', 'filters'} & held.keys() else repr(value)  # of those whose parts are described below
+    own = (
+        type(value).__name__ if {'transforms', 'filters'} & held.keys() else repr(value)
+    )  # of those whose parts are described below
     return own + (_text(held) if held else '[]')
 
 

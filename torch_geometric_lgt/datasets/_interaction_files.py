@@ -16,8 +16,8 @@ SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
 class Interactions(NamedTuple):
-    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number, text elsewhere, as
-    objects where an id has a NUL character."""
+    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number,
+    text elsewhere, as objects where an id has a NUL character."""
 
     user: np.ndarray
     item: np.ndarray
@@ -25,29 +25,46 @@ class Interactions(NamedTuple):
 
 def find(folders: list[Path], name: str) -> Path | None:
     r"""The first file called :obj:`name` with a suffix that :meth:`read` knows."""
-    return next((path for folder in folders for suffix in SUFFIXES if (path := folder / f'{name}{suffix}').is_file()), None)
+    return next(
+        (
+            path
+            for folder in folders
+            for suffix in SUFFIXES
+            if (path := folder / f'{name}{suffix}').is_file()
+        ),
+        None,
+    )
 
 
 def read(path: Path, columns: tuple[str, str]) -> Interactions:
-    r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv file with a header or of a parquet file.
-    An id of a text or csv file may be any word. A floating-point column of a parquet file must hold whole numbers, which are read as such.
+    r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv
+    file with a header or of a parquet file. An id of a text or csv file may be any word. A
+    floating-point column of a parquet file must hold whole numbers, which are read as such.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing or occurs twice, an id is empty, or a floating-point id is NaN, infinite or
-            no whole number.
+        ValueError: If the file is damaged, a column is missing or occurs twice, an id is empty, or
+            a floating-point id is NaN, infinite or no whole number.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
         return _read_parquet(path, columns)
     try:
-        with gzip.open(path, 'rt', encoding='utf-8-sig') if path.suffix == '.gz' else open(path, encoding='utf-8-sig', newline='') as file:
-            pairs = _csv_pairs(file, columns, path) if '.csv' in path.suffixes else _text_pairs(file)
+        with (
+            gzip.open(path, 'rt', encoding='utf-8-sig')
+            if path.suffix == '.gz'
+            else open(path, encoding='utf-8-sig', newline='') as file
+        ):
+            pairs = (
+                _csv_pairs(file, columns, path) if '.csv' in path.suffixes else _text_pairs(file)
+            )
             users, items = [], []
             for user, item in pairs:
                 users.append(user)
                 items.append(item)
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); fetch or write it again") from error
+        raise ValueError(
+            f"'root' holds a damaged file {str(path)!r} ({error}); fetch or write it again"
+        ) from error
     return Interactions(_ids(users, path), _ids(items, path))
 
 
@@ -67,29 +84,43 @@ def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
-        raise ImportError(f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'") from error
+        raise ImportError(
+            f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'"
+        ) from error
     try:
         _check_columns(parquet.read_schema(path).names, columns, path)
         table = parquet.read_table(path, columns=list(columns))
     except (ArrowException, OSError) as error:
-        raise ValueError(f"'root' holds a damaged file {str(path)!r} ({error}); write it again") from error
+        raise ValueError(
+            f"'root' holds a damaged file {str(path)!r} ({error}); write it again"
+        ) from error
     return Interactions(*(_ids(table.column(name).to_pylist(), path) for name in columns))
 
 
 def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
     if not set(columns) <= set(names):
-        raise ValueError(f"'columns' must name columns of {str(path)!r} (got {columns}, it has {list(names)})")
+        raise ValueError(
+            f"'columns' must name columns of {str(path)!r} (got {columns}, it has {list(names)})"
+        )
     repeated = [name for name in columns if list(names).count(name) > 1]
     if repeated:
-        raise ValueError(f"'columns' must name columns that {str(path)!r} has once (got {repeated[0]!r}, which occurs again)")
+        raise ValueError(
+            f"'columns' must name columns that {str(path)!r} has once (got {repeated[0]!r}, which "
+            'occurs again)'
+        )
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
     if any(
-        value is None or (isinstance(value, str | bytes) and not value) or (isinstance(value, FRACTIONS) and not math.isfinite(value))
+        value is None
+        or (isinstance(value, str | bytes) and not value)
+        or (isinstance(value, FRACTIONS) and not math.isfinite(value))
         for value in values
     ):
-        raise ValueError(f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; remove those rows")
+        raise ValueError(
+            f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; "
+            'remove those rows'
+        )
     strings = [_text(value, path) for value in values]
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
         return np.array(strings, dtype=object)
@@ -106,11 +137,15 @@ def _text(value: Any, path: Path) -> str:
         try:
             return value.decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"'root' holds a file with an id that is no UTF-8 text: {str(path)!r} (got {value!r})") from error
+            raise ValueError(
+                f"'root' holds a file with an id that is no UTF-8 text: {str(path)!r} (got "
+                f'{value!r})'
+            ) from error
     if not isinstance(value, FRACTIONS):
         return str(value)
     if value != int(value) or (not isinstance(value, Decimal) and abs(value) >= LARGEST_FLOAT):
         raise ValueError(
-            f"'root' holds a file with an id that is no exact whole number: {str(path)!r} (got {value}); write ids as integers"
+            f"'root' holds a file with an id that is no exact whole number: {str(path)!r} (got "
+            f'{value}); write ids as integers'
         )
     return str(int(value))

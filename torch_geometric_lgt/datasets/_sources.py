@@ -18,11 +18,14 @@ def _movielens(content: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = [line.split('\t') for line in archive.read('ml-100k/u.data').decode().splitlines()]
     rows.sort(key=lambda row: int(row[3]))
-    return '\n'.join(['user_id,item_id', *(f'{user},{item}' for user, item, _, _ in rows), '']).encode()
+    return '\n'.join(
+        ['user_id,item_id', *(f'{user},{item}' for user, item, _, _ in rows), '']
+    ).encode()
 
 
 class Source(NamedTuple):
-    r"""A public file: its address, its checksum (``sha256``, or ``git``: SHA-1 as git counts it), and how it becomes what we read."""
+    r"""A public file: its address, its checksum (``sha256``, or ``git``: SHA-1 as git counts it),
+    and how it becomes what we read."""
 
     url: str
     checksum: str
@@ -40,10 +43,16 @@ SOURCES: dict[str, dict[str, Source]] = {
         'valid.txt': Source(f'{_MIXGCF}/valid.txt', 'git:2c78585b474338cb2b68d99e6502f1909ce0eea5'),
         'test.txt': Source(f'{_MIXGCF}/test.txt', 'git:6f99a125476ae493249e6111cb200f6411b5a8f8'),
     },
-    'amazon-beauty': {'raw.txt': Source(f'{_S3REC}/Beauty.txt', 'git:a29773026846d857ec8176cb25f37b23ecf20155')},
+    'amazon-beauty': {
+        'raw.txt': Source(f'{_S3REC}/Beauty.txt', 'git:a29773026846d857ec8176cb25f37b23ecf20155')
+    },
     'gowalla': {
-        'train.txt': Source(f'{_LIGHTGCN}/gowalla/train.txt', 'git:a27782bd7a1d4d0744148dc0460ea94da74763f2'),
-        'test.txt': Source(f'{_LIGHTGCN}/gowalla/test.txt', 'git:9ed5af4b5d21511f33740b4e22e3852f45671800'),
+        'train.txt': Source(
+            f'{_LIGHTGCN}/gowalla/train.txt', 'git:a27782bd7a1d4d0744148dc0460ea94da74763f2'
+        ),
+        'test.txt': Source(
+            f'{_LIGHTGCN}/gowalla/test.txt', 'git:9ed5af4b5d21511f33740b4e22e3852f45671800'
+        ),
     },
     'movielens-100k': {
         'raw.csv': Source(
@@ -53,14 +62,19 @@ SOURCES: dict[str, dict[str, Source]] = {
         )
     },
     'yelp2018': {
-        'train.txt': Source(f'{_LIGHTGCN}/yelp2018/train.txt', 'git:cda12361055ba448ae4bd1070f6000c16dea8f22'),
-        'test.txt': Source(f'{_LIGHTGCN}/yelp2018/test.txt', 'git:30dfbc3437b27b74cb2970b435a5ec93ad9f2468'),
+        'train.txt': Source(
+            f'{_LIGHTGCN}/yelp2018/train.txt', 'git:cda12361055ba448ae4bd1070f6000c16dea8f22'
+        ),
+        'test.txt': Source(
+            f'{_LIGHTGCN}/yelp2018/test.txt', 'git:30dfbc3437b27b74cb2970b435a5ec93ad9f2468'
+        ),
     },
 }
 
 
 def fetch(source: Source, path: Path) -> None:
-    r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically; of several processes one does.
+    r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically; of
+    several processes one does.
 
     Raises:
         RuntimeError: If the download fails, stalls or is cut off, or its checksum is another.
@@ -75,11 +89,15 @@ def fetch(source: Source, path: Path) -> None:
         try:
             download(source.url, received, path.name, MAX_BYTES)
         except OSError as error:
-            raise RuntimeError(f'{source.url} cannot be downloaded ({error}); fetch it elsewhere and {_manual(source, path)}') from error
+            raise RuntimeError(
+                f'{source.url} cannot be downloaded ({error}); fetch it elsewhere and '
+                f'{_manual(source, path)}'
+            ) from error
         content = received.getvalue()
         if not fits(source, content):
             raise RuntimeError(
-                f'{source.url} is not the file it was, or the download was cut off; fetch it again and {_manual(source, path)}'
+                f'{source.url} is not the file it was, or the download was cut off; fetch it again '
+                f'and {_manual(source, path)}'
             )
         write_atomically(path, source.convert(content))
 
@@ -87,7 +105,11 @@ def fetch(source: Source, path: Path) -> None:
 def fits(source: Source, content: bytes) -> bool:
     r"""Whether a file is the public one."""
     kind, expected = source.checksum.split(':')
-    found = hashlib.sha1(f'blob {len(content)}\0'.encode() + content) if kind == 'git' else hashlib.new(kind, content)
+    found = (
+        hashlib.sha1(f'blob {len(content)}\0'.encode() + content)
+        if kind == 'git'
+        else hashlib.new(kind, content)
+    )
     return found.hexdigest() == expected
 
 
@@ -96,10 +118,15 @@ def warn_of_others(name: str, paths: Iterable[Path]) -> None:
     for path in paths:
         source = SOURCES.get(name, {}).get(path.name)
         if source is not None and source.convert is bytes and not fits(source, path.read_bytes()):
-            warnings.warn(f'{str(path)!r} is changed or damaged: it has not the checksum of {source.url}', stacklevel=2)
+            warnings.warn(
+                f'{str(path)!r} is changed or damaged: it has not the checksum of {source.url}',
+                stacklevel=2,
+            )
 
 
 def _manual(source: Source, path: Path) -> str:
     return (
-        f'put it at {str(path)!r}' if source.convert is bytes else f'put its interactions at {str(path)!r} under the header user_id,item_id'
+        f'put it at {str(path)!r}'
+        if source.convert is bytes
+        else f'put its interactions at {str(path)!r} under the header user_id,item_id'
     )

@@ -7,12 +7,16 @@ import numpy as np
 SPLITS = ('train', 'valid', 'test')
 
 
-def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, seed: int) -> np.ndarray:
-    r"""The split of every interaction, an index ``[E]`` into :obj:`SPLITS`, drawn for each user on his own.
+def assign_splits(
+    user: np.ndarray, ratios: tuple[float, float, float] | None, seed: int
+) -> np.ndarray:
+    r"""The split of every interaction, an index ``[E]`` into :obj:`SPLITS`, drawn for each user on
+    his own.
 
-    With :obj:`ratios` a user's interactions are permuted; valid and test get the whole part of their share, or one interaction where the
-    share is below one and a training interaction remains (test before valid). Without, the last one of a user is for test and the last but
-    one for valid (leave one out). A single interaction of a user is for training.
+    With :obj:`ratios` a user's interactions are permuted; valid and test get the whole part of
+    their share, or one interaction where the share is below one and a training interaction remains
+    (test before valid). Without, the last one of a user is for test and the last but one for valid
+    (leave one out). A single interaction of a user is for training.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(user, kind='stable')
@@ -30,9 +34,21 @@ def assign_splits(user: np.ndarray, ratios: tuple[float, float, float] | None, s
 
 def check_ratios(ratios: tuple[float, ...]) -> None:
     r"""Raises a ValueError unless they are three shares."""
-    numbers = isinstance(ratios, Sequence | np.ndarray) and len(ratios) == 3 and all(isinstance(ratio, Real) for ratio in ratios)
-    if not numbers or not all(0 <= ratio <= 1 for ratio in ratios) or ratios[0] == 0 or abs(sum(ratios) - 1) > 1e-9:
-        raise ValueError(f"'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got {ratios!r})")
+    numbers = (
+        isinstance(ratios, Sequence | np.ndarray)
+        and len(ratios) == 3
+        and all(isinstance(ratio, Real) for ratio in ratios)
+    )
+    if (
+        not numbers
+        or not all(0 <= ratio <= 1 for ratio in ratios)
+        or ratios[0] == 0
+        or abs(sum(ratios) - 1) > 1e-9
+    ):
+        raise ValueError(
+            "'ratios' must be three shares (train, valid, test) that sum to 1, train above 0 (got "
+            f'{ratios!r})'
+        )
 
 
 def check_seed(seed: int) -> None:

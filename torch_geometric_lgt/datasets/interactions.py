@@ -17,35 +17,43 @@ METHODS = (None, 'given', 'ratio', 'leave-one-out')
 class InteractionDataset(InMemoryDataset):
     r"""Users, items and which user chose which item, split into training, validation and test.
 
-    :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and :obj:`"movielens-100k"` are downloaded from their
-    public sources, with a checksum. Any other :obj:`name` is a folder of your own with the files ``train``, ``test`` and perhaps ``valid``,
-    or ``raw`` with all interactions in the order of time: LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a
-    header (``.csv``), both perhaps compressed (``.gz``), or ``.parquet``. Files lie in ``root/name`` or ``root/name/raw``. They are read
-    each time and nothing else is written, so that nothing can be stale.
+    :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and
+    :obj:`"movielens-100k"` are downloaded from their public sources, with a checksum. Any other
+    :obj:`name` is a folder of your own with the files ``train``, ``test`` and perhaps ``valid``, or
+    ``raw`` with all interactions in the order of time: LightGCN text (``.txt``, with ``user item
+    item ..`` in each line), csv with a header (``.csv``), both perhaps compressed (``.gz``), or
+    ``.parquet``. Files lie in ``root/name`` or ``root/name/raw``. They are read each time and
+    nothing else is written, so that nothing can be stale.
 
-    Ids may be whole numbers, also in a column of floating-point numbers, or texts: users and items get the numbers from 0 in the order of
-    their ids (:obj:`user_ids`, :obj:`item_ids`).
-    A pair that occurs again counts once.
+    Ids may be whole numbers, also in a column of floating-point numbers, or texts: users and items
+    get the numbers from 0 in the order of their ids (:obj:`user_ids`, :obj:`item_ids`). A pair that
+    occurs again counts once.
 
-    The data object has the node types ``user`` and ``item`` and the edge type ``('user', 'rates', 'item')``, with the training pairs in
-    :obj:`edge_index` and all three parts in :obj:`train_edge_label_index`, :obj:`valid_edge_label_index` and :obj:`test_edge_label_index`.
+    The data object has the node types ``user`` and ``item`` and the edge type ``('user', 'rates',
+    'item')``, with the training pairs in :obj:`edge_index` and all three parts in
+    :obj:`train_edge_label_index`, :obj:`valid_edge_label_index` and :obj:`test_edge_label_index`.
 
     Args:
         root (str): Folder of data sets.
         name (str): Name of the data set.
-        split (str, optional): :obj:`"given"` keeps the files' split, and takes the validation part out of the training part where it has
-            no file; :obj:`"ratio"` splits each user's interactions at random; :obj:`"leave-one-out"` takes each user's last two.
-            (default: :obj:`None`, the given split if there is one, else :obj:`"ratio"`; the attribute names the one taken)
-        ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8, 0.1, 0.1)`)
+        split (str, optional): :obj:`"given"` keeps the files' split, and takes the validation part
+            out of the training part where it has no file; :obj:`"ratio"` splits each user's
+            interactions at random; :obj:`"leave-one-out"` takes each user's last two. (default:
+            :obj:`None`, the given split if there is one, else :obj:`"ratio"`; the attribute names
+            the one taken)
+        ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
+            0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
-        columns (tuple, optional): Names of the columns with users and items in csv and parquet files.
-            (default: :obj:`("user_id", "item_id")`)
-        relabel (bool, optional): If set to :obj:`False`, ids must be the numbers from 0 already. (default: :obj:`True`)
+        columns (tuple, optional): Names of the columns with users and items in csv and parquet
+            files. (default: :obj:`("user_id", "item_id")`)
+        relabel (bool, optional): If set to :obj:`False`, ids must be the numbers from 0 already.
+            (default: :obj:`True`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
 
     Raises:
-        ValueError: If an argument or a file is not as described, or a pair is in two parts of a given split.
+        ValueError: If an argument or a file is not as described, or a pair is in two parts of a
+            given split.
         FileNotFoundError: If there are no such files and :obj:`name` has no public source.
         RuntimeError: If a download fails.
     """
@@ -68,7 +76,14 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)
         check_seed(seed)
-        self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = name, split, ratios, seed, columns, relabel
+        self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = (
+            name,
+            split,
+            ratios,
+            seed,
+            columns,
+            relabel,
+        )
         super().__init__(str(root), transform, pre_transform)
         self.user_ids, self.item_ids, data = self._read()
         self._data = data if pre_transform is None else pre_transform(data)
@@ -85,66 +100,104 @@ class InteractionDataset(InMemoryDataset):
         return find([Path(self.raw_dir).parent, Path(self.raw_dir)], name)
 
     def _download(self) -> None:
-        if self._find('raw') is None and (self._find('train') is None or self._find('test') is None):
+        if self._find('raw') is None and (
+            self._find('train') is None or self._find('test') is None
+        ):
             self.download()
 
     def download(self) -> None:
         r"""Fetches the files of a public data set."""
         if self.name not in SOURCES:
             raise FileNotFoundError(
-                f"'root' has no files of {self.name!r}; put train and test, or raw, as .txt, .csv or .parquet into {self.raw_dir!r}"
+                f"'root' has no files of {self.name!r}; put train and test, or raw, as .txt, .csv "
+                f'or .parquet into {self.raw_dir!r}'
             )
         for file, source in SOURCES[self.name].items():
             fetch(source, Path(self.raw_dir) / file)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray, HeteroData]:
         paths = {name: path for name in (*SPLITS, 'raw') if (path := self._find(name)) is not None}
-        given = self.split == 'given' or (self.split is None and 'train' in paths and 'test' in paths)
+        given = self.split == 'given' or (
+            self.split is None and 'train' in paths and 'test' in paths
+        )
         self.split = 'given' if given else self.split or 'ratio'
-        names = [name for name in SPLITS if name in paths] if given or 'raw' not in paths else ['raw']
+        names = (
+            [name for name in SPLITS if name in paths] if given or 'raw' not in paths else ['raw']
+        )
         if given and not {'train', 'test'} <= set(names):
-            raise ValueError(f"'split' = 'given' needs files for train and test (got {sorted(paths)}); use 'ratio' or 'leave-one-out'")
+            raise ValueError(
+                f"'split' = 'given' needs files for train and test (got {sorted(paths)}); use "
+                "'ratio' or 'leave-one-out'"
+            )
         if self.split == 'leave-one-out' and names != ['raw']:
-            raise ValueError(f"'split' = 'leave-one-out' needs the order of time, a file called raw (got {sorted(paths)})")
+            raise ValueError(
+                "'split' = 'leave-one-out' needs the order of time, a file called raw (got "
+                f'{sorted(paths)})'
+            )
         warn_of_others(self.name, [paths[name] for name in names])
         files = {name: read(paths[name], self.columns) for name in names}
         user_ids, user = self._number('user', [file.user for file in files.values()])
         item_ids, item = self._number('item', [file.item for file in files.values()])
-        part = np.repeat([SPLITS.index(name) if given else 0 for name in names], [file.user.size for file in files.values()])
+        part = np.repeat(
+            [SPLITS.index(name) if given else 0 for name in names],
+            [file.user.size for file in files.values()],
+        )
         if user.size == 0:
-            raise ValueError(f"'root' must hold interactions (got none in {', '.join(repr(str(paths[name])) for name in names)})")
+            raise ValueError(
+                "'root' must hold interactions (got none in "
+                f'{", ".join(repr(str(paths[name])) for name in names)})'
+            )
         user, item, part = self._distinct(user, item, part, (user_ids, item_ids))
         if not given:
-            part = assign_splits(user, None if self.split == 'leave-one-out' else self.ratios, self.seed)
+            part = assign_splits(
+                user, None if self.split == 'leave-one-out' else self.ratios, self.seed
+            )
         elif 'valid' not in names:
-            held = assign_splits(user[part == 0], (1 - self.ratios[1], self.ratios[1], 0), self.seed)
+            held = assign_splits(
+                user[part == 0], (1 - self.ratios[1], self.ratios[1], 0), self.seed
+            )
             part[np.flatnonzero(part == 0)[held == 1]] = 1
         data = HeteroData()
         data['user'].num_nodes, data['item'].num_nodes = user_ids.size, item_ids.size
         store = data['user', 'rates', 'item']
         for number, name in enumerate(SPLITS):
-            store[f'{name}_edge_label_index'] = torch.from_numpy(np.stack([user, item])[:, part == number])
+            store[f'{name}_edge_label_index'] = torch.from_numpy(
+                np.stack([user, item])[:, part == number]
+            )
         store.edge_index = store.train_edge_label_index
         return user_ids, item_ids, data
 
     def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         if any(column.dtype == object for column in columns):  # text, while others may be numbers
-            columns = [column.astype(str).astype(object) if column.dtype != object else column for column in columns]
+            columns = [
+                column.astype(str).astype(object) if column.dtype != object else column
+                for column in columns
+            ]
         ids, number = np.unique(np.concatenate(columns), return_inverse=True)
         if not self.relabel and not np.array_equal(ids, np.arange(ids.size)):
-            raise ValueError(f"{kind} ids must be the numbers from 0 to {ids.size - 1} (got {ids[0]} to {ids[-1]}); set 'relabel' = True")
+            raise ValueError(
+                f'{kind} ids must be the numbers from 0 to {ids.size - 1} (got {ids[0]} to '
+                f"{ids[-1]}); set 'relabel' = True"
+            )
         return ids, number
 
     def _distinct(
-        self, user: np.ndarray, item: np.ndarray, part: np.ndarray, ids: tuple[np.ndarray, np.ndarray]
+        self,
+        user: np.ndarray,
+        item: np.ndarray,
+        part: np.ndarray,
+        ids: tuple[np.ndarray, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         r"""Each pair once, where it came first."""
-        _, first, pair = np.unique(user * ids[1].size + item, return_index=True, return_inverse=True)
+        _, first, pair = np.unique(
+            user * ids[1].size + item, return_index=True, return_inverse=True
+        )
         leaked = np.flatnonzero(part != part[first][pair])
         if leaked.size > 0:
             one = f'user {ids[0][user[leaked[0]]]} and item {ids[1][item[leaked[0]]]}'
             raise ValueError(
-                f'the given split of {self.name!r} must not share pairs (got {leaked.size} pairs in two parts, as {one}); '
+                f'the given split of {self.name!r} must not share pairs (got {leaked.size} pairs '
+                f'in two parts, as {one}); '
                 "use 'split' = 'ratio'"
             )
         first.sort()

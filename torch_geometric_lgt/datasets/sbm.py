@@ -13,33 +13,40 @@ NUM_PATTERNS = 100
 
 
 class SBMDataset(GeneratedDataset):
-    r"""Graphs of stochastic block models with a label for each node, made by the process of `"Benchmarking Graph Neural Networks"
-    <https://arxiv.org/abs/2003.00982>`_ and not those very graphs.
+    r"""Graphs of stochastic block models with a label for each node, made by the process of
+    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_ and not those very
+    graphs.
 
-    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between, and one of 100 patterns, random graphs
-    of 5 to 34 nodes with edge probability 0.5 that are the same in all splits, joined to the rest with probability 0.5. Nodes have one of
-    three tokens at random, those of a pattern fixed. The label says whether a node is of the pattern. 10,000, 2,000 and 2,000 graphs.
+    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between,
+    and one of 100 patterns, random graphs of 5 to 34 nodes with edge probability 0.5 that are the
+    same in all splits, joined to the rest with probability 0.5. Nodes have one of three tokens at
+    random, those of a pattern fixed. The label says whether a node is of the pattern. 10,000, 2,000
+    and 2,000 graphs.
 
-    ``CLUSTER``: six blocks, joined with probability 0.55 inside and 0.25 between. One node of each block has the block's token, all others
-    token 0. The label is the block. 10,000, 1,000 and 1,000 graphs.
+    ``CLUSTER``: six blocks, joined with probability 0.55 inside and 0.25 between. One node of each
+    block has the block's token, all others token 0. The label is the block. 10,000, 1,000 and 1,000
+    graphs.
 
-    Tokens are one-hot in :obj:`x`; :obj:`edge_index` holds both directions; nodes lie in random order. Graphs are made once, in minutes,
-    and kept as safetensors.
+    Tokens are one-hot in :obj:`x`; :obj:`edge_index` holds both directions; nodes lie in random
+    order. Graphs are made once, in minutes, and kept as safetensors.
 
     Args:
         root (str): Folder of data sets.
         name (str): :obj:`"PATTERN"` or :obj:`"CLUSTER"`.
-        split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default: :obj:`"train"`)
+        split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default:
+            :obj:`"train"`)
         num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the published one)
-        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph. (default: :obj:`0`)
+        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
+            (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by its representation.
-            (default: :obj:`None`)
+        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by
+            its representation. (default: :obj:`None`)
         pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no whole number from 0, or
-            :obj:`pre_transform` or :obj:`pre_filter` has no representation that names files, like a ``lambda``.
+        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive,
+            :obj:`seed` is no whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has
+            no representation that names files, like a ``lambda``.
     """
 
     def __init__(
@@ -63,13 +70,19 @@ class SBMDataset(GeneratedDataset):
         if self.name == 'CLUSTER':
             return (_cluster(generator) for _ in range(self.num_graphs))
         patterns = _patterns(np.random.default_rng(self.seed))
-        return (_pattern(generator, *patterns[number % NUM_PATTERNS]) for number in range(self.num_graphs))
+        return (
+            _pattern(generator, *patterns[number % NUM_PATTERNS])
+            for number in range(self.num_graphs)
+        )
 
 
 def _patterns(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
     r"""The adjacency matrix and the tokens of each."""
     sizes = generator.integers(*SIZES, NUM_PATTERNS)
-    return [(_upper(generator, np.full((size, size), 0.5)), generator.integers(3, size=size)) for size in sizes]
+    return [
+        (_upper(generator, np.full((size, size), 0.5)), generator.integers(3, size=size))
+        for size in sizes
+    ]
 
 
 def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.ndarray) -> Data:
@@ -80,7 +93,9 @@ def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.nda
     adjacency = _upper(generator, probability)
     adjacency[rest:, rest:] = pattern
     label = np.repeat([0, 1], [rest, size])
-    return _shuffled(generator, adjacency, np.concatenate([generator.integers(3, size=rest), tokens]), 3, label)
+    return _shuffled(
+        generator, adjacency, np.concatenate([generator.integers(3, size=rest), tokens]), 3, label
+    )
 
 
 def _cluster(generator: np.random.Generator) -> Data:
@@ -96,8 +111,16 @@ def _upper(generator: np.random.Generator, probability: np.ndarray) -> np.ndarra
     return np.triu(generator.random(probability.shape, np.float32) < probability, 1)
 
 
-def _shuffled(generator: np.random.Generator, upper: np.ndarray, token: np.ndarray, num_tokens: int, label: np.ndarray) -> Data:
+def _shuffled(
+    generator: np.random.Generator,
+    upper: np.ndarray,
+    token: np.ndarray,
+    num_tokens: int,
+    label: np.ndarray,
+) -> Data:
     order = generator.permutation(label.size)
     adjacency = (upper | upper.T)[order][:, order]
     edges = torch.from_numpy(np.stack(adjacency.nonzero()))
-    return Data(x=one_hot(token[order], num_tokens), edge_index=edges, y=torch.from_numpy(label[order]))
+    return Data(
+        x=one_hot(token[order], num_tokens), edge_index=edges, y=torch.from_numpy(label[order])
+    )

@@ -16,29 +16,34 @@ MISSING = "'TSPDataset' needs elkai and joblib to find tours; install them with 
 
 
 class TSPDataset(GeneratedDataset):
-    r"""Travelling-salesman problems with a label for each edge, made by the process of `"Benchmarking Graph Neural Networks"
-    <https://arxiv.org/abs/2003.00982>`_ and not those very graphs: 50 to 500 points drawn uniformly from the unit square (:obj:`x`), an
-    edge from each point's 25 nearest neighbours to it with the distance (:obj:`edge_attr`, ``[E, 1]``), and whether the shortest tour runs
-    along the edge, in either direction (:obj:`y`, ``[E]``). 10,000, 1,000 and 1,000 graphs. Edges of the published graphs run from each
-    point to its neighbours.
+    r"""Travelling-salesman problems with a label for each edge, made by the process of
+    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_ and not those very
+    graphs: 50 to 500 points drawn uniformly from the unit square (:obj:`x`), an edge from each
+    point's 25 nearest neighbours to it with the distance (:obj:`edge_attr`, ``[E, 1]``), and
+    whether the shortest tour runs along the edge, in either direction (:obj:`y`, ``[E]``). 10,000,
+    1,000 and 1,000 graphs. Edges of the published graphs run from each point to its neighbours.
 
-    Tours are those of LKH by way of `elkai <https://github.com/fikisipi/elkai>`_, named with its version in :obj:`solver`, on distances
-    rounded to a millionth: a heuristic that at these sizes finds the optimum nearly always. The label of tours' edges beyond the 25
-    nearest neighbours is lost. All processors are used; graphs are made once and kept as safetensors.
+    Tours are those of LKH by way of `elkai <https://github.com/fikisipi/elkai>`_, named with its
+    version in :obj:`solver`, on distances rounded to a millionth: a heuristic that at these sizes
+    finds the optimum nearly always. The label of tours' edges beyond the 25 nearest neighbours is
+    lost. All processors are used; graphs are made once and kept as safetensors.
 
     Args:
         root (str): Folder of data sets.
-        split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default: :obj:`"train"`)
+        split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default:
+            :obj:`"train"`)
         num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the published one)
-        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph. (default: :obj:`0`)
+        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
+            (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by its representation.
-            (default: :obj:`None`)
+        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by
+            its representation. (default: :obj:`None`)
         pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no whole number from 0, or
-            :obj:`pre_transform` or :obj:`pre_filter` has no representation that names files, like a ``lambda``.
+        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no
+            whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has no representation
+            that names files, like a ``lambda``.
         ImportError: If the graphs must be made and elkai or joblib is missing.
     """
 
@@ -65,7 +70,9 @@ class TSPDataset(GeneratedDataset):
             from joblib import Parallel, delayed
         except ImportError as error:
             raise ImportError(MISSING) from error
-        points = [generator.random((size, 2)) for size in generator.integers(*SIZES, self.num_graphs)]
+        points = [
+            generator.random((size, 2)) for size in generator.integers(*SIZES, self.num_graphs)
+        ]
         tours: Any = Parallel(-1, return_as='generator')(delayed(tour)(place) for place in points)
         return map(labelled, points, tours)
 
@@ -77,7 +84,9 @@ def tour(points: np.ndarray) -> np.ndarray:
     except ImportError as error:
         raise ImportError(MISSING) from error
     distance = np.sqrt(((points[:, None] - points[None]) ** 2).sum(2))
-    return np.array(DistanceMatrix((distance * RESOLUTION).round().astype(int).tolist()).solve_tsp(1)[:-1])
+    return np.array(
+        DistanceMatrix((distance * RESOLUTION).round().astype(int).tolist()).solve_tsp(1)[:-1]
+    )
 
 
 def labelled(points: np.ndarray, order: np.ndarray) -> Data:
@@ -85,7 +94,9 @@ def labelled(points: np.ndarray, order: np.ndarray) -> Data:
     from scipy.spatial import KDTree  # a twelfth of a second, which only these graphs are worth
 
     neighbors = min(NEIGHBORS, order.size - 1)
-    distance, source = (part[:, 1:].ravel() for part in map(np.asarray, KDTree(points).query(points, neighbors + 1)))
+    distance, source = (
+        part[:, 1:].ravel() for part in map(np.asarray, KDTree(points).query(points, neighbors + 1))
+    )
     target = np.repeat(np.arange(order.size), neighbors)
     following = np.empty_like(order)
     following[order] = np.roll(order, -1)

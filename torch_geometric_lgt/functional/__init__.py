@@ -2,7 +2,12 @@ from torch_geometric_lgt.functional.attention.kernel import kernel_attention
 from torch_geometric_lgt.functional.attention.linear import linear_attention
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.feature_maps import gaussian_projection
-from torch_geometric_lgt.functional.losses import alignment, alignment_uniformity, edge_regularization, uniformity
+from torch_geometric_lgt.functional.losses import (
+    alignment,
+    alignment_uniformity,
+    edge_regularization,
+    uniformity,
+)
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.neighbors.node_sampling import attention_distance

@@ -1,11 +1,16 @@
-# N nodes, G graphs computed together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
-# K samples.
+# N nodes, G graphs computed together, n nodes of each, F input width, H heads, C channels of a key,
+# D of a value, M features, R rank, K samples.
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, LINEAR_KINDS, PROJECTED_KINDS, UNIT_KINDS
+from torch_geometric_lgt.functional.feature_maps import (
+    BIASED_KINDS,
+    LINEAR_KINDS,
+    PROJECTED_KINDS,
+    UNIT_KINDS,
+)
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
@@ -14,10 +19,12 @@ SAMPLED_KINDS = ('softmax', 'logits')
 
 @dataclass(frozen=True, kw_only=True)
 class KernelInput:
-    r"""Describes how queries or keys are computed: their input, an optional linear part, mask weights, feature map and samples.
+    r"""Describes how queries or keys are computed: their input, an optional linear part, mask
+    weights, feature map and samples.
 
     Attributes:
-        x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the queries or keys themselves, ``[N, H * C]``.
+        x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the queries or keys
+            themselves, ``[N, H * C]``.
         heads (int): :math:`H`.
         kind (str): The feature map.
         weight (torch.Tensor, optional): ``[H * C, F]`` of the linear part.
@@ -28,7 +35,8 @@ class KernelInput:
         power (float): Power of the focused map.
         samples (int): :math:`K`, the number of weightings of the keys.
         noise (torch.Tensor, optional): The log-weights ``[N, H * K]`` of keys in the samples.
-        self_value (torch.Tensor, optional): The values ``[N, H * D]`` that each query adds to its sum with weight 1.
+        self_value (torch.Tensor, optional): The values ``[N, H * D]`` that each query adds to its
+            sum with weight 1.
     """
 
     x: Differentiable
@@ -51,7 +59,11 @@ class KernelInput:
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
 
     def num_features(self) -> int:
-        drawn = self.channels() + (self.kind in BIASED_KINDS) if self.projection is None else self.projection.shape[0]
+        drawn = (
+            self.channels() + (self.kind in BIASED_KINDS)
+            if self.projection is None
+            else self.projection.shape[0]
+        )
         return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
 
     def aligned(self) -> 'KernelInput':
@@ -72,7 +84,8 @@ class ValueInput:
     r"""Describes how values are computed: their input and an optional linear part.
 
     Attributes:
-        x (torch.Tensor): The input ``[N, F]``, often that of the keys; without :obj:`weight` the values themselves, ``[N, H * D]``.
+        x (torch.Tensor): The input ``[N, F]``, often that of the keys; without :obj:`weight` the
+            values themselves, ``[N, H * D]``.
         weight (torch.Tensor, optional): ``[H * D, F]``.
         bias (torch.Tensor, optional): ``[H * D]``.
     """
@@ -87,7 +100,9 @@ class ValueInput:
     def aligned(self) -> 'ValueInput':
         r"""Returns the same values with their parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
-        return ValueInput(x=self.x, weight=convert(self.weight, dtype), bias=convert(self.bias, dtype))
+        return ValueInput(
+            x=self.x, weight=convert(self.weight, dtype), bias=convert(self.bias, dtype)
+        )
 
 
 def kernel_input(
@@ -103,25 +118,35 @@ def kernel_input(
     r"""Describes queries or keys ``[N, H, C]`` that are computed already.
 
     Raises:
-        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit.
+        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection`,
+            :obj:`mask` or :obj:`noise` does not fit.
     """
     if x.dim() != 3:
-        raise ValueError(f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})')
+        raise ValueError(
+            f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})'
+        )
     drawn = feature_map in PROJECTED_KINDS
     if feature_map not in (*PROJECTED_KINDS, *LINEAR_KINDS, 'elu', 'logits'):
         known = (*PROJECTED_KINDS, 'relu', 'focused', 'values', 'elu', 'logits')
         geometries = "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
-        raise ValueError(f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})")
+        raise ValueError(
+            f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})"
+        )
     if drawn != (projection is not None):
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
     check_projection(projection)
     if projection is not None and projection.shape[1:] != x.shape[2:]:
-        raise ValueError(f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got {tuple(projection.shape)})")
+        raise ValueError(
+            f"'projection' must have shape [M, {x.size(2)}] for {x.size(2)} channels (got "
+            f'{tuple(projection.shape)})'
+        )
     if mask is not None and (mask.dim() != 2 or mask.size(0) != x.size(0)):
         raise ValueError(f'mask weights must have shape [{x.size(0)}, R] (got {tuple(mask.shape)})')
     if noise is not None and (noise.dim() != 3 or noise.shape[:2] != x.shape[:2]):
-        raise ValueError(f"'key_noise' must have shape [{x.size(0)}, {x.size(1)}, K] (got {tuple(noise.shape)})")
+        raise ValueError(
+            f"'key_noise' must have shape [{x.size(0)}, {x.size(1)}, K] (got {tuple(noise.shape)})"
+        )
     if noise is not None or samples > 1:
         check_samples(feature_map, mask)
         samples = samples if noise is None else noise.size(2)
@@ -142,7 +167,8 @@ def kernel_input(
 def check_samples(kind: str, mask: Tensor | None) -> None:
     if kind not in SAMPLED_KINDS or mask is not None:
         raise ValueError(
-            f'samples need one of the feature maps {SAMPLED_KINDS} and no mask (got {kind!r} and {"a" if mask is not None else "no"} mask)'
+            f'samples need one of the feature maps {SAMPLED_KINDS} and no mask (got {kind!r} and '
+            f'{"a" if mask is not None else "no"} mask)'
         )
 
 
@@ -153,19 +179,26 @@ def value_input(v: Tensor, k: Tensor) -> ValueInput:
         ValueError: If they are not as many as the keys, or of other heads.
     """
     if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
-        raise ValueError(f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got {tuple(v.shape)})")
+        raise ValueError(
+            f"'v' must have shape [{k.size(0)}, {k.size(1)}, D] beside the keys (got "
+            f'{tuple(v.shape)})'
+        )
     return ValueInput(x=v.flatten(1))
 
 
 def check_projection(projection: Tensor | None) -> None:
     r"""Raises a ValueError if gradients are asked for that are not computed."""
     if projection is not None and projection.requires_grad:
-        raise ValueError("'projection' must not require a gradient, features have none for it; give projection.detach()")
+        raise ValueError(
+            "'projection' must not require a gradient, features have none for it; give "
+            'projection.detach()'
+        )
 
 
 def rounding_share(queries: KernelInput) -> float:
-    r"""Bounds the rounding errors in the sum of a positive constant and of inner products of vectors of at most unit length, as a share of
-    the constant. Those of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated
-    elsewhere, with other rounding errors in their linear part."""
+    r"""Bounds the rounding errors in the sum of a positive constant and of inner products of
+    vectors of at most unit length, as a share of the constant. Those of :math:`C` products are at
+    most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated elsewhere, with
+    other rounding errors in their linear part."""
     units = (queries.channels() + 8) * (1 if queries.kind in UNIT_KINDS else 64)
     return units * torch.finfo(compute_dtype(queries.x.dtype)).eps

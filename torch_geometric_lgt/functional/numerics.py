@@ -1,5 +1,5 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
-# K samples.
+# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D
+# of a value, M features, R rank, K samples.
 import math
 
 import torch

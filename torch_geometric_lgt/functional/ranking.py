@@ -28,7 +28,8 @@ class History(NamedTuple):
 
     @classmethod
     def among(cls, items: Tensor, pairs: Tensor, num_nodes: int) -> 'History':
-        r"""The places among distinct :obj:`items` of the nodes that each node is paired with, in either direction, each once."""
+        r"""The places among distinct :obj:`items` of the nodes that each node is paired with, in
+        either direction, each once."""
         place = torch.full((num_nodes,), -1, device=items.device)
         place[items] = torch.arange(items.numel(), device=items.device)
         node, item = torch.cat([pairs, pairs.flip(0)], 1)
@@ -43,14 +44,16 @@ class History(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    r"""Scores ``[B, I]`` of items for users, and the ways to weigh the items by a factor ``[I]`` each, by their names: the score of an item
-    is the product of both."""
+    r"""Scores ``[B, I]`` of items for users, and the ways to weigh the items by a factor ``[I]``
+    each, by their names: the score of an item is the product of both."""
 
     scores: Scores
     factors: Mapping[float, Tensor]
 
     def only(self, *ways: float) -> 'Scoring':
-        return Scoring(self.scores, {way: factor for way, factor in self.factors.items() if way in ways})
+        return Scoring(
+            self.scores, {way: factor for way, factor in self.factors.items() if way in ways}
+        )
 
 
 def checked_rule(rule: str | float) -> str | float:
@@ -62,13 +65,16 @@ def checked_rule(rule: str | float) -> str | float:
     if rule in ('inner', 'cosine'):
         return rule
     if isinstance(rule, bool) or not isinstance(rule, Real) or not math.isfinite(rule):
-        raise ValueError(f"'scoring' must be 'inner', 'cosine' or a finite exponent of the items' degrees (got {rule!r})")
+        raise ValueError(
+            "'scoring' must be 'inner', 'cosine' or a finite exponent of the items' degrees (got "
+            f'{rule!r})'
+        )
     return float(rule) or 'cosine'
 
 
 def rule_bits(rule: str | float) -> Tensor:
-    r"""Encodes a rule: the exponent of the degrees, 0 for the cosine and NaN for the inner product, as the bits of a double, which no
-    conversion of a module's weights rounds."""
+    r"""Encodes a rule: the exponent of the degrees, 0 for the cosine and NaN for the inner product,
+    as the bits of a double, which no conversion of a module's weights rounds."""
     rule = checked_rule(rule)
     exponent = {'inner': math.nan, 'cosine': 0.0}[rule] if isinstance(rule, str) else rule
     return torch.tensor(exponent, dtype=torch.float64).view(torch.int64)
@@ -87,18 +93,30 @@ def cosine_scores(users: Tensor, items: Tensor) -> Scores:
 
 
 def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) -> Tensor:
-    r"""Returns the factors ``[I]`` of the cosines: for :obj:`"inner"` the lengths of the items' rows, which rank as the inner product does,
-    for :obj:`"cosine"` 1, and for a number this power of the items' degrees, which count as at least 1."""
+    r"""Returns the factors ``[I]`` of the cosines: for :obj:`"inner"` the lengths of the items'
+    rows, which rank as the inner product does, for :obj:`"cosine"` 1, and for a number this power
+    of the items' degrees, which count as at least 1."""
     if isinstance(rule, str):
-        return items.norm(dim=1).clamp(min=SHORTEST) if rule == 'inner' else torch.ones_like(items[:, 0])
+        return (
+            items.norm(dim=1).clamp(min=SHORTEST)
+            if rule == 'inner'
+            else torch.ones_like(items[:, 0])
+        )
     return cast(Tensor, degree).clamp(min=1).to(items.dtype) ** rule
 
 
 def rank(
-    scoring: Scoring, users: Tensor, seen: History, k: int, *, ordered: bool = True, batch_size: int | None = None
+    scoring: Scoring,
+    users: Tensor,
+    seen: History,
+    k: int,
+    *,
+    ordered: bool = True,
+    batch_size: int | None = None,
 ) -> dict[float, Tensor]:
-    r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for each user, without those the user has
-    seen, which come last. Scores are made for :obj:`batch_size` users at once, by default as many as a cache holds.
+    r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for
+    each user, without those the user has seen, which come last. Scores are made for
+    :obj:`batch_size` users at once, by default as many as a cache holds.
 
     Raises:
         ValueError: If there are fewer than :obj:`k` items.
@@ -107,7 +125,11 @@ def rank(
     if k > num_items:
         raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
     tops: dict[float, list[Tensor]] = {way: [users.new_empty((0, k))] for way in scoring.factors}
-    size = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(1, num_items) if batch_size is None else batch_size
+    size = (
+        CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(1, num_items)
+        if batch_size is None
+        else batch_size
+    )
     weighted = None
     for part in users.split(max(1, size)):
         score = scoring.scores(part)

@@ -10,63 +10,98 @@ from torch_geometric_lgt.functional.tracing import is_capturing
 
 
 class Segments(NamedTuple):
-    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes already lie graph by graph, the
-    :obj:`order` ``[N]`` that sorts them so."""
+    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes
+    already lie graph by graph, the :obj:`order` ``[N]`` that sorts them so."""
 
     sizes: Tensor
     order: Tensor | None
 
 
 class Group(NamedTuple):
-    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node positions, each equally many nodes per
-    graph."""
+    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node
+    positions, each equally many nodes per graph."""
 
     graphs: Tensor
     chunks: tuple[list[Tensor | slice], ...]
 
 
-def segments(batch: Tensor | None, num_nodes: int, batch_size: int | None = None, device: torch.device | None = None) -> Segments:
+def segments(
+    batch: Tensor | None,
+    num_nodes: int,
+    batch_size: int | None = None,
+    device: torch.device | None = None,
+) -> Segments:
     r"""Reads a :obj:`batch` vector (unsorted, with gaps and empty graphs if need be).
 
     Raises:
         TypeError: If :obj:`batch` is no tensor.
-        ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of at least :obj:`batch_size`.
-        RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from the device.
+        ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of
+            at least :obj:`batch_size`.
+        RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
+            the device.
     """
     if batch is None:
         if batch_size is not None and batch_size != 1:
-            raise ValueError(f"'batch_size' must be 1 without 'batch' (got {batch_size}); pass the 'batch' vector")
+            raise ValueError(
+                f"'batch_size' must be 1 without 'batch' (got {batch_size}); pass the 'batch' "
+                'vector'
+            )
         return Segments(torch.full((1,), num_nodes, dtype=torch.long, device=device), None)
     if not isinstance(batch, Tensor):
-        raise TypeError(f"'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got {type(batch).__name__})")
+        raise TypeError(
+            "'batch' must be a tensor of graph ids, or a pair of them for a pair 'x' (got "
+            f'{type(batch).__name__})'
+        )
     if batch.dtype not in (torch.long, torch.int32):
-        raise ValueError(f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()")
+        raise ValueError(
+            f"'batch' must hold int64 graph ids (got {batch.dtype}); convert it with batch.long()"
+        )
     if batch.dim() != 1 or batch.numel() != num_nodes:
-        raise ValueError(f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for {num_nodes} nodes)")
+        raise ValueError(
+            f"'batch' must hold one graph id per node (got shape {tuple(batch.shape)} for "
+            f'{num_nodes} nodes)'
+        )
     if device is not None and batch.device != device:
-        raise ValueError(f"'batch' must be on the device of 'x' (got {batch.device} and {device}); move it with batch.to(x.device)")
+        raise ValueError(
+            f"'batch' must be on the device of 'x' (got {batch.device} and {device}); move it with "
+            'batch.to(x.device)'
+        )
     batch = batch.long()
     if torch.compiler.is_compiling():
         if batch_size is None:
-            raise ValueError("'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs")
-        sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device).scatter_add_(0, batch, torch.ones_like(batch))
+            raise ValueError(
+                "'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs"
+            )
+        sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device).scatter_add_(
+            0, batch, torch.ones_like(batch)
+        )
         return Segments(sizes, batch.argsort(stable=True))
     if is_capturing():
-        raise RuntimeError("a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: capture a step over one graph")
+        raise RuntimeError(
+            "a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: "
+            'capture a step over one graph'
+        )
     if num_nodes > 0 and int(batch.min()) < 0:
         raise ValueError(f"'batch' must hold graph ids of at least 0 (got {int(batch.min())})")
     top = int(batch.max()) + 1 if num_nodes > 0 else 0
     if batch_size is not None and top > batch_size:
-        raise ValueError(f"'batch' holds the graph id {top - 1} but 'batch_size' is {batch_size}; raise 'batch_size' to at least {top}")
+        raise ValueError(
+            f"'batch' holds the graph id {top - 1} but 'batch_size' is {batch_size}; raise "
+            f"'batch_size' to at least {top}"
+        )
     sizes = torch.bincount(batch, minlength=top if batch_size is None else batch_size)
     is_sorted = num_nodes < 2 or bool((batch[1:] >= batch[:-1]).all())
     return Segments(sizes, None if is_sorted else batch.argsort(stable=True))
 
 
 def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
-    r"""Raises a ValueError unless there is one batch vector for the sources and one for the targets."""
+    r"""Raises a ValueError unless there is one batch vector for the sources and one for the
+    targets."""
     if len(batch) != 2:
-        raise ValueError(f"'batch' must be one vector, or a pair of sources and targets (got {len(batch)} vectors)")
+        raise ValueError(
+            f"'batch' must be one vector, or a pair of sources and targets (got {len(batch)} "
+            'vectors)'
+        )
     return batch
 
 
@@ -78,18 +113,24 @@ def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
     return torch.empty_like(graph).scatter_(0, nodes.order, graph)
 
 
-def iterate_groups(rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments) -> Iterator[Group]:
-    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows` nodes and :obj:`max_graphs` graphs at a
-    time), a larger graph alone, in chunks of :obj:`rows` nodes. Graphs with no node on any axis are left out.
+def iterate_groups(
+    rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments
+) -> Iterator[Group]:
+    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows`
+    nodes and :obj:`max_graphs` graphs at a time), a larger graph alone, in chunks of :obj:`rows`
+    nodes. Graphs with no node on any axis are left out.
 
-    The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus :math:`B` / :obj:`max_graphs`. A single
-    graph has all nodes, the :obj:`lengths` of the axes, so that nothing is copied from the device.
+    The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus
+    :math:`B` / :obj:`max_graphs`. A single graph has all nodes, the :obj:`lengths` of the axes, so
+    that nothing is copied from the device.
     """
     device = axes[0].sizes.device
     if axes[0].sizes.numel() == 1:
         if any(lengths):
             graph = torch.zeros(1, dtype=torch.long, device=device)
-            yield Group(graph, tuple(_single(axis, n, rows) for axis, n in zip(axes, lengths, strict=True)))
+            yield Group(
+                graph, tuple(_single(axis, n, rows) for axis, n in zip(axes, lengths, strict=True))
+            )
         return
     sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
     starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
@@ -103,7 +144,10 @@ def iterate_groups(rows: int, max_graphs: int, lengths: Sequence[int], *axes: Se
         step = max(1, min(max_graphs, rows // largest, graphs))
         for start in range(first, first + graphs, step):
             some = ids[start : min(start + step, first + graphs)]
-            chunks = tuple(_chunks(axis, begin[some], n, rows) for axis, begin, n in zip(axes, starts, per_graph, strict=True))
+            chunks = tuple(
+                _chunks(axis, begin[some], n, rows)
+                for axis, begin, n in zip(axes, starts, per_graph, strict=True)
+            )
             yield Group(some.to(device), chunks)
         first += graphs
 
@@ -122,5 +166,7 @@ def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | s
             return [slice(first, behind)]
         nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
         return [nodes if axis.order is None else axis.order[nodes]]
-    spans = [slice(i, min(i + rows, int(begin) + n)) for i in range(int(begin), int(begin) + n, rows)]
+    spans = [
+        slice(i, min(i + rows, int(begin) + n)) for i in range(int(begin), int(begin) + n, rows)
+    ]
     return list(spans) if axis.order is None else [axis.order[span] for span in spans]

@@ -18,15 +18,18 @@ Output = SamplerOutput | HeteroSamplerOutput
 
 
 def check_edges(data: Data | HeteroData) -> list[EdgeType]:
-    r"""Checks that loaders can read the edges, and that the attributes of edges refer to one order of them. Returns the edge types with an
-    :obj:`adj_t`, for a homogeneous graph :obj:`ONLY`.
+    r"""Checks that loaders can read the edges, and that the attributes of edges refer to one order
+    of them. Returns the edge types with an :obj:`adj_t`, for a homogeneous graph :obj:`ONLY`.
 
     Raises:
-        ValueError: If a node does not exist, edges have another format than :obj:`edge_index` and a transposed
-            :class:`torch_sparse.SparseTensor`, or both are there in different orders.
+        ValueError: If a node does not exist, edges have another format than :obj:`edge_index` and a
+            transposed :class:`torch_sparse.SparseTensor`, or both are there in different orders.
     """
     if any('adj' in store for store in data.edge_stores):
-        raise ValueError("'data' must have its edges in 'edge_index' or 'adj_t' (got 'adj', which PyG reads before them); rename it")
+        raise ValueError(
+            "'data' must have its edges in 'edge_index' or 'adj_t' (got 'adj', which PyG reads "
+            'before them); rename it'
+        )
     if isinstance(data, Data):
         check_store(data._store, data.num_nodes, data.num_nodes)
         return [ONLY] if 'adj_t' in data else []
@@ -36,8 +39,9 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
 
 
 def order_edges(out: Output, types: list[EdgeType]) -> Output:
-    r"""Sorts the sampled edges of some types by target, then by source: the order of the :obj:`adj_t` that a batch gets, which the ids and
-    attributes of edges have to follow. The edges of a hop stay together."""
+    r"""Sorts the sampled edges of some types by target, then by source: the order of the
+    :obj:`adj_t` that a batch gets, which the ids and attributes of edges have to follow. The edges
+    of a hop stay together."""
     if not types:
         return out
     out = copy.copy(out)
@@ -46,7 +50,9 @@ def order_edges(out: Output, types: list[EdgeType]) -> Output:
         return out
     out.row, out.col, out.edge = dict(out.row), dict(out.col), dict(out.edge or {})
     for kind in out.row.keys() & types:
-        out.row[kind], out.col[kind], out.edge[kind] = sort_by_target(out.row[kind], out.col[kind], out.edge.get(kind))
+        out.row[kind], out.col[kind], out.edge[kind] = sort_by_target(
+            out.row[kind], out.col[kind], out.edge.get(kind)
+        )
     return out
 
 
@@ -57,22 +63,40 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
         ValueError: As in :meth:`check_edges`.
     """
     limits = [sys.maxsize if size is None else size for size in (num_src, num_dst)]
-    edge_index = None if store.get('edge_index') is None else edge_list(store['edge_index'], limits[0], limits[1])
+    edge_index = (
+        None
+        if store.get('edge_index') is None
+        else edge_list(store['edge_index'], limits[0], limits[1])
+    )
     if 'adj_t' not in store:
         return
     adj_t = store['adj_t']
     if not isinstance(adj_t, SparseTensor):
         form = adj_t.layout if isinstance(adj_t, Tensor) else type(adj_t).__name__
-        raise ValueError(f"'adj_t' must be a torch_sparse.SparseTensor in a loader (got {form}); give its edges as 'edge_index'")
+        raise ValueError(
+            f"'adj_t' must be a torch_sparse.SparseTensor in a loader (got {form}); give its edges "
+            "as 'edge_index'"
+        )
     size = (adj_t.size(1), adj_t.size(0))
-    if any(expected not in (None, actual) for expected, actual in zip((num_src, num_dst), size, strict=True)):
-        raise ValueError(f"'adj_t' must have a row for each target and a column for each source, {(num_dst, num_src)} (got {size[::-1]})")
+    if any(
+        expected not in (None, actual)
+        for expected, actual in zip((num_src, num_dst), size, strict=True)
+    ):
+        raise ValueError(
+            "'adj_t' must have a row for each target and a column for each source, "
+            f'{(num_dst, num_src)} (got {size[::-1]})'
+        )
     target, source, _ = adj_t.coo()
     if edge_index is not None and not torch.equal(edge_index, torch.stack([source, target])):
-        raise ValueError("'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove one, or apply ToSparseTensor")
+        raise ValueError(
+            "'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove "
+            'one, or apply ToSparseTensor'
+        )
 
 
-def sort_by_target(row: Tensor, col: Tensor, edge: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+def sort_by_target(
+    row: Tensor, col: Tensor, edge: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
     r"""Sorts edges with their ids by target, then by source."""
     order = lexsort([row, col])
     return row[order], col[order], None if edge is None else edge[order]

@@ -16,24 +16,30 @@ CHUNK_EDGES = 1 << 24
 
 
 class NodePartitionLoader(DataLoader):
-    r"""Splits the nodes at random into batches, anew in each epoch, and yields the subgraph that each induces: how NodeFormer and SGFormer
-    are trained on large graphs. An epoch takes :math:`O(N + E)` time for all batches together, and :math:`O(N + E B / N)` memory beside the
-    data, whose tensors may be mapped from files.
+    r"""Splits the nodes at random into batches, anew in each epoch, and yields the subgraph that
+    each induces: how NodeFormer and SGFormer are trained on large graphs. An epoch takes :math:`O(N
+    + E)` time for all batches together, and :math:`O(N + E B / N)` memory beside the data, whose
+    tensors may be mapped from files.
 
-    A batch has the attributes of its nodes, ascending, and of the edges between them as they are in the full graph, and :obj:`n_id` and
-    :obj:`e_id`, the ids of both there.
+    A batch has the attributes of its nodes, ascending, and of the edges between them as they are in
+    the full graph, and :obj:`n_id` and :obj:`e_id`, the ids of both there.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by one at most: no step is one of a few nodes.
-        shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default: :obj:`True`)
+        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by one at most: no step
+            is one of a few nodes.
+        shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default:
+            :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
-        generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's own)
-        **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as :obj:`num_workers`.
+        generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's
+            own)
+        **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as
+            :obj:`num_workers`.
 
     Raises:
-        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, has an :obj:`adj_t` beside it that lists the edges in
-            another order, :obj:`batch_size` is not positive, or :obj:`persistent_workers` is set: workers learn the partition when they
+        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, has an
+            :obj:`adj_t` beside it that lists the edges in another order, :obj:`batch_size` is not
+            positive, or :obj:`persistent_workers` is set: workers learn the partition when they
             start.
     """
 
@@ -47,23 +53,37 @@ class NodePartitionLoader(DataLoader):
         **kwargs,
     ) -> None:
         if not isinstance(data, Data) or data.edge_index is None:
-            raise ValueError(f"'data' must be a Data with 'edge_index' (got {data}); convert it with to_homogeneous() or to_edge_index()")
+            raise ValueError(
+                f"'data' must be a Data with 'edge_index' (got {data}); convert it with "
+                'to_homogeneous() or to_edge_index()'
+            )
         if batch_size < 1:
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         if kwargs.get('persistent_workers'):
-            raise ValueError("'persistent_workers' must be False: workers learn the partition of an epoch when they start")
+            raise ValueError(
+                "'persistent_workers' must be False: workers learn the partition of an epoch when "
+                'they start'
+            )
         self.data, self.num_nodes = data, data.num_nodes or 0
         check_store(data._store, self.num_nodes, self.num_nodes)
         self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
         self.num_batches = -(-self.num_nodes // batch_size)
-        super().__init__(cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs)
+        super().__init__(
+            cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs
+        )
 
     def __iter__(self) -> Iterator[Any]:
         edges, num_nodes = self.edge_index, self.num_nodes
-        place = torch.randperm(num_nodes, generator=self.generator) if self.shuffled else torch.arange(num_nodes)
+        place = (
+            torch.randperm(num_nodes, generator=self.generator)
+            if self.shuffled
+            else torch.arange(num_nodes)
+        )
         part = place * self.num_batches // max(1, num_nodes)
-        nodes = part.argsort(stable=True).split(torch.bincount(part, minlength=self.num_batches).tolist())
+        nodes = part.argsort(stable=True).split(
+            torch.bincount(part, minlength=self.num_batches).tolist()
+        )
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
@@ -71,8 +91,12 @@ class NodePartitionLoader(DataLoader):
             inner.append(kept + start)
             parts.append(ends[0, kept])
         edge, of = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
-        kept = edge[of.argsort(stable=True)].split(torch.bincount(of, minlength=self.num_batches).tolist())
-        self.collate_fn = cast(Any, partial(self._batch, nodes, kept))  # of the iterator that is made now
+        kept = edge[of.argsort(stable=True)].split(
+            torch.bincount(of, minlength=self.num_batches).tolist()
+        )
+        self.collate_fn = cast(
+            Any, partial(self._batch, nodes, kept)
+        )  # of the iterator that is made now
         return super().__iter__()
 
     def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:

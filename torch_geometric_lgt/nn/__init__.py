@@ -1,7 +1,23 @@
-from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention, GlobalAttention
-from torch_geometric_lgt.nn.conv import DIFFormerConv, JaccardSubtractorConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn.attention import (
+    AdjacencyMaskedAttention,
+    DegreeMaskedAttention,
+    GlobalAttention,
+)
+from torch_geometric_lgt.nn.conv import (
+    DIFFormerConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 from torch_geometric_lgt.nn.feature_map import FeatureMap
-from torch_geometric_lgt.nn.models import AttentionMemory, DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn.models import (
+    AttentionMemory,
+    DIFFormer,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+)
 
 __all__ = [
     'AdjacencyMaskedAttention',

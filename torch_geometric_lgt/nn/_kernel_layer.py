@@ -1,4 +1,5 @@
-# N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M features, F input width, R rank, K samples.
+# N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M
+# features, F input width, R rank, K samples.
 
 from dataclasses import replace
 
@@ -22,7 +23,8 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class KernelLayer(AttentionLayer):
-    r"""An all-pair attention layer with a feature map: the ways from features to states, outputs and scores."""
+    r"""An all-pair attention layer with a feature map: the ways from features to states, outputs
+    and scores."""
 
     num_gumbel_samples = 0
     gumbel_evaluation = 'softmax'
@@ -40,16 +42,27 @@ class KernelLayer(AttentionLayer):
         bias: bool,
         key_channels: int | None,
     ) -> None:
-        super().__init__(in_channels, out_channels, heads, concat, value_projection, bias, key_channels)
+        super().__init__(
+            in_channels, out_channels, heads, concat, value_projection, bias, key_channels
+        )
         if not temperature > 0:
             raise ValueError(f"'temperature' must be positive (got {temperature})")
         self.temperature = temperature
-        self.feature_map = FeatureMap(feature_map, self.head_key_channels, num_features) if isinstance(feature_map, str) else feature_map
+        self.feature_map = (
+            FeatureMap(feature_map, self.head_key_channels, num_features)
+            if isinstance(feature_map, str)
+            else feature_map
+        )
         if not isinstance(feature_map, str) and num_features is not None:
-            raise ValueError(f"'num_features' must be None with a module as 'feature_map' (got {num_features})")
+            raise ValueError(
+                f"'num_features' must be None with a module as 'feature_map' (got {num_features})"
+            )
         channels = getattr(self.feature_map, 'channels', self.head_key_channels)
         if channels != self.head_key_channels:
-            raise ValueError(f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got {channels})")
+            raise ValueError(
+                f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got "
+                f'{channels})'
+            )
 
     @property
     def _sampling(self) -> bool:
@@ -85,18 +98,22 @@ class KernelLayer(AttentionLayer):
         return folded(self._side(x, self.lin_query, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
-        r"""The log-weights ``[N, H * K]`` that the keys of :obj:`x` have in the samples, drawn anew; :obj:`None` where none are drawn: in
-        evaluation, and without samples."""
+        r"""The log-weights ``[N, H * K]`` that the keys of :obj:`x` have in the samples, drawn
+        anew; :obj:`None` where none are drawn: in evaluation, and without samples."""
         if not self._sampling:
             return None
-        uniform = x.new_empty((x.size(0), self.heads * self.num_gumbel_samples), dtype=compute_dtype(x.dtype)).exponential_()
+        uniform = x.new_empty(
+            (x.size(0), self.heads * self.num_gumbel_samples), dtype=compute_dtype(x.dtype)
+        ).exponential_()
         gumbel = uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log_().neg_()
         return gumbel.div_(self.temperature)
 
     def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:
         return replace(self._side(x, self.lin_key, mask, noise is not None), noise=noise)
 
-    def _state(self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None) -> AttentionState:
+    def _state(
+        self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None
+    ) -> AttentionState:
         self._check_sources(x)
         return build_state(self._keys(x, mask, noise), self._values(x), nodes)
 
@@ -121,11 +138,19 @@ class KernelLayer(AttentionLayer):
         values = self._values(x_src) if value is None else ValueInput(x=value)
         return attend(queries, keys, values, sources, targets)
 
-    def _scores(self, x: Tensor | PairTensor, masks: tuple[Tensor | None, Tensor | None], edge_index: Adj, batch: Batch) -> Tensor:
+    def _scores(
+        self,
+        x: Tensor | PairTensor,
+        masks: tuple[Tensor | None, Tensor | None],
+        edge_index: Adj,
+        batch: Batch,
+    ) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         keys = self._keys(x_src, masks[0], None)
         queries = self._side(x_dst, self.lin_query, masks[1], False)
-        return attention_scores(queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets)
+        return attention_scores(
+            queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets
+        )

@@ -7,7 +7,14 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, first_hop, hops, sorted_edges, weighted_edges, weighted_hop
+from torch_geometric_lgt.functional.neighbors.edges import (
+    SortedEdges,
+    first_hop,
+    hops,
+    sorted_edges,
+    weighted_edges,
+    weighted_hop,
+)
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
@@ -16,15 +23,17 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class RelationalBias(torch.nn.Module):
-    r"""NodeFormer's sums over the neighbours of :math:`P` orders with one learned weight for each order and head, of the values or of the
-    attention's output."""
+    r"""NodeFormer's sums over the neighbours of :math:`P` orders with one learned weight for each
+    order and head, of the values or of the attention's output."""
 
     def __init__(self, order: int, heads: int, source: str, weight: str) -> None:
         super().__init__()
         if source not in ('value', 'output'):
             raise ValueError(f"'relational_input' must be 'value' or 'output' (got {source!r})")
         if weight not in ('sigmoid', 'identity'):
-            raise ValueError(f"'relational_weight' must be 'sigmoid' or 'identity' (got {weight!r})")
+            raise ValueError(
+                f"'relational_weight' must be 'sigmoid' or 'identity' (got {weight!r})"
+            )
         self.order, self.source, self.kind = order, source, weight
         self.weight = Parameter(torch.empty(order, heads))
         self.neighbor_sum = NeighborSum()
@@ -42,8 +51,8 @@ class RelationalBias(torch.nn.Module):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the whole graph, or sums of their weights,
-        without the node itself."""
+        r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the
+        whole graph, or sums of their weights, without the node itself."""
         x = value if self.source == 'value' else out
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
         total, heads = torch.zeros_like(out), weight.size(1)
@@ -54,19 +63,31 @@ class RelationalBias(torch.nn.Module):
             edge_weight = None
         orders = self.hops(edge_index, x.size(0), out.size(0), edge_weight)
         for edges, share in zip(orders, weight, strict=True):
-            total = total + (self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1)) * share[:, None]).flatten(1)
+            total = total + (
+                self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1))
+                * share[:, None]
+            ).flatten(1)
         return total
 
     def hops(
-        self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None = None
+        self,
+        edge_index: Adj | Sequence[Adj | SortedEdges] | None,
+        num_src: int,
+        num_dst: int,
+        edge_weight: Tensor | None = None,
     ) -> list[SortedEdges]:
-        r"""The edges of each order. Weights are those of the first: of a pair they add up to the mean of its edges, to 1 of a node and
-        itself."""
+        r"""The edges of each order. Weights are those of the first: of a pair they add up to the
+        mean of its edges, to 1 of a node and itself."""
         if edge_index is None:
-            raise ValueError(f"'edge_index' must be given for the relational bias of order {self.order}")
+            raise ValueError(
+                f"'edge_index' must be given for the relational bias of order {self.order}"
+            )
         if isinstance(edge_index, SortedEdges) or not isinstance(edge_index, (list, tuple)):
             if num_src != num_dst:
-                raise ValueError("'edge_index' must be a list with the edges of each order for a pair 'x' (got a graph)")
+                raise ValueError(
+                    "'edge_index' must be a list with the edges of each order for a pair 'x' (got "
+                    'a graph)'
+                )
             edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
             if weight is not None:
                 edges, weight = self.weighted_hop(edges, num_src, weight)
@@ -77,35 +98,58 @@ class RelationalBias(torch.nn.Module):
                 return [sorted_edges(pairs, num_src, num_dst, backward=True)._replace(first=first)]
             edge_index = hops(edges, num_src, self.order, self_loops)
         elif edge_weight is not None:
-            raise ValueError("'edge_weight' must be None where 'edge_index' is a list; give the weights to 'hops', which makes such lists")
+            raise ValueError(
+                "'edge_weight' must be None where 'edge_index' is a list; give the weights to "
+                "'hops', which makes such lists"
+            )
         if len(edge_index) != self.order:
-            raise ValueError(f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})")
+            raise ValueError(
+                f"'edge_index' must hold the edges of {self.order} orders (got {len(edge_index)})"
+            )
         return [sorted_edges(edges, num_src, num_dst, backward=True) for edges in edge_index]
 
-    def weighted_hop(self, edge_index: Tensor, num_nodes: int, weight: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The edges of the first order and their weights, of which those of a pair add up to their mean.
+    def weighted_hop(
+        self, edge_index: Tensor, num_nodes: int, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        r"""The edges of the first order and their weights, of which those of a pair add up to their
+        mean.
 
         Raises:
-            ValueError: If there are more orders, or each node is its own neighbour and a self loop has another weight than 1.
+            ValueError: If there are more orders, or each node is its own neighbour and a self loop
+                has another weight than 1.
         """
         if self.order > 1:
-            raise ValueError(f"'relational_order' must be 1 with weights of edges: they say nothing of longer walks (got {self.order})")
-        loops = self.source == 'value'
-        if loops and may_read_values() and bool((weight[edge_index[0] == edge_index[1]] != 1).any()):
             raise ValueError(
-                "'edge_weight' must be 1 for self loops with relational_input='value', in which each node is its own neighbour with the "
+                "'relational_order' must be 1 with weights of edges: they say nothing of longer "
+                f'walks (got {self.order})'
+            )
+        loops = self.source == 'value'
+        if (
+            loops
+            and may_read_values()
+            and bool((weight[edge_index[0] == edge_index[1]] != 1).any())
+        ):
+            raise ValueError(
+                "'edge_weight' must be 1 for self loops with relational_input='value', in which "
+                'each node is its own neighbour with the '
                 'weight 1; leave self loops out'
             )
         return weighted_hop(edge_index, num_nodes, loops, weight)
 
     def _explained(
-        self, edge_index: Adj | Sequence[Adj | SortedEdges] | None, num_src: int, num_dst: int, edge_weight: Tensor | None
+        self,
+        edge_index: Adj | Sequence[Adj | SortedEdges] | None,
+        num_src: int,
+        num_dst: int,
+        edge_weight: Tensor | None,
     ) -> tuple[list[SortedEdges], Tensor]:
-        r"""The edges of the first order, each of the graph's edges among them, and the mask of an explainer for them."""
+        r"""The edges of the first order, each of the graph's edges among them, and the mask of an
+        explainer for them."""
         is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
         if self.order > 1 or is_list or num_src != num_dst:
             raise ValueError(
-                f"'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to explain, which says nothing of longer "
+                "'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to "
+                'explain, which says nothing of longer '
                 f'walks (got {self.order} and {type(edge_index).__name__})'
             )
         edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
@@ -117,17 +161,38 @@ class RelationalBias(torch.nn.Module):
 
     def _degree(self, degree: Tensor | PairTensor) -> Tensor | PairTensor:
         if self.order > 1 and self.source == 'value':
-            raise ValueError(f"'degree' must be None with a relational bias of order {self.order}: it says nothing of longer walks")
-        return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1  # each node is a neighbour of itself
+            raise ValueError(
+                f"'degree' must be None with a relational bias of order {self.order}: it says "
+                'nothing of longer walks'
+            )
+        return (
+            (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1
+        )  # each node is a neighbour of itself
 
-    def _sum(self, x: Tensor, edges: SortedEdges, num_targets: int, degree: Tensor | PairTensor | None, edge_mask: Tensor | None) -> Tensor:
+    def _sum(
+        self,
+        x: Tensor,
+        edges: SortedEdges,
+        num_targets: int,
+        degree: Tensor | PairTensor | None,
+        edge_mask: Tensor | None,
+    ) -> Tensor:
         dtype, sizes = compute_dtype(x.dtype), (x.size(0), num_targets)
-        one = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype) if edges.first is None else edges.first.to(dtype)[:, None]
+        one = (
+            x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
+            if edges.first is None
+            else edges.first.to(dtype)[:, None]
+        )
         if self.source == 'output':
             weight = one if edges.weight is None else edges.weight.to(dtype)[:, None]
             return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
         if edges.first is not None and degree is None:
-            source, target = (scatter(one.squeeze(1), ids, 0, size, 'sum') for ids, size in zip(edges.edge_index, sizes, strict=True))
+            source, target = (
+                scatter(one.squeeze(1), ids, 0, size, 'sum')
+                for ids, size in zip(edges.edge_index, sizes, strict=True)
+            )
             degree = source, target
         weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree, edges.weight)
-        return self.neighbor_sum(x, edges, weight if edges.first is None else weight * one, num_targets, edge_mask)
+        return self.neighbor_sum(
+            x, edges, weight if edges.first is None else weight * one, num_targets, edge_mask
+        )

@@ -12,36 +12,48 @@ class FeatureMap(torch.nn.Module):
     r"""The feature map :math:`\phi` of kernel attention, with the projection it draws from.
 
     * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
-      :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of MGFormer; the constant
-      :math:`M^{-1/2}` cancels in the attention), an unbiased estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
-    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features
-      are signed: the denominator of the attention can come close to 0 or change sign.
-    * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`: :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`:
-      :math:`\mathrm{relu}(\mathbf{x})^p` at the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
+      :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq.
+      7 of MGFormer; the constant :math:`M^{-1/2}` cancels in the attention), an unbiased estimate
+      of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
+    * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times
+      :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features are signed: the denominator of the
+      attention can come close to 0 or change sign.
+    * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`:
+      :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p` at
+      the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
 
     Args:
         kind (str): One of the names above.
         channels (int): Channels per head :math:`C`.
-        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` makes two features of each.
-            (default: :obj:`None`, as many as channels)
+        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` makes two
+            features of each. (default: :obj:`None`, as many as channels)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
 
     Raises:
-        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a projection, :obj:`power` is below 1, or a
-            simplex is asked for with one channel.
+        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a
+            projection, :obj:`power` is below 1, or a simplex is asked for with one channel.
     """
 
     projection: Tensor | None
 
-    def __init__(self, kind: str, channels: int, num_features: int | None = None, power: float = 3.0) -> None:
+    def __init__(
+        self, kind: str, channels: int, num_features: int | None = None, power: float = 3.0
+    ) -> None:
         super().__init__()
         if kind not in RANDOM_MAPS + PLAIN_MAPS:
-            raise ValueError(f"'feature_map', the 'kind' of a FeatureMap, must be one of {RANDOM_MAPS + PLAIN_MAPS} (got {kind!r})")
+            raise ValueError(
+                "'feature_map', the 'kind' of a FeatureMap, must be one of "
+                f'{RANDOM_MAPS + PLAIN_MAPS} (got {kind!r})'
+            )
         if kind == 'simplex' and channels == 1:
-            raise ValueError("'simplex' needs at least 2 channels per head (got 1): use fewer 'heads' or 'feature_map' = 'orthogonal'")
+            raise ValueError(
+                "'simplex' needs at least 2 channels per head (got 1): use fewer 'heads' or "
+                "'feature_map' = 'orthogonal'"
+            )
         if kind in PLAIN_MAPS and num_features is not None:
             raise ValueError(
-                f"'num_features' must be None for the feature map {kind!r}, which has one feature per channel (got {num_features})"
+                f"'num_features' must be None for the feature map {kind!r}, which has one feature "
+                f'per channel (got {num_features})'
             )
         if not power >= 1:
             raise ValueError(f"'power' must be at least 1 (got {power})")
@@ -65,10 +77,15 @@ class FeatureMap(torch.nn.Module):
         self.projection = drawn.to(self.projection.device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention layers never form them like this."""
-        log, value = log_features(self.kind, x, self.projection, self.power, x.square().sum(-1, keepdim=True))
+        r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention
+        layers never form them like this."""
+        log, value = log_features(
+            self.kind, x, self.projection, self.power, x.square().sum(-1, keepdim=True)
+        )
         scale = torch.ones_like(x[..., :1]) if log is None else log.exp()
         return scale if value is None else scale * value
 
     def extra_repr(self) -> str:
-        return f'{self.geometry!r}, {self.channels}' + ('' if self.projection is None else f', num_features={self.num_features}')
+        return f'{self.geometry!r}, {self.channels}' + (
+            '' if self.projection is None else f', num_features={self.num_features}'
+        )

@@ -1,4 +1,5 @@
-r"""Dense definitions (``dense``) and the checks of layers, models, transforms and loaders (``checks``), imported when they are used."""
+r"""Dense definitions (``dense``) and the checks of layers, models, transforms and loaders
+(``checks``), imported when they are used."""
 
 import importlib
 from types import ModuleType

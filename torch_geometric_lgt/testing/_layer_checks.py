@@ -20,30 +20,40 @@ from torch_geometric_lgt.typing import SparseTensor
 Call = Callable[..., Tensor]
 
 
-def plain_call(layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **kwargs: Any) -> Tensor:
+def plain_call(
+    layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, **kwargs: Any
+) -> Tensor:
     return layer(x, edge_index, batch=batch, **kwargs)
 
 
-def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True) -> None:
+def check_layer(
+    make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True
+) -> None:
     r"""Holds a layer against everything that the layers of this package promise.
 
-    Outputs commute with permutations of the nodes; a graph's output is its own in any batch, unsorted, beside empty graphs, graphs with
-    large features or with NaN, in training with the same noise too; so are outputs and gradients of graphs of a few nodes, where the terms
-    of a denominator may cancel, in single precision too; edges may come in every format that PyG's layers take; where edges matter, their
-    weights, as :obj:`edge_weight` or as the values of a sparse matrix, change the output alike, with gradients, or are refused; gradients
-    are those of finite differences; rows of zeros and features of any size give finite outputs and gradients; nothing is drawn in
-    evaluation and no input written to; copies, pickles and state dicts are faithful; hooks and parametrisations of linear parts and
-    embeddings, and modules in their place, act and have gradients; one seed makes one layer; ``torch.compile`` finds no graph break; half
-    precision is close to double; flops and bytes kept for the backward pass grow no faster than the number of nodes and edges. Features of
-    another width or dtype, graph ids that are negative, not whole or too few, also where graph ids make no difference, and, where edges
-    matter, ids of no node end in an error that names the argument.
+    Outputs commute with permutations of the nodes; a graph's output is its own in any batch,
+    unsorted, beside empty graphs, graphs with large features or with NaN, in training with the same
+    noise too; so are outputs and gradients of graphs of a few nodes, where the terms of a
+    denominator may cancel, in single precision too; edges may come in every format that PyG's
+    layers take; where edges matter, their weights, as :obj:`edge_weight` or as the values of a
+    sparse matrix, change the output alike, with gradients, or are refused; gradients are those of
+    finite differences; rows of zeros and features of any size give finite outputs and gradients;
+    nothing is drawn in evaluation and no input written to; copies, pickles and state dicts are
+    faithful; hooks and parametrisations of linear parts and embeddings, and modules in their place,
+    act and have gradients; one seed makes one layer; ``torch.compile`` finds no graph break; half
+    precision is close to double; flops and bytes kept for the backward pass grow no faster than the
+    number of nodes and edges. Features of another width or dtype, graph ids that are negative, not
+    whole or too few, also where graph ids make no difference, and, where edges matter, ids of no
+    node end in an error that names the argument.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
         in_channels (int): Width of its input.
-        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and perhaps :obj:`batch_size` and
-            :obj:`edge_weight` to the output ``[N, *]``. (default: ``layer(x, edge_index, batch=batch)``)
-        linear (bool, optional): If :obj:`False`, its cost need not be linear. (default: :obj:`True`)
+        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and
+            perhaps :obj:`batch_size` and :obj:`edge_weight` to the output ``[N, *]``. (default:
+            ``layer(x, edge_index, batch=batch)``)
+        linear (bool, optional): If :obj:`False`, its cost need not be linear. (default:
+            :obj:`True`)
 
     Raises:
         AssertionError: With what differs, where a promise is broken.
@@ -69,11 +79,19 @@ def check_layer(make: Callable[[], Module], in_channels: int, call: Call = plain
     _check_compile(make(), call, x.float(), edge_index, batch)
 
 
-def _check_permutation(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+def _check_permutation(
+    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+) -> None:
     order = torch.randperm(x.size(0), generator=torch.Generator().manual_seed(1))
     expected = call(layer, x, edge_index, batch)[order]
     actual = call(layer, x[order], subgraph(edge_index, order, x.size(0)), batch[order])
-    assert_close(actual, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f'a permutation of the nodes changes the output: {text}')
+    assert_close(
+        actual,
+        expected,
+        rtol=1e-10,
+        atol=1e-10,
+        msg=lambda text: f'a permutation of the nodes changes the output: {text}',
+    )
 
 
 def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
@@ -81,16 +99,29 @@ def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
     for graph in batch.unique():
         nodes = (batch == graph).nonzero().flatten()
         alone = call(layer, x[nodes], subgraph(edge_index, nodes, x.size(0)))
-        assert_close(together[nodes], alone, rtol=1e-10, atol=1e-10, msg=lambda text: f'a graph depends on the batch: {text}')
+        assert_close(
+            together[nodes],
+            alone,
+            rtol=1e-10,
+            atol=1e-10,
+            msg=lambda text: f'a graph depends on the batch: {text}',
+        )
         for change in (100.0, float('nan')):
             other = torch.where((batch == graph)[:, None], x, x * change)
             beside = call(layer, other, edge_index, batch)[nodes]
-            assert_close(beside, alone, rtol=1e-10, atol=1e-10, msg=lambda text: f'a graph depends on its neighbour in the batch: {text}')
+            assert_close(
+                beside,
+                alone,
+                rtol=1e-10,
+                atol=1e-10,
+                msg=lambda text: f'a graph depends on its neighbour in the batch: {text}',
+            )
 
 
 def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
-    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same random draws. The graphs are of equal
-    size, to be computed together, in single precision. Batch normalisation is in evaluation."""
+    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same
+    random draws. The graphs are of equal size, to be computed together, in single precision. Batch
+    normalisation is in evaluation."""
     batch = torch.arange(40) % 4
     x, edge_index, _ = sample(40, in_channels)
     edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
@@ -101,23 +132,35 @@ def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
     for scale in (1.0, 10.0):
         found = []
         for change in (1.0, float('nan')):
-            leaf = torch.where(others[:, None], scale * x, scale * x * change).float().requires_grad_()
+            leaf = (
+                torch.where(others[:, None], scale * x, scale * x * change).float().requires_grad_()
+            )
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(0)
                 out = call(layer, leaf, edge_index, batch)[others]
-            (grad,) = torch.autograd.grad(out, leaf, torch.linspace(-1, 1, out.numel()).view_as(out))
+            (grad,) = torch.autograd.grad(
+                out, leaf, torch.linspace(-1, 1, out.numel()).view_as(out)
+            )
             found.append((out.detach(), grad[others]))
         for name, beside, expected in zip(('output', 'gradient'), found[1], found[0], strict=True):
             bound = 1e-5 * float(expected.abs().max())
             message = f'the {name} of a graph depends on its neighbour in the batch in training'
-            assert_close(beside, expected, rtol=0, atol=bound, msg=lambda text, message=message: f'{message}: {text}')
+            assert_close(
+                beside,
+                expected,
+                rtol=0,
+                atol=bound,
+                msg=lambda text, message=message: f'{message}: {text}',
+            )
 
 
 def _check_tiny(layer: Module, call: Call, in_channels: int) -> None:
     x, edge_index, batch = tiny_graphs(in_channels)
     weight = torch.linspace(-1, 1, x.size(0), dtype=DOUBLE)[:, None]
 
-    def run(layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None, weight: Tensor) -> tuple[Tensor, Tensor]:
+    def run(
+        layer: Module, x: Tensor, edge_index: Tensor, batch: Tensor | None, weight: Tensor
+    ) -> tuple[Tensor, Tensor]:
         x = x.clone().requires_grad_()
         out = call(layer, x, edge_index, batch)
         return out.detach(), torch.autograd.grad((out * weight.to(x.dtype)).sum(), x)[0]
@@ -127,14 +170,18 @@ def _check_tiny(layer: Module, call: Call, in_channels: int) -> None:
         together = run(module, features, edge_index, batch, weight)
         for graph in batch.unique():
             nodes = (batch == graph).nonzero().flatten()
-            alone = run(module, features[nodes], subgraph(edge_index, nodes, x.size(0)), None, weight[nodes])
+            alone = run(
+                module, features[nodes], subgraph(edge_index, nodes, x.size(0)), None, weight[nodes]
+            )
             for what, one, other in zip(('output', 'gradient'), together, alone, strict=True):
                 assert_close(
                     one[nodes],
                     other,
                     rtol=bound,
                     atol=bound,
-                    msg=lambda text, what=what, dtype=dtype: f'the {what} of a tiny graph depends on the batch in {dtype}: {text}',
+                    msg=lambda text, what=what, dtype=dtype: (
+                        f'the {what} of a tiny graph depends on the batch in {dtype}: {text}'
+                    ),
                 )
 
 
@@ -148,26 +195,41 @@ def _check_empty(layer: Module, call: Call, in_channels: int) -> None:
 
 def _check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> None:
     expected, size = call(layer, x, edge_index), (x.size(0), x.size(0))
-    transposed = torch.sparse_coo_tensor(edge_index.flip(0), torch.ones(edge_index.size(1), dtype=DOUBLE), size, check_invariants=True)
+    transposed = torch.sparse_coo_tensor(
+        edge_index.flip(0),
+        torch.ones(edge_index.size(1), dtype=DOUBLE),
+        size,
+        check_invariants=True,
+    )
     formats = {
         'int32': edge_index.int(),
         'EdgeIndex': cast(Any, EdgeIndex)(edge_index.contiguous(), sparse_size=size),
         'CSR': transposed.to_sparse_csr(),
     }
     for name, edges in formats.items():
-        assert_close(call(layer, x, edges), expected, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f'edges as {name}: {text}')
+        assert_close(
+            call(layer, x, edges),
+            expected,
+            rtol=1e-10,
+            atol=1e-10,
+            msg=lambda text, name=name: f'edges as {name}: {text}',
+        )
 
 
 def edge_weights(edge_index: Tensor) -> Tensor:
     r"""``[E]`` numbers between a half and one and a half."""
-    return 0.5 + torch.rand(edge_index.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(2))
+    return 0.5 + torch.rand(
+        edge_index.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(2)
+    )
 
 
 def takes_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> bool:
     r"""Whether a layer takes weights of edges. Where edges do not matter it has no use for them."""
     if torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2])):
         return False
-    return not _refuses(lambda: call(layer, x, edge_index, edge_weight=edge_weights(edge_index).to(x.dtype)))
+    return not _refuses(
+        lambda: call(layer, x, edge_index, edge_weight=edge_weights(edge_index).to(x.dtype))
+    )
 
 
 def _refuses(run: Callable[[], Tensor]) -> bool:
@@ -175,7 +237,9 @@ def _refuses(run: Callable[[], Tensor]) -> bool:
         run()
     except (TypeError, ValueError) as error:
         if 'weight' not in str(error):
-            raise AssertionError(f'weights of edges end in {error!r}, no ValueError that names them') from error
+            raise AssertionError(
+                f'weights of edges end in {error!r}, no ValueError that names them'
+            ) from error
         return True
     return False
 
@@ -186,25 +250,50 @@ def _check_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor
         return
     weight, size = edge_weights(edge_index), (x.size(0), x.size(0))
     matrix = torch.sparse_coo_tensor(edge_index.flip(0), weight, size, check_invariants=True)
-    formats: dict[str, Any] = {'COO': matrix, 'CSR': matrix.to_sparse_csr(), 'CSC': matrix.to_sparse_csc()}
+    formats: dict[str, Any] = {
+        'COO': matrix,
+        'CSR': matrix.to_sparse_csr(),
+        'CSC': matrix.to_sparse_csc(),
+    }
     if WITH_TORCH_SPARSE:
         formats['SparseTensor'] = SparseTensor.from_edge_index(edge_index.flip(0), weight, size)
     taken = takes_edge_weights(layer, call, x, edge_index)
     for name, edges in formats.items():
         if not taken:
             if not _refuses(lambda edges=edges: call(layer, x, edges)):
-                raise AssertionError(f'the values of a {name} matrix are dropped: they are neither used nor refused')
+                raise AssertionError(
+                    f'the values of a {name} matrix are dropped: they are neither used nor refused'
+                )
             continue
         out = call(layer, x, edge_index, edge_weight=weight)
-        assert_close(call(layer, x, edges), out, rtol=1e-10, atol=1e-10, msg=lambda text, name=name: f'weights as {name}: {text}')
+        assert_close(
+            call(layer, x, edges),
+            out,
+            rtol=1e-10,
+            atol=1e-10,
+            msg=lambda text, name=name: f'weights as {name}: {text}',
+        )
     if not taken:
         return
     if torch.allclose(call(layer, x, edge_index, edge_weight=weight), plain):
         raise AssertionError("'edge_weight' is dropped: the output is that without")
     ones = call(layer, x, edge_index, edge_weight=torch.ones_like(weight))
-    assert_close(ones, plain, rtol=1e-10, atol=1e-10, msg=lambda text: f'weights of 1 change the output: {text}')
+    assert_close(
+        ones,
+        plain,
+        rtol=1e-10,
+        atol=1e-10,
+        msg=lambda text: f'weights of 1 change the output: {text}',
+    )
     leaf, few = weight[:12].clone().requires_grad_(), edge_index[:, :12]
-    torch.autograd.gradcheck(lambda w: call(layer, x, few, edge_weight=w), leaf, eps=1e-6, atol=1e-6, rtol=1e-4, fast_mode=True)
+    torch.autograd.gradcheck(
+        lambda w: call(layer, x, few, edge_weight=w),
+        leaf,
+        eps=1e-6,
+        atol=1e-6,
+        rtol=1e-4,
+        fast_mode=True,
+    )
 
 
 def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
@@ -215,37 +304,68 @@ def _check_range(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
         out.sum().backward()
         found = [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
         if not all(part is None or bool(part.isfinite().all()) for part in found):
-            raise AssertionError(f'features times {factor:g} make outputs or gradients that are not finite')
+            raise AssertionError(
+                f'features times {factor:g} make outputs or gradients that are not finite'
+            )
 
 
 def _check_errors(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
     past = edge_index.clone()
     past[0, 0] = x.size(0)
-    features = {'another width': x[:, :-1], 'another dtype': x.float(), 'three dimensions': x[..., None]}
-    graphs = {'negative ids': batch - 1, 'broken numbers': batch.double(), 'too few ids': batch[:-1], 'a list': batch.tolist()}
+    features = {
+        'another width': x[:, :-1],
+        'another dtype': x.float(),
+        'three dimensions': x[..., None],
+    }
+    graphs = {
+        'negative ids': batch - 1,
+        'broken numbers': batch.double(),
+        'too few ids': batch[:-1],
+        'a list': batch.tolist(),
+    }
     graphs['weights of edges'] = torch.ones(edge_index.size(1), dtype=x.dtype)
-    edges = {'an id past the nodes': past, 'negative ids': edge_index - 1, 'broken numbers': edge_index.double(), 'pairs': edge_index.t()}
+    edges = {
+        'an id past the nodes': past,
+        'negative ids': edge_index - 1,
+        'broken numbers': edge_index.double(),
+        'pairs': edge_index.t(),
+    }
     takes_batch = 'batch' in inspect.signature(layer.forward).parameters
     reads_edges = not torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2]))
     cases = [("'x'", what, (part, edge_index, batch)) for what, part in features.items()]
-    cases += [("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if takes_batch]
+    cases += [
+        ("'batch'", what, (x, edge_index, part)) for what, part in graphs.items() if takes_batch
+    ]
     cases += [("'edge_index'", what, (x, part)) for what, part in edges.items() if reads_edges]
     for name, what, arguments in cases:
         try:
             call(layer, *arguments)
         except Exception as error:
             if name not in str(error) or not isinstance(error, (ValueError, TypeError)):
-                raise AssertionError(f'{what} in {name} end in {error!r}, no ValueError that names it') from error
+                raise AssertionError(
+                    f'{what} in {name} end in {error!r}, no ValueError that names it'
+                ) from error
         else:
             raise AssertionError(f'{what} in {name} end in no error')
 
 
-def _check_gradients(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+def _check_gradients(
+    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+) -> None:
     leaves = [x.requires_grad_(), *layer.parameters()]
-    torch.autograd.gradcheck(lambda *_: call(layer, x, edge_index, batch), leaves, eps=1e-6, atol=1e-6, rtol=1e-4, fast_mode=True)
+    torch.autograd.gradcheck(
+        lambda *_: call(layer, x, edge_index, batch),
+        leaves,
+        eps=1e-6,
+        atol=1e-6,
+        rtol=1e-4,
+        fast_mode=True,
+    )
 
 
-def _check_side_effects(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+def _check_side_effects(
+    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+) -> None:
     before, random = [part.clone() for part in (x, edge_index, batch)], torch.get_rng_state()
     out = call(layer, x, edge_index, batch)
     assert_close(torch.get_rng_state(), random, msg='evaluation draws from the global random state')
@@ -255,8 +375,18 @@ def _check_side_effects(layer: Module, call: Call, x: Tensor, edge_index: Tensor
     for parameter in other.parameters():
         torch.nn.init.zeros_(parameter)
     other.load_state_dict(layer.state_dict())
-    for name, copied in (('state dict', other), ('copy', copy.deepcopy(layer)), ('pickle', pickle.loads(pickle.dumps(layer)))):
-        assert_close(call(copied, x, edge_index, batch), out, rtol=0, atol=0, msg=f'a {name} of the layer is another layer')
+    for name, copied in (
+        ('state dict', other),
+        ('copy', copy.deepcopy(layer)),
+        ('pickle', pickle.loads(pickle.dumps(layer))),
+    ):
+        assert_close(
+            call(copied, x, edge_index, batch),
+            out,
+            rtol=0,
+            atol=0,
+            msg=f'a {name} of the layer is another layer',
+        )
 
 
 def _check_reset(make: Callable[[], Module]) -> None:
@@ -267,7 +397,9 @@ def _check_reset(make: Callable[[], Module]) -> None:
             torch.manual_seed(seed)
             layer.reset_parameters()
         states.append({name: value.clone() for name, value in layer.state_dict().items()})
-    assert_close(states[0], states[1], rtol=0, atol=0, msg=lambda text: f'one seed makes two layers: {text}')
+    assert_close(
+        states[0], states[1], rtol=0, atol=0, msg=lambda text: f'one seed makes two layers: {text}'
+    )
     if all(torch.equal(states[0][name], states[2][name]) for name in states[0]):
         raise AssertionError("'reset_parameters' resets nothing")
 
@@ -277,26 +409,46 @@ def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, bat
     edge_index = edge_index.contiguous()  # another layout would be another compilation
     torch.compiler.reset()  # other layers' compilations of the same functions would count
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
-    assert_close(call(compiled, x, edge_index), call(layer, x, edge_index), msg=lambda text: f'compiled: {text}')
+    assert_close(
+        call(compiled, x, edge_index),
+        call(layer, x, edge_index),
+        msg=lambda text: f'compiled: {text}',
+    )
     with torch._dynamo.config.patch(error_on_recompile=True):
         for copies in (2, 3):
-            larger, edges = torch.cat([x] * copies), torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1)
-            assert_close(call(compiled, larger, edges), call(layer, larger, edges), msg=lambda text: f'compiled, of another size: {text}')
+            larger, edges = (
+                torch.cat([x] * copies),
+                torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1),
+            )
+            assert_close(
+                call(compiled, larger, edges),
+                call(layer, larger, edges),
+                msg=lambda text: f'compiled, of another size: {text}',
+            )
     if takes_edge_weights(layer, call, x, edge_index):
         weight = edge_weights(edge_index).to(x.dtype)
-        actual, expected = (call(module, x, edge_index, edge_weight=weight) for module in (compiled, layer))
+        actual, expected = (
+            call(module, x, edge_index, edge_weight=weight) for module in (compiled, layer)
+        )
         assert_close(actual, expected, msg=lambda text: f'compiled with weights of edges: {text}')
     actual = call(compiled, x, edge_index, batch, batch_size=4)
-    assert_close(actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}')
+    assert_close(
+        actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}'
+    )
 
 
-def _check_precision(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+def _check_precision(
+    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+) -> None:
     expected = call(layer, x, edge_index, batch)
     for dtype, bound in ((torch.float32, 1e-5), (torch.bfloat16, 5e-2)):
         actual = call(copy.deepcopy(layer).to(dtype), x.to(dtype), edge_index, batch)
         error = float(((actual.double() - expected).norm() / expected.norm()).detach())
         if not error < bound or actual.dtype != dtype:
-            raise AssertionError(f'{actual.dtype} for {dtype} with the relative error {error:.1e}, more than {bound:.0e}')
+            raise AssertionError(
+                f'{actual.dtype} for {dtype} with the relative error {error:.1e}, more than '
+                f'{bound:.0e}'
+            )
 
 
 def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
@@ -304,14 +456,19 @@ def _check_cost(layer: Module, call: Call, in_channels: int) -> None:
     for num_nodes in (500, 2000):
         x = torch.randn(num_nodes, in_channels, requires_grad=True)
         edge_index = torch.arange(3 * num_nodes).remainder(num_nodes).view(3, -1)
-        edge_index = torch.cat([edge_index, (edge_index + torch.tensor([[1], [2], [3]])) % num_nodes]).view(2, -1)
+        edge_index = torch.cat(
+            [edge_index, (edge_index + torch.tensor([[1], [2], [3]])) % num_nodes]
+        ).view(2, -1)
         kept: dict[int, int] = {}
 
         def keep(value: Tensor, kept: dict[int, int] = kept) -> Tensor:
             kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
             return value
 
-        with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value):
+        with (
+            FlopCounterMode(display=False) as counter,
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
+        ):
             call(layer, x, edge_index).sum().backward()
         found.append((counter.get_total_flops(), sum(kept.values())))
     for name, few, many in zip(('flops', 'bytes for the backward pass'), *found, strict=True):

@@ -16,13 +16,17 @@ MakeLoader = Callable[..., Iterable[Any]]
 
 
 def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
-    r"""Holds a loader of parts of one graph against everything that the loaders of this package promise.
+    r"""Holds a loader of parts of one graph against everything that the loaders of this package
+    promise.
 
-    Every node is a seed once in an epoch (every node belongs to one batch where batches have no seeds), seeds come first, no node is in a
-    batch twice; attributes of nodes and edges, also those that a transform of the full graph left, are those of the full graph; each edge
-    of a batch is one of the graph; one seed makes one epoch and the next one another; workers find the same seeds, also where they are
-    spawned or come from a server, which leaves the loaders of the parent intact; the graph is left as it was; a graph without edges is
-    served; where edges are an :obj:`adj_t`, each edge of a batch has the attributes it has in the graph, or the loader refuses it by name.
+    Every node is a seed once in an epoch (every node belongs to one batch where batches have no
+    seeds), seeds come first, no node is in a batch twice; attributes of nodes and edges, also those
+    that a transform of the full graph left, are those of the full graph; each edge of a batch is
+    one of the graph; one seed makes one epoch and the next one another; workers find the same
+    seeds, also where they are spawned or come from a server, which leaves the loaders of the parent
+    intact; the graph is left as it was; a graph without edges is served; where edges are an
+    :obj:`adj_t`, each edge of a batch has the attributes it has in the graph, or the loader refuses
+    it by name.
 
     Args:
         make (callable): From the graph and the keywords :obj:`shuffle`, :obj:`num_workers` and :obj:`multiprocessing_context` to the
@@ -35,13 +39,27 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
     data = _graph(num_nodes)
     kept = data.clone()
     for workers in (0, 2):
-        _check_epoch(make(data, shuffle=True, num_workers=workers, multiprocessing_context=None), data)
+        _check_epoch(
+            make(data, shuffle=True, num_workers=workers, multiprocessing_context=None), data
+        )
     for name, value in kept.items():
-        assert_close(data[name], value, rtol=0, atol=0, msg=lambda text, name=name: f'{name!r} of the graph was written to: {text}')
+        assert_close(
+            data[name],
+            value,
+            rtol=0,
+            atol=0,
+            msg=lambda text, name=name: f'{name!r} of the graph was written to: {text}',
+        )
     _check_seeds(make, data)
     empty = Data(x=torch.zeros(5, 1), edge_index=torch.empty(2, 0, dtype=torch.long))
     _check_adjacency(make, data)
-    if sum(_seeds(batch).numel() for batch in make(empty, shuffle=False, num_workers=0, multiprocessing_context=None)) != 5:
+    if (
+        sum(
+            _seeds(batch).numel()
+            for batch in make(empty, shuffle=False, num_workers=0, multiprocessing_context=None)
+        )
+        != 5
+    ):
         raise AssertionError('the nodes of a graph without edges are not served')
     _check_processes(make, data)
 
@@ -49,7 +67,13 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
 def _graph(num_nodes: int) -> Data:
     _, edge_index, _ = sample(num_nodes, 1)
     number, edge = torch.arange(num_nodes), torch.arange(edge_index.size(1))
-    return Data(x=number[:, None].float(), edge_index=edge_index, edge_attr=edge[:, None].float(), degree=number * 7, edge_jaccard=edge * 3)
+    return Data(
+        x=number[:, None].float(),
+        edge_index=edge_index,
+        edge_attr=edge[:, None].float(),
+        degree=number * 7,
+        edge_jaccard=edge * 3,
+    )
 
 
 def _seeds(batch: Any) -> Tensor:
@@ -60,28 +84,55 @@ def _check_part(batch: Any, data: Any) -> Tensor:
     r"""The seeds of the batch."""
     if batch.n_id.unique().numel() != batch.n_id.numel():
         raise AssertionError('a node is in a batch twice')
-    for name, ids in (('x', batch.n_id), ('degree', batch.n_id), ('edge_attr', batch.e_id), ('edge_jaccard', batch.e_id)):
-        assert_close(batch[name], data[name][ids], rtol=0, atol=0, msg=lambda text, name=name: f"{name!r} is not the full graph's: {text}")
+    for name, ids in (
+        ('x', batch.n_id),
+        ('degree', batch.n_id),
+        ('edge_attr', batch.e_id),
+        ('edge_jaccard', batch.e_id),
+    ):
+        assert_close(
+            batch[name],
+            data[name][ids],
+            rtol=0,
+            atol=0,
+            msg=lambda text, name=name: f"{name!r} is not the full graph's: {text}",
+        )
     edges = batch.n_id[batch.edge_index]
-    assert_close(edges, data.edge_index[:, batch.e_id], msg=lambda text: f'an edge of a batch is not that of the graph: {text}')
+    assert_close(
+        edges,
+        data.edge_index[:, batch.e_id],
+        msg=lambda text: f'an edge of a batch is not that of the graph: {text}',
+    )
     seeds = _seeds(batch)
     if 'input_id' in batch:
-        assert_close(seeds, batch.input_id, msg=lambda text: f'the seeds are not the first nodes: {text}')
+        assert_close(
+            seeds, batch.input_id, msg=lambda text: f'the seeds are not the first nodes: {text}'
+        )
     return seeds
 
 
 def _check_epoch(loader: Iterable[Any], data: Data) -> None:
-    seeds, num_nodes = torch.cat([_check_part(batch, data) for batch in loader]), data.num_nodes or 0
-    assert_close(seeds.sort().values, torch.arange(num_nodes), msg=lambda text: f'not each node comes up once as a seed: {text}')
+    seeds, num_nodes = (
+        torch.cat([_check_part(batch, data) for batch in loader]),
+        data.num_nodes or 0,
+    )
+    assert_close(
+        seeds.sort().values,
+        torch.arange(num_nodes),
+        msg=lambda text: f'not each node comes up once as a seed: {text}',
+    )
 
 
 def _check_processes(make: MakeLoader, data: Data) -> None:
-    r"""Sharing tensors with another process moves their memory: an array of it is invalid afterwards."""
+    r"""Sharing tensors with another process moves their memory: an array of it is invalid
+    afterwards."""
     here = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
     for method in ('spawn', 'forkserver'):
         if method in multiprocessing.get_all_start_methods():
             try:
-                _check_epoch(make(data, shuffle=True, num_workers=1, multiprocessing_context=method), data)
+                _check_epoch(
+                    make(data, shuffle=True, num_workers=1, multiprocessing_context=method), data
+                )
                 _check_epoch(here, data)
             except AssertionError as error:
                 raise AssertionError(f'with a worker by {method!r}: {error}') from error
@@ -93,7 +144,9 @@ def _check_seeds(make: MakeLoader, data: Data) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             batches = [*make(data, shuffle=True, num_workers=0, multiprocessing_context=None)]
-        epochs.append([torch.cat([batch[name] for batch in batches]).tolist() for name in ('n_id', 'e_id')])
+        epochs.append(
+            [torch.cat([batch[name] for batch in batches]).tolist() for name in ('n_id', 'e_id')]
+        )
     if epochs[0] != epochs[1]:
         raise AssertionError('one seed makes two epochs')
     if epochs[0] == epochs[2]:
@@ -101,35 +154,57 @@ def _check_seeds(make: MakeLoader, data: Data) -> None:
 
 
 def _check_adjacency(make: MakeLoader, data: Any) -> None:
-    r"""Edge attributes are compared by the source and the target of the edge, whatever the order of the edges."""
+    r"""Edge attributes are compared by the source and the target of the edge, whatever the order of
+    the edges."""
     num_nodes = data.num_nodes or 0
     order = data.edge_index[1].argsort(stable=True)  # the sources are sorted
     source, target = data.edge_index[:, order]
     ones = torch.ones(order.numel())
     formats: dict[str, Any] = {
-        'a CSR tensor': torch.sparse_coo_tensor(torch.stack([target, source]), ones, (num_nodes, num_nodes)).to_sparse_csr(),
-        'a CSC tensor': torch.sparse_coo_tensor(torch.stack([target, source]), ones, (num_nodes, num_nodes)).to_sparse_csc(),
+        'a CSR tensor': torch.sparse_coo_tensor(
+            torch.stack([target, source]), ones, (num_nodes, num_nodes)
+        ).to_sparse_csr(),
+        'a CSC tensor': torch.sparse_coo_tensor(
+            torch.stack([target, source]), ones, (num_nodes, num_nodes)
+        ).to_sparse_csc(),
     }
     if torch_geometric.typing.WITH_TORCH_SPARSE:
-        formats['a SparseTensor'] = SparseTensor(row=target, col=source, sparse_sizes=(num_nodes, num_nodes))
+        formats['a SparseTensor'] = SparseTensor(
+            row=target, col=source, sparse_sizes=(num_nodes, num_nodes)
+        )
     expected = torch.zeros(num_nodes, num_nodes)
     for name, adj_t in formats.items():
-        graph = Data(x=data.x, edge_attr=data.edge_attr[order], edge_jaccard=data.edge_jaccard[order], adj_t=adj_t)
+        graph = Data(
+            x=data.x,
+            edge_attr=data.edge_attr[order],
+            edge_jaccard=data.edge_jaccard[order],
+            adj_t=adj_t,
+        )
         try:
             batches = [*make(graph, shuffle=False, num_workers=0, multiprocessing_context=None)]
         except Exception as error:
-            if isinstance(error, ValueError) and ("'adj_t'" in str(error) or "'edge_index'" in str(error)):
+            if isinstance(error, ValueError) and (
+                "'adj_t'" in str(error) or "'edge_index'" in str(error)
+            ):
                 continue
-            raise AssertionError(f"{name} as 'adj_t' ends in {error!r}, no ValueError that names it") from error
+            raise AssertionError(
+                f"{name} as 'adj_t' ends in {error!r}, no ValueError that names it"
+            ) from error
         for batch in batches:
             ends = batch.n_id[_edges(batch.adj_t)].flip(0)
             for attribute in ('edge_attr', 'edge_jaccard'):
                 expected[source, target] = graph[attribute].flatten().float()
                 if not torch.equal(batch[attribute].flatten().float(), expected[tuple(ends)]):
-                    raise AssertionError(f"{attribute!r} of a batch is another edge's where 'adj_t' is {name}")
+                    raise AssertionError(
+                        f"{attribute!r} of a batch is another edge's where 'adj_t' is {name}"
+                    )
             if not torch.equal(torch.stack([source, target])[:, batch.e_id], ends):
                 raise AssertionError(f"'e_id' of a batch names other edges where 'adj_t' is {name}")
 
 
 def _edges(adj_t: Any) -> Tensor:
-    return torch.stack(adj_t.coo()[:2]) if isinstance(adj_t, SparseTensor) else adj_t.to_sparse_coo().coalesce().indices()
+    return (
+        torch.stack(adj_t.coo()[:2])
+        if isinstance(adj_t, SparseTensor)
+        else adj_t.to_sparse_coo().coalesce().indices()
+    )

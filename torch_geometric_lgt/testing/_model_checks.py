@@ -10,7 +10,13 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.testing._layer_checks import Call, check_layer, edge_weights, plain_call, takes_edge_weights
+from torch_geometric_lgt.testing._layer_checks import (
+    Call,
+    check_layer,
+    edge_weights,
+    plain_call,
+    takes_edge_weights,
+)
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
 
@@ -18,21 +24,28 @@ Batches = Callable[[Data], Any]
 
 
 def check_model(
-    make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True, batches: Batches | None = None
+    make: Callable[[], Module],
+    in_channels: int,
+    call: Call = plain_call,
+    linear: bool = True,
+    batches: Batches | None = None,
 ) -> None:
-    r"""Holds a model of nodes against everything that the models of this package promise: what :meth:`check_layer` holds a layer against,
-    and: scores are not normalised; every parameter has a gradient; one seed makes one training; a few steps lower the loss on classes that
-    can be told apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals the pass over the graph, with
-    weights of edges too. A model that takes :obj:`process_group` and :obj:`num_keys` gives the outputs, gradients and running statistics of
-    one process over several, one without nodes and one with a single node among them; :obj:`call` passes both on.
+    r"""Holds a model of nodes against everything that the models of this package promise: what
+    :meth:`check_layer` holds a layer against, and: scores are not normalised; every parameter has a
+    gradient; one seed makes one training; a few steps lower the loss on classes that can be told
+    apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals
+    the pass over the graph, with weights of edges too. A model that takes :obj:`process_group` and
+    :obj:`num_keys` gives the outputs, gradients and running statistics of one process over several,
+    one without nodes and one with a single node among them; :obj:`call` passes both on.
 
     Args:
         make (callable): Makes the model, in training mode and float32.
         in_channels (int): Width of its input.
         call (callable, optional): As in :meth:`check_layer`.
         linear (bool, optional): As in :meth:`check_layer`. (default: :obj:`True`)
-        batches (callable, optional): From a data object with :obj:`x` and :obj:`edge_index` to the loader for :obj:`inference`, with all
-            else that the model reads in the data. (default: :obj:`None`, the model has no :obj:`inference`)
+        batches (callable, optional): From a data object with :obj:`x` and :obj:`edge_index` to the
+            loader for :obj:`inference`, with all else that the model reads in the data. (default:
+            :obj:`None`, the model has no :obj:`inference`)
 
     Raises:
         AssertionError: With what differs, where a promise is broken.
@@ -44,19 +57,33 @@ def check_model(
         check_processes(make, call, x, edge_index)
     if batches is not None:
         _check_inference(make().double(), call, x, edge_index, batches)
-    with torch._dynamo.config.patch(specialize_float=True):  # numbers as symbols, as in a layer's check, trace each graph twice
+    with torch._dynamo.config.patch(
+        specialize_float=True
+    ):  # numbers as symbols, as in a layer's check, trace each graph twice
         check_layer(make, in_channels, call, linear)
 
 
-def _check_training(make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
+def _check_training(
+    make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor, batch: Tensor
+) -> None:
     y, losses = batch.clamp(max=2), []
     for _ in range(2):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            losses.append(_losses(make(), lambda model: call(model, x + y[:, None], edge_index, batch), y))
-    assert_close(losses[0], losses[1], rtol=0, atol=0, msg=lambda text: f'one seed makes two trainings: {text}')
+            losses.append(
+                _losses(make(), lambda model: call(model, x + y[:, None], edge_index, batch), y)
+            )
+    assert_close(
+        losses[0],
+        losses[1],
+        rtol=0,
+        atol=0,
+        msg=lambda text: f'one seed makes two trainings: {text}',
+    )
     if not losses[0][-1] < 0.8 * losses[0][0]:
-        raise AssertionError(f'the loss does not fall in training: from {losses[0][0]:.3f} to {losses[0][-1]:.3f}')
+        raise AssertionError(
+            f'the loss does not fall in training: from {losses[0][0]:.3f} to {losses[0][-1]:.3f}'
+        )
 
 
 def _losses(model: Module, scores: Callable[[Module], Tensor], y: Tensor) -> list[float]:
@@ -83,7 +110,9 @@ def _check_first_step(model: Module, out: Tensor) -> None:
 
 
 def _check_weights(model: Module) -> None:
-    weights = {name: value[:-1] if value.dim() > 1 else value for name, value in model.state_dict().items()}
+    weights = {
+        name: value[:-1] if value.dim() > 1 else value for name, value in model.state_dict().items()
+    }
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
@@ -93,12 +122,26 @@ def _check_weights(model: Module) -> None:
         raise AssertionError('the weights of a model of other sizes are taken')
 
 
-def _check_inference(model: Any, call: Call, x: Tensor, edge_index: Tensor, batches: Batches) -> None:
+def _check_inference(
+    model: Any, call: Call, x: Tensor, edge_index: Tensor, batches: Batches
+) -> None:
     found = model.inference(batches(Data(x=x, edge_index=edge_index)))
     expected = call(model.eval(), x, edge_index).detach()
-    assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"'inference' differs from the pass over the graph: {text}")
+    assert_close(
+        found,
+        expected,
+        rtol=1e-10,
+        atol=1e-10,
+        msg=lambda text: f"'inference' differs from the pass over the graph: {text}",
+    )
     if takes_edge_weights(model, call, x, edge_index):
         weight = edge_weights(edge_index)
         found = model.inference(batches(Data(x=x, edge_index=edge_index, edge_weight=weight)))
         expected = call(model, x, edge_index, edge_weight=weight).detach()
-        assert_close(found, expected, rtol=1e-10, atol=1e-10, msg=lambda text: f"'inference' drops weights of edges: {text}")
+        assert_close(
+            found,
+            expected,
+            rtol=1e-10,
+            atol=1e-10,
+            msg=lambda text: f"'inference' drops weights of edges: {text}",
+        )

@@ -20,13 +20,19 @@ class Meeting:
     r"""The place where the threads that stand for processes exchange tensors."""
 
     def __init__(self, world_size: int) -> None:
-        self.barrier, self.slots = threading.Barrier(world_size), [(torch.empty(0), '')] * world_size
+        self.barrier, self.slots = (
+            threading.Barrier(world_size),
+            [(torch.empty(0), '')] * world_size,
+        )
 
     def reduce(self, rank: int, value: Tensor, operation: str) -> Tensor:
         self.slots[rank] = value.clone(), operation
         self.barrier.wait()
         if len({(tuple(one.shape), name) for one, name in self.slots}) > 1:
-            raise AssertionError(f'processes meet in different collectives: {[(tuple(one.shape), name) for one, name in self.slots]}')
+            raise AssertionError(
+                'processes meet in different collectives: '
+                f'{[(tuple(one.shape), name) for one, name in self.slots]}'
+            )
         values = torch.stack([one for one, _ in self.slots])
         self.barrier.wait()
         return values.sum(0) if operation == 'SUM' else values.amax(0)
@@ -49,7 +55,8 @@ class ThreadGroup(dist.ProcessGroup):
 
 
 def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> list[Any]:
-    r"""Runs :obj:`work` with each rank and its group, on a thread each, and returns the results. The first error ends all of them."""
+    r"""Runs :obj:`work` with each rank and its group, on a thread each, and returns the results.
+    The first error ends all of them."""
     meeting, results, errors = Meeting(world_size), [None] * world_size, []
 
     def run(rank: int) -> None:
@@ -72,8 +79,9 @@ def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> lis
 
 
 def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor) -> None:
-    r"""Holds a model over four processes, one without nodes and one with a single node, to the model in one process: outputs, the sums of
-    the gradients, and buffers such as running statistics. A model that draws in training is held in evaluation."""
+    r"""Holds a model over four processes, one without nodes and one with a single node, to the
+    model in one process: outputs, the sums of the gradients, and buffers such as running
+    statistics. A model that draws in training is held in evaluation."""
     model = make().double()
     random = torch.get_rng_state()
     call(copy.deepcopy(model), x, edge_index)
@@ -84,12 +92,16 @@ def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
     grad = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(2))
     expected.backward(grad)
     order = torch.randperm(x.size(0), generator=torch.Generator().manual_seed(3))
-    strangers = 10 * x.flip(0)  # nodes without edges that are no process's: what counts all rows is off
+    strangers = 10 * x.flip(
+        0
+    )  # nodes without edges that are no process's: what counts all rows is off
     parts = order.split([0, 1, 14, x.size(0) - 15])
 
     def work(rank: int, group: ThreadGroup) -> tuple[Tensor, Module]:
         part = copy.deepcopy(model)
-        nodes = torch.cat([parts[rank], *parts[:rank], *parts[rank + 1 :]])  # the others follow as neighbours
+        nodes = torch.cat(
+            [parts[rank], *parts[:rank], *parts[rank + 1 :]]
+        )  # the others follow as neighbours
         size = parts[rank].numel()
         features, edges = torch.cat([x[nodes], strangers]), subgraph(edge_index, nodes, x.size(0))
         out = call(part, features, edges, process_group=group, num_keys=size)[:size]
@@ -99,11 +111,23 @@ def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
     results = run_threads(len(parts), work)
     close = partial(assert_close, rtol=1e-10, atol=1e-10)
     found = torch.cat([out for out, _ in results])
-    close(found, expected.detach()[order], msg=lambda text: f'several processes differ from one: {text}')
+    close(
+        found,
+        expected.detach()[order],
+        msg=lambda text: f'several processes differ from one: {text}',
+    )
     for name, parameter in whole.named_parameters():
         grads = [dict(part.named_parameters())[name].grad for _, part in results]
         total = sum(torch.zeros_like(parameter) if one is None else one for one in grads)
-        close(total, parameter.grad, msg=lambda text, name=name: f'the gradient of {name} over several processes: {text}')
+        close(
+            total,
+            parameter.grad,
+            msg=lambda text, name=name: f'the gradient of {name} over several processes: {text}',
+        )
     for _, part in results:
         for (name, one), other in zip(part.named_buffers(), whole.buffers(), strict=True):
-            close(one, other, msg=lambda text, name=name: f'the buffer {name} after several processes: {text}')
+            close(
+                one,
+                other,
+                msg=lambda text, name=name: f'the buffer {name} after several processes: {text}',
+            )

@@ -6,7 +6,8 @@ DOUBLE = torch.float64
 
 
 def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Features, edges both ways within the graphs, and an unsorted batch vector of the graphs 0, 1 and 3 (2 is empty), of unlike sizes."""
+    r"""Features, edges both ways within the graphs, and an unsorted batch vector of the graphs 0, 1
+    and 3 (2 is empty), of unlike sizes."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(num_nodes, in_channels, dtype=DOUBLE, generator=generator)
     batch = torch.tensor([0, 1, 1, 3, 3, 3])[torch.randint(6, (num_nodes,), generator=generator)]
@@ -16,14 +17,19 @@ def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Ten
 
 
 def tiny_graphs(in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Draws graphs of one to four nodes with all edges, in an unsorted batch; half of them have one node."""
+    r"""Draws graphs of one to four nodes with all edges, in an unsorted batch; half of them have
+    one node."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.tensor([1, 1, 2, 1, 3, 1, 4, 1, 2, 3, 1, 1, 2, 4, 1, 3])
     batch = torch.repeat_interleave(sizes)
     batch = batch[torch.randperm(batch.numel(), generator=generator)]
     same = batch[:, None] == batch[None]
     edge_index = same.fill_diagonal_(False).nonzero().t().contiguous()
-    return torch.randn(batch.numel(), in_channels, dtype=DOUBLE, generator=generator), edge_index, batch
+    return (
+        torch.randn(batch.numel(), in_channels, dtype=DOUBLE, generator=generator),
+        edge_index,
+        batch,
+    )
 
 
 def subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tensor:

@@ -19,19 +19,30 @@ Make = Callable[..., BaseTransform]
 Graph = Any  # a Data or a Batch, whose attributes are there
 
 
-def check_transform(make: Make, attr_name: str, per_graph: bool = True, cached: bool = False, tolerance: float = 1e-6) -> None:
-    r"""Holds a transform that adds an attribute of nodes or edges against everything that the transforms of this package promise.
+def check_transform(
+    make: Make,
+    attr_name: str,
+    per_graph: bool = True,
+    cached: bool = False,
+    tolerance: float = 1e-6,
+) -> None:
+    r"""Holds a transform that adds an attribute of nodes or edges against everything that the
+    transforms of this package promise.
 
-    The graph that is given and the global random state are left alone; two runs, a copy and a pickle find the same; a permutation of the
-    nodes permutes the attribute; repeated edges, self loops, isolated nodes, edges of int32, a graph without edges and one without nodes
-    give finite values, one for each node or edge; each graph of a batch is as if alone; ids of no node and edges that are not whole numbers
-    end in an error that names :obj:`edge_index`; a cache that was cut off, changed or planted is made anew, and nothing in it runs.
+    The graph that is given and the global random state are left alone; two runs, a copy and a
+    pickle find the same; a permutation of the nodes permutes the attribute; repeated edges, self
+    loops, isolated nodes, edges of int32, a graph without edges and one without nodes give finite
+    values, one for each node or edge; each graph of a batch is as if alone; ids of no node and
+    edges that are not whole numbers end in an error that names :obj:`edge_index`; a cache that was
+    cut off, changed or planted is made anew, and nothing in it runs.
 
     Args:
         make (callable): Makes the transform, with the keyword :obj:`cache_dir` if it is :obj:`cached`.
         attr_name (str): The attribute that is added.
-        per_graph (bool, optional): If :obj:`False`, a batch is one graph to it. (default: :obj:`True`)
-        cached (bool, optional): If :obj:`True`, it can keep results in files. (default: :obj:`False`)
+        per_graph (bool, optional): If :obj:`False`, a batch is one graph to it. (default:
+            :obj:`True`)
+        cached (bool, optional): If :obj:`True`, it can keep results in files. (default:
+            :obj:`False`)
         tolerance (float, optional): Between equal results. (default: :obj:`1e-6`)
 
     Raises:
@@ -45,7 +56,13 @@ def check_transform(make: Make, attr_name: str, per_graph: bool = True, cached: 
         graphs = [graph, _graph(1), Data(edge_index=graph.edge_index[:, :0], num_nodes=2)]
         together = _found(transform, Batch.from_data_list(cast(Any, graphs)), attr_name)
         alone = torch.cat([_found(transform, each, attr_name) for each in graphs])
-        assert_close(together, alone, rtol=0, atol=tolerance, msg=lambda text: f'a graph depends on the batch: {text}')
+        assert_close(
+            together,
+            alone,
+            rtol=0,
+            atol=tolerance,
+            msg=lambda text: f'a graph depends on the batch: {text}',
+        )
     if cached:
         _check_cache(make, graph, attr_name, expected)
 
@@ -61,45 +78,90 @@ def _graph(seed: int) -> Graph:
 
 def _found(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
     out = transform(graph)[attr_name]
-    if out.size(0) not in (graph.num_nodes, graph.num_edges) or (out.is_floating_point() and not bool(out.isfinite().all())):
-        raise AssertionError(f'{attr_name!r} has the shape {tuple(out.shape)} or values that are not finite for {graph}')
+    if out.size(0) not in (graph.num_nodes, graph.num_edges) or (
+        out.is_floating_point() and not bool(out.isfinite().all())
+    ):
+        raise AssertionError(
+            f'{attr_name!r} has the shape {tuple(out.shape)} or values that are not finite for '
+            f'{graph}'
+        )
     return out.to(DOUBLE)
 
 
 def _check_side_effects(transform: BaseTransform, graph: Graph, attr_name: str) -> Tensor:
     kept, random = graph.clone(), torch.get_rng_state()
     expected = _found(transform, graph, attr_name)
-    again = {'a second run': transform, 'a copy': copy.deepcopy(transform), 'a pickle': pickle.loads(pickle.dumps(transform))}
+    again = {
+        'a second run': transform,
+        'a copy': copy.deepcopy(transform),
+        'a pickle': pickle.loads(pickle.dumps(transform)),
+    }
     for name, other in again.items():
-        assert_close(_found(other, graph, attr_name), expected, rtol=0, atol=0, msg=lambda text, name=name: f'{name} differs: {text}')
-    assert_close(torch.get_rng_state(), random, msg='the transform draws from the global random state')
+        assert_close(
+            _found(other, graph, attr_name),
+            expected,
+            rtol=0,
+            atol=0,
+            msg=lambda text, name=name: f'{name} differs: {text}',
+        )
+    assert_close(
+        torch.get_rng_state(), random, msg='the transform draws from the global random state'
+    )
     if graph.keys() != kept.keys() or not torch.equal(graph.edge_index, kept.edge_index):
         raise AssertionError('the graph that was given is changed')
     return expected
 
 
-def _check_permutation(transform: BaseTransform, graph: Graph, attr_name: str, expected: Tensor, tolerance: float) -> None:
+def _check_permutation(
+    transform: BaseTransform, graph: Graph, attr_name: str, expected: Tensor, tolerance: float
+) -> None:
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(1))
-    moved = Data(edge_index=subgraph(graph.edge_index, order, graph.num_nodes), num_nodes=graph.num_nodes)
+    moved = Data(
+        edge_index=subgraph(graph.edge_index, order, graph.num_nodes), num_nodes=graph.num_nodes
+    )
     expected = expected if expected.size(0) == graph.num_edges else expected[order]
     actual = _found(transform, moved, attr_name)
-    assert_close(actual, expected, rtol=0, atol=tolerance, msg=lambda text: f'a permutation of the nodes changes the values: {text}')
+    assert_close(
+        actual,
+        expected,
+        rtol=0,
+        atol=tolerance,
+        msg=lambda text: f'a permutation of the nodes changes the values: {text}',
+    )
 
 
-def _check_edges(transform: BaseTransform, graph: Graph, attr_name: str, expected: Tensor, tolerance: float) -> None:
+def _check_edges(
+    transform: BaseTransform, graph: Graph, attr_name: str, expected: Tensor, tolerance: float
+) -> None:
     short = Data(edge_index=graph.edge_index.int(), num_nodes=graph.num_nodes)
-    assert_close(_found(transform, short, attr_name), expected, rtol=0, atol=tolerance, msg=lambda text: f'edges as int32: {text}')
+    assert_close(
+        _found(transform, short, attr_name),
+        expected,
+        rtol=0,
+        atol=tolerance,
+        msg=lambda text: f'edges as int32: {text}',
+    )
     for num_nodes in (3, 0):
-        _found(transform, Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=num_nodes), attr_name)
+        _found(
+            transform,
+            Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=num_nodes),
+            attr_name,
+        )
     past = graph.edge_index.clone()
     past[0, 0] = graph.num_nodes
-    bad = {'an id past the nodes': past, 'negative ids': graph.edge_index - 1, 'broken numbers': graph.edge_index.double()}
+    bad = {
+        'an id past the nodes': past,
+        'negative ids': graph.edge_index - 1,
+        'broken numbers': graph.edge_index.double(),
+    }
     for what, edges in bad.items():
         try:
             transform(Data(edge_index=edges, num_nodes=graph.num_nodes))
         except Exception as error:
             if "'edge_index'" not in str(error) or not isinstance(error, (ValueError, TypeError)):
-                raise AssertionError(f"{what} in 'edge_index' end in {error!r}, no ValueError that names it") from error
+                raise AssertionError(
+                    f"{what} in 'edge_index' end in {error!r}, no ValueError that names it"
+                ) from error
         else:
             raise AssertionError(f"{what} in 'edge_index' end in no error")
 
@@ -118,12 +180,23 @@ def _check_cache(make: Make, graph: Graph, attr_name: str, expected: Tensor) -> 
         _found(make(cache_dir=cache), graph, attr_name)
         (path,) = cache.glob('*.safetensors')
         whole = path.read_bytes()
-        damaged = {'left': whole, 'cut off': whole[:-9], 'changed': whole[:-3] + bytes([whole[-3] ^ 4]) + whole[-2:], 'empty': b''}
+        damaged = {
+            'left': whole,
+            'cut off': whole[:-9],
+            'changed': whole[:-3] + bytes([whole[-3] ^ 4]) + whole[-2:],
+            'empty': b'',
+        }
         for what, content in {**damaged, 'planted': pickle.dumps(_Planted(mark))}.items():
             path.write_bytes(content)
             with warnings.catch_warnings():
                 warnings.simplefilter('ignore')  # that it is made anew
                 actual = _found(make(cache_dir=cache), graph, attr_name)
-            assert_close(actual, expected, rtol=0, atol=0, msg=lambda text, what=what: f'a cache that was {what} is read: {text}')
+            assert_close(
+                actual,
+                expected,
+                rtol=0,
+                atol=0,
+                msg=lambda text, what=what: f'a cache that was {what} is read: {text}',
+            )
         if mark.exists():
             raise AssertionError('a pickle in the cache was run')

@@ -27,23 +27,42 @@ class Scaled(Module):
 
 
 def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
-    r"""Holds each linear part and embedding of a layer, with a hook, parametrised, and replaced by a module around it, against the layer
-    whose weights are multiplied by what the wrapping multiplies: outputs, and gradients of the features and of the factor."""
+    r"""Holds each linear part and embedding of a layer, with a hook, parametrised, and replaced by
+    a module around it, against the layer whose weights are multiplied by what the wrapping
+    multiplies: outputs, and gradients of the features and of the factor."""
     for name, part in layer.named_modules():
         if isinstance(part, (Linear, PyGLinear, Embedding)):
             expected = _results(_multiplied(layer, name), call, x, edge_index, batch)
-            for how, wrap in (('a hook', _hooked), ('a parametrisation', _parametrised), ('another module in its place', _replaced)):
+            for how, wrap in (
+                ('a hook', _hooked),
+                ('a parametrisation', _parametrised),
+                ('another module in its place', _replaced),
+            ):
                 wrapped = _copy(layer, part)
                 found = _results(wrapped, call, x, edge_index, batch, wrap(wrapped, name))
                 if found[2] is None:
                     raise AssertionError(f'no gradient reaches {how} at {name!r}')
                 for actual, wanted in zip(found[:2], expected[:2], strict=True):
-                    assert_close(actual, wanted, rtol=1e-8, atol=1e-8, msg=lambda text, at=(how, name): f'{at[0]} at {at[1]!r}: {text}')
+                    assert_close(
+                        actual,
+                        wanted,
+                        rtol=1e-8,
+                        atol=1e-8,
+                        msg=lambda text, at=(how, name): f'{at[0]} at {at[1]!r}: {text}',
+                    )
 
 
 def _copy(layer: Module, part: Module) -> Module:
-    r"""The layer with a copy of one part and of all that holds it; the other modules are the layer's own."""
-    return copy.deepcopy(layer, {id(module): module for module in layer.modules() if all(inner is not part for inner in module.modules())})
+    r"""The layer with a copy of one part and of all that holds it; the other modules are the
+    layer's own."""
+    return copy.deepcopy(
+        layer,
+        {
+            id(module): module
+            for module in layer.modules()
+            if all(inner is not part for inner in module.modules())
+        },
+    )
 
 
 def _factor(part: Any) -> Tensor:
@@ -93,10 +112,18 @@ def _replaced(layer: Module, name: str) -> Tensor:
 
 
 def _results(
-    layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor, learned: Tensor | None = None
+    layer: Module,
+    call: Call,
+    x: Tensor,
+    edge_index: Tensor,
+    batch: Tensor,
+    learned: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    r"""The output, the gradient of the features, and that of what is learned, the output's where nothing is."""
+    r"""The output, the gradient of the features, and that of what is learned, the output's where
+    nothing is."""
     x = x.clone().requires_grad_()
     out = call(layer, x, edge_index, batch)
-    grad, reached = torch.autograd.grad(out.square().sum(), (x, out if learned is None else learned), allow_unused=True)
+    grad, reached = torch.autograd.grad(
+        out.square().sum(), (x, out if learned is None else learned), allow_unused=True
+    )
     return out.detach(), torch.zeros_like(x) if grad is None else grad, reached

@@ -4,4 +4,11 @@ from torch_geometric_lgt.transforms.laplacian_pe import LaplacianPE, RandomSignF
 from torch_geometric_lgt.transforms.node_degree import NodeDegree
 from torch_geometric_lgt.transforms.svd_encoding import SVDEncoding
 
-__all__ = ['AttentionNodeSampling', 'JaccardScores', 'LaplacianPE', 'NodeDegree', 'RandomSignFlip', 'SVDEncoding']
+__all__ = [
+    'AttentionNodeSampling',
+    'JaccardScores',
+    'LaplacianPE',
+    'NodeDegree',
+    'RandomSignFlip',
+    'SVDEncoding',
+]

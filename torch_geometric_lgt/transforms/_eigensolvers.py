@@ -20,10 +20,14 @@ Search = Callable[[np.ndarray, int, float], np.ndarray]
 Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 
 
-def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type) -> tuple[Solver, ...]:
-    r"""The solvers to try, the most promising one first, by the layers of a breadth-first search. Where none holds more nodes than a few
-    lines of a square grid of the same size, factors stay sparse. Where the distance from the first node makes a small Rayleigh quotient,
-    there are many small eigenvalues. None is returned where a decomposition of the whole matrix is less work than their search."""
+def solvers(
+    adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type
+) -> tuple[Solver, ...]:
+    r"""The solvers to try, the most promising one first, by the layers of a breadth-first search.
+    Where none holds more nodes than a few lines of a square grid of the same size, factors stay
+    sparse. Where the distance from the first node makes a small Rayleigh quotient, there are many
+    small eigenvalues. None is returned where a decomposition of the whole matrix is less work than
+    their search."""
     distance = hops(adjacency)
     if np.bincount(distance).max() <= 4 * np.sqrt(distance.size):
         return _inverse, _lanczos, _multigrid
@@ -35,7 +39,8 @@ def solvers(adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: ty
 
 
 def hops(adjacency: csr_array) -> np.ndarray:
-    r"""The distance of each node of a connected graph from the first; each edge is there in both directions."""
+    r"""The distance of each node of a connected graph from the first; each edge is there in both
+    directions."""
     order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
@@ -46,9 +51,17 @@ def hops(adjacency: csr_array) -> np.ndarray:
     return distance
 
 
-def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int, tolerance: float, dtype: type = np.float64) -> np.ndarray:
-    r"""The eigenvectors of the largest eigenvalues of a product but for those known, which are moved to -2. Each search starts from another
-    vector: from the one before it would not see what that one left over of a repeated eigenvalue."""
+def _krylov(
+    product: Product,
+    seeds: Iterator[int],
+    known: np.ndarray,
+    size: int,
+    tolerance: float,
+    dtype: type = np.float64,
+) -> np.ndarray:
+    r"""The eigenvectors of the largest eigenvalues of a product but for those known, which are
+    moved to -2. Each search starts from another vector: from the one before it would not see what
+    that one left over of a repeated eigenvalue."""
     known = np.asfortranarray(known, dtype)
     (gemv,) = get_blas_funcs(('gemv',), (known,))
     moved = np.array([vector @ product(vector) + 2 for vector in known.T], dtype)
@@ -57,9 +70,23 @@ def _krylov(product: Product, seeds: Iterator[int], known: np.ndarray, size: int
         return gemv(-1, known, moved * gemv(1, known, x, trans=1), 1, product(x))
 
     shape = (known.shape[0],) * 2
-    operator, start = LinearOperator(shape, matvec=rest, dtype=dtype), _random(shape[0], 1, next(seeds)).astype(dtype)
-    cast(Any, operator).matvec = rest  # without the checks of each product, which take as long as one with a small matrix
-    return eigsh(operator, size, which='LA', v0=start[:, 0], ncv=min(max(3 * size, 24), shape[0]), tol=tolerance)[1]
+    operator, start = (
+        LinearOperator(shape, matvec=rest, dtype=dtype),
+        _random(shape[0], 1, next(seeds)).astype(dtype),
+    )
+    cast(
+        Any, operator
+    ).matvec = (
+        rest  # without the checks of each product, which take as long as one with a small matrix
+    )
+    return eigsh(
+        operator,
+        size,
+        which='LA',
+        v0=start[:, 0],
+        ncv=min(max(3 * size, 24), shape[0]),
+        tol=tolerance,
+    )[1]
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
@@ -72,13 +99,18 @@ def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
     rough = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
 
     def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
-        return double(known, 1, tolerance) if size == 1 and tolerance < SINGLE else rough(known, size, max(tolerance, SINGLE))
+        return (
+            double(known, 1, tolerance)
+            if size == 1 and tolerance < SINGLE
+            else rough(known, size, max(tolerance, SINGLE))
+        )
 
     return search
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
-    r"""The pseudo-inverse by way of the combinatorial Laplacian without its last node, which is positive definite."""
+    r"""The pseudo-inverse by way of the combinatorial Laplacian without its last node, which is
+    positive definite."""
     degree = adjacency.sum(1)
     root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
     factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
@@ -99,8 +131,18 @@ def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Se
     def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
         start = _random(null.size, size, next(seeds))
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')  # what has not converged does not pass as an eigenvector
-            return lobpcg(laplacian, start, M=levels.aspreconditioner(), Y=known, tol=tolerance, maxiter=200, largest=False)[1]
+            warnings.simplefilter(
+                'ignore'
+            )  # what has not converged does not pass as an eigenvector
+            return lobpcg(
+                laplacian,
+                start,
+                M=levels.aspreconditioner(),
+                Y=known,
+                tol=tolerance,
+                maxiter=200,
+                largest=False,
+            )[1]
 
     return search
 

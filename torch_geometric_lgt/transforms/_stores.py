@@ -32,17 +32,22 @@ def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:
     r"""The edges ``[2, E]`` of a store.
 
     Raises:
-        ValueError: If there are none, they do not fit the nodes, or an adjacency matrix has values other than 1.
+        ValueError: If there are none, they do not fit the nodes, or an adjacency matrix has values
+            other than 1.
     """
     name = _name_of(store)
     return edge_list(store[name], num_src, num_dst, name)
 
 
-def weighted_edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> tuple[Tensor, Tensor | None]:
-    r"""The edges ``[2, E]`` of a store and their weights ``[E]``: the attribute :obj:`edge_weight`, or the values of an adjacency matrix.
+def weighted_edges_of(
+    store: EdgeStorage, num_src: int, num_dst: int
+) -> tuple[Tensor, Tensor | None]:
+    r"""The edges ``[2, E]`` of a store and their weights ``[E]``: the attribute :obj:`edge_weight`,
+    or the values of an adjacency matrix.
 
     Raises:
-        ValueError: If there are no edges, they do not fit the nodes, or the weights do not fit the edges.
+        ValueError: If there are no edges, they do not fit the nodes, or the weights do not fit the
+            edges.
     """
     name = _name_of(store)
     return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
@@ -56,18 +61,23 @@ def _name_of(store: EdgeStorage) -> str:
 
 
 def check_name(attr_name: str | None, optional: bool) -> None:
-    r"""Checks the name of an attribute, or :obj:`None` where the values can be appended to the node features.
+    r"""Checks the name of an attribute, or :obj:`None` where the values can be appended to the node
+    features.
 
     Raises:
         ValueError: If it is no name.
     """
     if not (optional and attr_name is None) and not (isinstance(attr_name, str) and attr_name):
-        raise ValueError(f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got {attr_name!r})")
+        raise ValueError(
+            f"'attr_name' must be a name{', or None for columns of x' if optional else ''} (got "
+            f'{attr_name!r})'
+        )
 
 
 def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:
-    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name; without one, appends them to the features :obj:`x` as columns, in the
-    dtype of these, or makes them the features, as :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
+    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name; without one, appends them to
+    the features :obj:`x` as columns, in the dtype of these, or makes them the features, as
+    :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
 
     Raises:
         ValueError: If the features are sparse, or their dtype cannot hold the values.
@@ -79,14 +89,26 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
     if x is None:
         store.x = value if value.is_floating_point() else value.to(torch.get_default_dtype())
         return
-    if not isinstance(x, Tensor) or x.layout != torch.strided or not (x.is_floating_point() or not value.is_floating_point()):
+    if (
+        not isinstance(x, Tensor)
+        or x.layout != torch.strided
+        or not (x.is_floating_point() or not value.is_floating_point())
+    ):
         form = f'{x.layout} in {x.dtype}' if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"'x' must be dense and of a dtype that holds {value.dtype} to append columns (got {form}); set 'attr_name'")
+        raise ValueError(
+            f"'x' must be dense and of a dtype that holds {value.dtype} to append columns (got "
+            f"{form}); set 'attr_name'"
+        )
     columns = value.to(x.device, x.dtype)
     back = columns.to(value.device)
-    changed = value.isfinite() & ~back.isfinite() if x.is_floating_point() else back.to(value.dtype) != value
+    changed = (
+        value.isfinite() & ~back.isfinite()
+        if x.is_floating_point()
+        else back.to(value.dtype) != value
+    )
     if bool(changed.any()):
         raise ValueError(
-            f"'x' must have a dtype that holds the new columns (got {x.dtype} for {value[changed][0].item()}); set 'attr_name'"
+            f"'x' must have a dtype that holds the new columns (got {x.dtype} for "
+            f"{value[changed][0].item()}); set 'attr_name'"
         )
     store.x = torch.cat([x if x.dim() > 1 else x[:, None], columns], 1)

@@ -16,11 +16,13 @@ Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def truncated_svd(matrix: csr_array, k: int) -> Triplets:
-    r"""The at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in descending order, vectors ``[C, K]``; none of
-    value 0. The largest entry of each pair of vectors is positive, that of :math:`\mathbf{U}` where both have it.
+    r"""The at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in
+    descending order, vectors ``[C, K]``; none of value 0. The largest entry of each pair of vectors
+    is positive, that of :math:`\mathbf{U}` where both have it.
 
-    PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is left of the matrix is searched until
-    nothing larger is found; see :meth:`complete`. Small matrices and ranks near the full one are decomposed as they are.
+    PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is
+    left of the matrix is searched until nothing larger is found; see :meth:`complete`. Small
+    matrices and ranks near the full one are decomposed as they are.
 
     Raises:
         RuntimeError: If neither converges.
@@ -46,14 +48,17 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
             return found
         reasons.append(f'{solver}: a residual of {left:.1e}, above {TOLERANCE:.0e}')
     raise RuntimeError(
-        f"the {k} largest singular values of a {matrix.shape} matrix did not converge ({'; '.join(reasons)}); choose another 'k'"
+        f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
+        f"({'; '.join(reasons)}); choose another 'k'"
     )
 
 
 def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
-    r"""Adds triplets of the rest of the matrix as long as it has larger ones than the smallest of :obj:`k`, and drops those for them.
+    r"""Adds triplets of the rest of the matrix as long as it has larger ones than the smallest of
+    :obj:`k`, and drops those for them.
 
-    Each search starts from a new vector: from the vector of an earlier search, it cannot see what that one left over of an eigenspace.
+    Each search starts from a new vector: from the vector of an earlier search, it cannot see what
+    that one left over of an eigenspace.
 
     Raises:
         numpy.linalg.LinAlgError: If each of :math:`k + 1` searches finds a larger one.
@@ -62,10 +67,15 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
     for _ in range(k + 1):
         rest, start = _rest(matrix, u, s, v), generator.standard_normal(min(matrix.shape))
         smallest = s[-1] if s.size == k else 0.0
-        if np.linalg.norm(rest @ start if matrix.shape[1] <= matrix.shape[0] else rest.T @ start) <= _rounding(s, u, v) * s.size:
+        if (
+            np.linalg.norm(rest @ start if matrix.shape[1] <= matrix.shape[0] else rest.T @ start)
+            <= _rounding(s, u, v) * s.size
+        ):
             return u, s, v
         search = partial(svds, rest, k=1, v0=start, rng=generator)
-        if search(tol=ROUGH, return_singular_vectors=False)[0] < max(smallest - TOLERANCE * s[0], SAME * s[0]):
+        if search(tol=ROUGH, return_singular_vectors=False)[0] < max(
+            smallest - TOLERANCE * s[0], SAME * s[0]
+        ):
             return u, s, v
         one, value, other = search(tol=PRECISE)
         if value[0] <= smallest + SAME * s[0]:
@@ -84,7 +94,8 @@ def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Lin
 
 
 def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
-    r"""The residual of singular triplets, relative to the largest value, or their departure from orthogonality, whichever is larger."""
+    r"""The residual of singular triplets, relative to the largest value, or their departure from
+    orthogonality, whichever is larger."""
     residual = max(np.abs(matrix @ v - u * s).max(), np.abs(matrix.T @ u - v * s).max()) / s[0]
     return float(max(residual, *(np.abs(part.T @ part - np.eye(s.size)).max() for part in (u, v))))
 

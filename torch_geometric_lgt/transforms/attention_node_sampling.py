@@ -2,30 +2,39 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from torch_geometric_lgt.functional.neighbors.node_sampling import MEASURES, attention_distance, largest_per_graph
+from torch_geometric_lgt.functional.neighbors.node_sampling import (
+    MEASURES,
+    attention_distance,
+    largest_per_graph,
+)
 from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 
 @functional_transform('attention_node_sampling')
 class AttentionNodeSampling(BaseTransform):
-    r"""Marks the nodes that attend by a softmax in :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`: in each graph of :math:`N` nodes
-    the :math:`\min(N, \max(1, \lceil c \ln N \rceil))` ones whose attention may be farthest from a plain mean, by
-    :meth:`~torch_geometric_lgt.functional.attention_distance` (Eq. 10 of LiteGT, functional name: :obj:`attention_node_sampling`). Of
-    equal ones those with the smaller ids are taken, and nodes without neighbours last. Loaders slice the attribute, so that a sampled batch
+    r"""Marks the nodes that attend by a softmax in
+    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`: in each graph of :math:`N` nodes the
+    :math:`\min(N, \max(1, \lceil c \ln N \rceil))` ones whose attention may be farthest from a
+    plain mean, by :meth:`~torch_geometric_lgt.functional.attention_distance` (Eq. 10 of LiteGT,
+    functional name: :obj:`attention_node_sampling`). Of equal ones those with the smaller ids are
+    taken, and nodes without neighbours last. Loaders slice the attribute, so that a sampled batch
     carries the mask of the full graph.
 
     Args:
         factor (float, optional): :math:`c`. (default: :obj:`5`)
-        measure (str, optional): :obj:`"jaccard"`, Eq. 10, which is nearly a ranking by small degree, or :obj:`"lse"`, Eq. 9 with
-            log-sum-exp. (default: :obj:`"jaccard"`)
-        attr_name (str, optional): Name of the attribute, ``[N]`` in bool. (default: :obj:`"attention_mask"`)
+        measure (str, optional): :obj:`"jaccard"`, Eq. 10, which is nearly a ranking by small
+            degree, or :obj:`"lse"`, Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
+        attr_name (str, optional): Name of the attribute, ``[N]`` in bool. (default:
+            :obj:`"attention_mask"`)
 
     Raises:
-        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, :obj:`attr_name` is no name, the data has no edges, or an
-            edge names a node that does not exist.
+        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, :obj:`attr_name` is
+            no name, the data has no edges, or an edge names a node that does not exist.
     """
 
-    def __init__(self, factor: float = 5, measure: str = 'jaccard', attr_name: str = 'attention_mask') -> None:
+    def __init__(
+        self, factor: float = 5, measure: str = 'jaccard', attr_name: str = 'attention_mask'
+    ) -> None:
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
         if measure not in MEASURES:
@@ -37,7 +46,9 @@ class AttentionNodeSampling(BaseTransform):
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         distance = attention_distance(edges, num_nodes, self.measure).to(edges.device)
-        data[self.attr_name] = largest_per_graph(distance, data.batch if 'batch' in data else None, self.factor)
+        data[self.attr_name] = largest_per_graph(
+            distance, data.batch if 'batch' in data else None, self.factor
+        )
         return data
 
     def __repr__(self) -> str:

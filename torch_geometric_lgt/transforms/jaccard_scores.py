@@ -9,23 +9,27 @@ from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogen
 
 @functional_transform('jaccard_scores')
 class JaccardScores(BaseTransform):
-    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT, functional name:
-    :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A neighbourhood holds distinct nodes without the node
-    itself: an edge that occurs again gets the same score again, a self loop gets 1, or 0 if its node has no neighbour. Scores follow the
-    order of :obj:`edge_index`; those of an :obj:`adj_t`, in any sparse format, are sorted by target, then by source, as layers read them.
-    Loaders slice the attribute, so that a sampled batch carries the scores in the full graph.
+    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT,
+    functional name: :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A
+    neighbourhood holds distinct nodes without the node itself: an edge that occurs again gets the
+    same score again, a self loop gets 1, or 0 if its node has no neighbour. Scores follow the order
+    of :obj:`edge_index`; those of an :obj:`adj_t`, in any sparse format, are sorted by target, then
+    by source, as layers read them. Loaders slice the attribute, so that a sampled batch carries the
+    scores in the full graph.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
-        neighbors (str, optional): In a directed graph, whether the sources of the edges into a node (:obj:`"in"`), the targets of those out
-            of it (:obj:`"out"`), or both count as its neighbours. (default: :obj:`"all"`)
+        neighbors (str, optional): In a directed graph, whether the sources of the edges into a node
+            (:obj:`"in"`), the targets of those out of it (:obj:`"out"`), or both count as its
+            neighbours. (default: :obj:`"all"`)
         num_hashes (int, optional): If given, estimate the scores with so many hash functions, see
             :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact)
-        generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`, torch's own)
+        generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`,
+            torch's own)
 
     Raises:
-        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no edges, or an edge names a node that does
-            not exist.
+        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no
+            edges, or an edge names a node that does not exist.
     """
 
     def __init__(
@@ -36,11 +40,18 @@ class JaccardScores(BaseTransform):
         generator: torch.Generator | None = None,
     ) -> None:
         if neighbors not in NEIGHBORS:
-            raise ValueError(f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})")
+            raise ValueError(
+                f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})"
+            )
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
         check_name(attr_name, optional=False)
-        self.attr_name, self.neighbors, self.num_hashes, self.generator = attr_name, neighbors, num_hashes, generator
+        self.attr_name, self.neighbors, self.num_hashes, self.generator = (
+            attr_name,
+            neighbors,
+            num_hashes,
+            generator,
+        )
 
     def forward(self, data: Data) -> Data:
         num_nodes, store = num_nodes_of(homogeneous(data)._store), data.edge_stores[0]
@@ -48,7 +59,9 @@ class JaccardScores(BaseTransform):
         if self.num_hashes is None:
             store[self.attr_name] = jaccard(edges, num_nodes, neighbors=self.neighbors)
         else:
-            store[self.attr_name] = minhash_jaccard(edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator)
+            store[self.attr_name] = minhash_jaccard(
+                edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator
+            )
         return data
 
     def __repr__(self) -> str:

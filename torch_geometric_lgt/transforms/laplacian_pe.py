@@ -16,56 +16,79 @@ from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
-from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import (
+    add_node_attr,
+    check_name,
+    edges_of,
+    homogeneous,
+    num_nodes_of,
+)
 
 
 @functional_transform('laplacian_pe')
 class LaplacianPE(BaseTransform):
-    r"""Adds the eigenvectors of the :math:`k` smallest non-trivial eigenvalues of the normalised Laplacian (functional name:
-    :obj:`laplacian_pe`), from `"A Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_:
+    r"""Adds the eigenvectors of the :math:`k` smallest non-trivial eigenvalues of the normalised
+    Laplacian (functional name: :obj:`laplacian_pe`), from `"A Generalization of Transformer
+    Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_:
 
     .. math::
         \mathbf{L} = \mathbf{I} - \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}
         \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
 
-    of the undirected simple graph: the direction of edges, repeated edges and self loops do not matter. Each connected component has one
-    trivial eigenvector of eigenvalue 0, and none of them is among the columns: with several components the columns are the
-    smallest ones of all components together, each 0 outside of its own. Columns beyond the last non-trivial eigenvector are 0, and those
-    are :obj:`False` in the mask.
+    of the undirected simple graph: the direction of edges, repeated edges and self loops do not
+    matter. Each connected component has one trivial eigenvector of eigenvalue 0, and none of them
+    is among the columns: with several components the columns are the smallest ones of all
+    components together, each 0 outside of its own. Columns beyond the last non-trivial eigenvector
+    are 0, and those are :obj:`False` in the mask.
 
-    The same graph gives the same columns whatever solver found them, up to its precision. Signs: the sum of the cubes of a column is
-    positive, or where it vanishes the first of the largest entries is. An eigenvalue that repeats has a basis that depends on its space,
-    and on the order of nodes where these are alike; if it repeats more than 64 times beyond the last column, it depends on the solver. No
-    rule of signs or bases is continuous in the graph: to train a model that does not depend on the signs, add :class:`RandomSignFlip`.
-    Eigenpairs are checked: residuals, orthogonality, and that no smaller one was left out.
+    The same graph gives the same columns whatever solver found them, up to its precision. Signs:
+    the sum of the cubes of a column is positive, or where it vanishes the first of the largest
+    entries is. An eigenvalue that repeats has a basis that depends on its space, and on the order
+    of nodes where these are alike; if it repeats more than 64 times beyond the last column, it
+    depends on the solver. No rule of signs or bases is continuous in the graph: to train a model
+    that does not depend on the signs, add :class:`RandomSignFlip`. Eigenpairs are checked:
+    residuals, orthogonality, and that no smaller one was left out.
 
-    Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one column whatever the number of components,
-    flips signs at random, fails where a graph has fewer than :math:`k + 2` nodes, and computes in single precision throughout. Here single
-    precision is used with a single default dtype only, and where it passes the checks.
+    Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
+    column whatever the number of components, flips signs at random, fails where a graph has fewer
+    than :math:`k + 2` nodes, and computes in single precision throughout. Here single precision is
+    used with a single default dtype only, and where it passes the checks.
 
     Args:
         k (int): Number of columns.
-        normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are :math:`\mathbf{D}^{-1/2}` times the symmetric
-            ones, of length 1. (default: :obj:`"sym"`)
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. If set to
-            :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
+        normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are
+            :math:`\mathbf{D}^{-1/2}` times the symmetric ones, of length 1. (default: :obj:`"sym"`)
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
+            the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
+            :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
             :obj:`"laplacian_pe"`)
-        cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and the arguments. (default: :obj:`None`)
+        cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and
+            the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalization` is unknown, the data has no edges, an edge names a
-            node that does not exist, or columns cannot be appended to :obj:`x`.
+        ValueError: If :obj:`k` is no positive whole number, :obj:`normalization` is unknown, the
+            data has no edges, an edge names a node that does not exist, or columns cannot be
+            appended to :obj:`x`.
         RuntimeError: If no solver converges.
     """
 
     def __init__(
-        self, k: int, normalization: str = 'sym', attr_name: str | None = 'laplacian_pe', cache_dir: str | os.PathLike | None = None
+        self,
+        k: int,
+        normalization: str = 'sym',
+        attr_name: str | None = 'laplacian_pe',
+        cache_dir: str | os.PathLike | None = None,
     ) -> None:
         check_whole('k', k, 1)
         if normalization not in ('sym', 'rw'):
             raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
         check_name(attr_name, optional=True)
-        self.k, self.normalization, self.attr_name, self.cache_dir = k, normalization, attr_name, cache_dir
+        self.k, self.normalization, self.attr_name, self.cache_dir = (
+            k,
+            normalization,
+            attr_name,
+            cache_dir,
+        )
 
     def forward(self, data: Data) -> Data:
         num_nodes = num_nodes_of(homogeneous(data)._store)
@@ -81,13 +104,17 @@ class LaplacianPE(BaseTransform):
                 torch.tensor([num_nodes, nodes.sizes.numel(), self.k, self.normalization == 'rw']),
             )
             digests = [hashlib.sha256(part.numpy().tobytes()).digest() for part in parts]
-            key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
+            key = hashlib.sha256(
+                b''.join(digests) + str(torch.get_default_dtype()).encode()
+            ).hexdigest()
             path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
             expected = {
                 'vectors': (torch.get_default_dtype(), (num_nodes, self.k)),
                 'mask': (torch.bool, (nodes.sizes.numel(), self.k)),
             }
-            found = cached_tensors(path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected)
+            found = cached_tensors(
+                path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected
+            )
         add_node_attr(data._store, found['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
             data[f'{self.attr_name}_mask'] = found['mask'].to(edges.device)
@@ -96,13 +123,20 @@ class LaplacianPE(BaseTransform):
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
         num_nodes, dtype = int(graphs.sizes.sum()), torch.get_default_dtype()
         pointer, neighbor = neighborhoods(edges, num_nodes)
-        adjacency = csr_array((np.ones(neighbor.size), neighbor, pointer), shape=(num_nodes, num_nodes))
-        vectors, mask = np.zeros((num_nodes, self.k)), np.zeros((graphs.sizes.numel(), self.k), bool)
+        adjacency = csr_array(
+            (np.ones(neighbor.size), neighbor, pointer), shape=(num_nodes, num_nodes)
+        )
+        vectors, mask = (
+            np.zeros((num_nodes, self.k)),
+            np.zeros((graphs.sizes.numel(), self.k), bool),
+        )
         order = torch.arange(num_nodes) if graphs.order is None else graphs.order
         for graph, part in enumerate(order.split(graphs.sizes.tolist())):
             nodes = part.numpy()
             own = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
-            values, columns = laplacian_eigenpairs(own, self.k, np.float64 if dtype == torch.float64 else np.float32)
+            values, columns = laplacian_eigenpairs(
+                own, self.k, np.float64 if dtype == torch.float64 else np.float32
+            )
             if self.normalization == 'rw':
                 columns = columns / np.sqrt(np.maximum(own.sum(1), 1))[:, None]
                 columns = columns / np.linalg.norm(columns, axis=0)
@@ -115,28 +149,40 @@ class LaplacianPE(BaseTransform):
 
 @functional_transform('random_sign_flip')
 class RandomSignFlip(BaseTransform):
-    r"""Multiplies each column of an attribute by 1 or -1 at random, those of each graph of a batch for themselves: an augmentation for
-    eigenvectors, whose signs have no meaning (functional name: :obj:`random_sign_flip`). To be applied anew to each batch.
+    r"""Multiplies each column of an attribute by 1 or -1 at random, those of each graph of a batch
+    for themselves: an augmentation for eigenvectors, whose signs have no meaning (functional name:
+    :obj:`random_sign_flip`). To be applied anew to each batch.
 
     Args:
-        attr_name (str, optional): Name of the attribute ``[N, k]``. (default: :obj:`"laplacian_pe"`)
+        attr_name (str, optional): Name of the attribute ``[N, k]``. (default:
+            :obj:`"laplacian_pe"`)
         generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's own)
 
     Raises:
         ValueError: If :obj:`attr_name` is no name, or the data has no such attribute.
     """
 
-    def __init__(self, attr_name: str = 'laplacian_pe', generator: torch.Generator | None = None) -> None:
+    def __init__(
+        self, attr_name: str = 'laplacian_pe', generator: torch.Generator | None = None
+    ) -> None:
         check_name(attr_name, optional=False)
         self.attr_name, self.generator = attr_name, generator
 
     def forward(self, data: Data) -> Data:
         if self.attr_name not in data:
-            raise ValueError(f"'data' must have the attribute {self.attr_name!r}; add it with LaplacianPE")
+            raise ValueError(
+                f"'data' must have the attribute {self.attr_name!r}; add it with LaplacianPE"
+            )
         pe = data[self.attr_name]
         nodes = segments(data.batch, pe.size(0), None, pe.device)
         device = None if self.generator is None else self.generator.device
-        sign = 2 * torch.randint(2, (nodes.sizes.numel(), pe.size(1)), generator=self.generator, device=device) - 1
+        sign = (
+            2
+            * torch.randint(
+                2, (nodes.sizes.numel(), pe.size(1)), generator=self.generator, device=device
+            )
+            - 1
+        )
         data[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(nodes, pe.size(0))]
         return data
 

@@ -20,35 +20,47 @@ from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
 @functional_transform('svd_encoding')
 class SVDEncoding(BaseTransform):
-    r"""Adds the structural encodings of Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation" (functional name:
-    :obj:`svd_encoding`): with the :math:`k` largest singular triplets of the interaction matrix
-    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, the rows of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` for users
-    and those of :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}` for items.
+    r"""Adds the structural encodings of Eq. 3 of "Masked Graph Transformer for Large-Scale
+    Recommendation" (functional name: :obj:`svd_encoding`): with the :math:`k` largest singular
+    triplets of the interaction matrix :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma}
+    \mathbf{V}^{\top}`, the rows of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` for users and those of
+    :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}` for items.
 
-    On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` holds a 1 for each pair that an edge joins, in
-    whichever direction. On :class:`~torch_geometric.data.Data` it is the adjacency matrix with a 1 for each edge, and every node gets its
-    row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges count once.
+    On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` holds a 1
+    for each pair that an edge joins, in whichever direction. On :class:`~torch_geometric.data.Data`
+    it is the adjacency matrix with a 1 for each edge, and every node gets its row of
+    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count.
+    Repeated edges count once.
 
-    The largest entry of each pair of singular vectors is positive, that of :math:`\mathbf{U}` where both have it. Columns of one singular
-    value are fixed up to a rotation only. Columns beyond the rank are 0, and those are :obj:`False` in the mask. Triplets are checked
-    against the matrix: residuals, orthogonality, and that no larger one is left.
+    The largest entry of each pair of singular vectors is positive, that of :math:`\mathbf{U}` where
+    both have it. Columns of one singular value are fixed up to a rotation only. Columns beyond the
+    rank are 0, and those are :obj:`False` in the mask. Triplets are checked against the matrix:
+    residuals, orthogonality, and that no larger one is left.
 
     Args:
         k (int): Number of columns.
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of the mask ``[1, k]`` of a graph. If set to
-            :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` where there is none, and no mask is stored.
-            (default: :obj:`"svd_pe"`)
-        normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
-        cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and the arguments. (default: :obj:`None`)
+        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
+            the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
+            :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
+            :obj:`"svd_pe"`)
+        normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}`
+            instead. (default: :obj:`False`)
+        cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and
+            the arguments. (default: :obj:`None`)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalize` is no boolean, the data is neither one node
-            type nor two that edges join, or columns cannot be appended to :obj:`x`.
+        ValueError: If :obj:`k` is no positive whole number, :obj:`normalize` is no boolean, the
+            data is neither one node type nor two that edges join, or columns cannot be appended to
+            :obj:`x`.
         RuntimeError: If the solvers do not converge.
     """
 
     def __init__(
-        self, k: int, attr_name: str | None = 'svd_pe', normalize: bool = False, cache_dir: str | os.PathLike | None = None
+        self,
+        k: int,
+        attr_name: str | None = 'svd_pe',
+        normalize: bool = False,
+        cache_dir: str | os.PathLike | None = None,
     ) -> None:
         check_whole('k', k, 1)
         if not isinstance(normalize, bool):
@@ -61,9 +73,15 @@ class SVDEncoding(BaseTransform):
         if self.cache_dir is None:
             encodings = self._encode(matrix)
         else:
-            parts = (matrix.indptr, matrix.indices, np.array([*matrix.shape, self.k, self.normalize]))
+            parts = (
+                matrix.indptr,
+                matrix.indices,
+                np.array([*matrix.shape, self.k, self.normalize]),
+            )
             digests = [hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts]
-            key = hashlib.sha256(b''.join(digests) + str(torch.get_default_dtype()).encode()).hexdigest()
+            key = hashlib.sha256(
+                b''.join(digests) + str(torch.get_default_dtype()).encode()
+            ).hexdigest()
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
             sizes = zip(('row', 'column'), matrix.shape, strict=True)
             expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
@@ -76,8 +94,13 @@ class SVDEncoding(BaseTransform):
 
     def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
         names = [store._key for store in data.node_stores]
-        if len(names) > 2 or any(len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores):
-            raise ValueError(f"'data' must have one node type, or two that every edge type joins (got {data.metadata()})")
+        if len(names) > 2 or any(
+            len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores
+        ):
+            raise ValueError(
+                "'data' must have one node type, or two that every edge type joins (got "
+                f'{data.metadata()})'
+            )
         sizes = [num_nodes_of(store) for store in data.node_stores]
         shape = (sizes[0], sizes[-1])
         edges, device = [np.empty((2, 0), np.int64)], torch.device('cpu')
@@ -97,7 +120,10 @@ class SVDEncoding(BaseTransform):
             matrix = (diags_array(left) @ matrix @ diags_array(right)).tocsr()
         u, s, v = truncated_svd(matrix, self.k)
         sides = {'row': u * np.sqrt(s), 'column': v * np.sqrt(s)}
-        return {name: pad(torch.from_numpy(side), (0, self.k - s.size)).to(torch.get_default_dtype()) for name, side in sides.items()}
+        return {
+            name: pad(torch.from_numpy(side), (0, self.k - s.size)).to(torch.get_default_dtype())
+            for name, side in sides.items()
+        }
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.k}, attr_name={self.attr_name!r}, normalize={self.normalize})'

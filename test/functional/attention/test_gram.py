@@ -21,7 +21,10 @@ BATCHES = {
 
 
 def members(batch, graphs):
-    return [torch.arange(12) if batch is None else (batch == graph).nonzero().flatten() for graph in range(graphs)]
+    return [
+        torch.arange(12) if batch is None else (batch == graph).nonzero().flatten()
+        for graph in range(graphs)
+    ]
 
 
 @pytest.mark.parametrize('elements', [1, 1 << 20])
@@ -30,13 +33,18 @@ def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
     monkeypatch.setattr(engine, 'GRAM_ELEMENTS', elements)
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
-    centre, graph = torch.randn(graphs, 3, dtype=DOUBLE), torch.zeros(12, dtype=torch.long) if batch is None else batch
+    centre, graph = (
+        torch.randn(graphs, 3, dtype=DOUBLE),
+        torch.zeros(12, dtype=torch.long) if batch is None else batch,
+    )
     longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     expected = torch.stack([longer[nodes].t() @ longer[nodes] for nodes in members(batch, graphs)])
     actual = gram(x, centre, segments(batch, 12, graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
-    torch.testing.assert_close(*(torch.autograd.grad(out, x, grad)[0] for out in (actual, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out, x, grad)[0] for out in (actual, expected))
+    )
 
 
 @pytest.mark.parametrize('elements', [1, 1 << 20])
@@ -44,7 +52,10 @@ def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
 def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkeypatch):
     monkeypatch.setattr(engine, 'CHUNK_ELEMENTS', elements)
     batch, graphs = BATCHES[name]
-    leaves = [torch.randn(*shape, dtype=DOUBLE).requires_grad_() for shape in ((12, 3), (graphs, 4, 10), (graphs, 4, 2))]
+    leaves = [
+        torch.randn(*shape, dtype=DOUBLE).requires_grad_()
+        for shape in ((12, 3), (graphs, 4, 10), (graphs, 4, 2))
+    ]
     x, above, below = leaves
     graph = torch.zeros(12, dtype=torch.long) if batch is None else batch
     centre = torch.randn(graphs, 3, dtype=DOUBLE)
@@ -54,16 +65,22 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
     actual = affine_ratio(x, above, below, centre, segments(batch, 12, graphs), torch.zeros(graphs))
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
 def test_nodes_and_graphs_that_are_walked_together():
     """105 numbers hold ten graphs' (4 + 1) * 2 numbers; at least 64 nodes are walked together."""
     ones = segments(torch.arange(25), 25, 25)
-    assert [graphs.numel() for graphs, _ in engine._graphs(105, 4, 2, torch.empty(25, 4), ones)] == [10, 10, 5]
+    assert [
+        graphs.numel() for graphs, _ in engine._graphs(105, 4, 2, torch.empty(25, 4), ones)
+    ] == [10, 10, 5]
     for elements, sizes in ((105, [64, 64, 2]), (280, [70, 60])):
-        (_, (chunks,)), *others = engine._graphs(elements, 4, 2, torch.empty(130, 4), segments(None, 130, 1))
+        (_, (chunks,)), *others = engine._graphs(
+            elements, 4, 2, torch.empty(130, 4), segments(None, 130, 1)
+        )
         assert ([chunk.stop - chunk.start for chunk in chunks], others) == (sizes, [])
 
 
@@ -87,9 +104,19 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
     for way in (False, True):
         monkeypatch.setattr(LinearForm, 'affine', lambda self, nodes, way=way: way)
         outs = [conv(x, batch=batch), conv((x, other)), conv(other, state=conv.attention_state(x))]
-        grads = torch.autograd.grad(sum(out.square().sum() for out in outs), [x, other, *conv.parameters()])
+        grads = torch.autograd.grad(
+            sum(out.square().sum() for out in outs), [x, other, *conv.parameters()]
+        )
         state = conv.attention_state(x, batch)
-        found[way] = [*outs, *grads, state.sums, state.maximum, state.squares, state.query_squares, state.count]
+        found[way] = [
+            *outs,
+            *grads,
+            state.sums,
+            state.maximum,
+            state.squares,
+            state.query_squares,
+            state.count,
+        ]
     for one, two in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, two)
 
@@ -98,30 +125,46 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
 def test_centres_are_means(name):
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3)
-    expected = torch.stack([x[nodes].mean(0) if nodes.numel() > 0 else torch.zeros(3) for nodes in members(batch, graphs)])
+    expected = torch.stack(
+        [
+            x[nodes].mean(0) if nodes.numel() > 0 else torch.zeros(3)
+            for nodes in members(batch, graphs)
+        ]
+    )
     torch.testing.assert_close(centres(x, segments(batch, 12, graphs)), expected)
 
 
 @pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
 def test_gradients_where_the_rows_have_a_large_part_in_common(layer):
     options = {'use_graph': False} if layer is DIFFormerConv else {}
-    conv, x, grad = layer(16, 16, norm='frobenius', **options), 100 + torch.randn(2000, 16), torch.randn(2000, 16)
+    conv, x, grad = (
+        layer(16, 16, norm='frobenius', **options),
+        100 + torch.randn(2000, 16),
+        torch.randn(2000, 16),
+    )
     with torch.no_grad():
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
             lin.bias -= 100 * lin.weight.sum(1)  # queries, keys and values of ordinary size
     exact = copy.deepcopy(conv).double()
     (expected,) = torch.autograd.grad(exact(x.double()), exact.lin_query.weight, grad.double())
     (actual,) = torch.autograd.grad(conv(x), conv.lin_query.weight, grad)
-    assert float((actual.double() - expected).norm() / expected.norm()) < 1e-4  # without centres 4e-3
+    assert (
+        float((actual.double() - expected).norm() / expected.norm()) < 1e-4
+    )  # without centres 4e-3
 
 
 @pytest.mark.parametrize('by_state', [False, True], ids=['one pass', 'state'])
 @pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
 def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
-    """Queries, keys and values of ordinary size from differences of columns that are 1 / 1000 of them. Maps of such columns lose three
-    digits; sums of products of two maps would lose six, were they taken in single precision."""
+    """Queries, keys and values of ordinary size from differences of columns that are 1 / 1000 of
+    them. Maps of such columns lose three digits; sums of products of two maps would lose six, were
+    they taken in single precision."""
     options = {'use_graph': False} if layer is DIFFormerConv else {}
-    conv, base, grad = layer(16, 16, norm='frobenius', **options), torch.randn(2000, 8), torch.randn(2000, 16)
+    conv, base, grad = (
+        layer(16, 16, norm='frobenius', **options),
+        torch.randn(2000, 8),
+        torch.randn(2000, 16),
+    )
     x = torch.stack([base, base + 1e-3 * torch.randn(2000, 8)], 2).flatten(1).requires_grad_()
     with torch.no_grad():
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
@@ -131,20 +174,30 @@ def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
     assert conv._form(x, x).affine(segments(None, 2000))
     for module, part in ((conv, x), (exact, leaf)):
         out = module(part, state=module.attention_state(part)) if by_state else module(part)
-        found.append([out, *torch.autograd.grad(out, [part, *module.parameters()], grad.to(out.dtype))])
+        found.append(
+            [out, *torch.autograd.grad(out, [part, *module.parameters()], grad.to(out.dtype))]
+        )
     for actual, expected in zip(*found, strict=True):
-        assert float((actual.double() - expected).detach().norm()) < 2e-4 * float(expected.detach().norm())
+        assert float((actual.double() - expected).detach().norm()) < 2e-4 * float(
+            expected.detach().norm()
+        )
 
 
 def test_products_of_columns_need_a_wider_precision_than_the_input():
     for dtype, expected in ((torch.bfloat16, True), (torch.float32, True), (torch.float64, False)):
         x, weight = torch.ones(100, 4, dtype=dtype), torch.ones(4, 4, dtype=dtype)
         side = KernelInput(x=x, heads=1, kind='values', weight=weight)
-        assert LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row').affine(segments(None, 100)) is expected
+        assert (
+            LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row').affine(
+                segments(None, 100)
+            )
+            is expected
+        )
 
 
 def test_three_products_forward_and_backward_in_place_of_fifteen():
-    """The products of columns, and twice those of the reading, whatever the number of heads; those with a graph's coefficients aside."""
+    """The products of columns, and twice those of the reading, whatever the number of heads; those
+    with a graph's coefficients aside."""
     flops = {}
     for num_nodes in (2000, 4000):
         x = torch.randn(num_nodes, 32, requires_grad=True)
@@ -155,7 +208,10 @@ def test_three_products_forward_and_backward_in_place_of_fifteen():
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('make', [lambda: SGFormerConv(4, 4), lambda: DIFFormerConv(4, 4, norm='frobenius', use_graph=False)])
+@pytest.mark.parametrize(
+    'make',
+    [lambda: SGFormerConv(4, 4), lambda: DIFFormerConv(4, 4, norm='frobenius', use_graph=False)],
+)
 def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype):
     """70,000 nodes are more than half precision can count."""
     conv, x = make(), torch.randn(70_000, 4)
@@ -168,8 +224,15 @@ def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype)
 
 
 def test_maps_of_half_precision_are_single():
-    weight, bias, centre = torch.tensor([[1.0, 2.0]]).bfloat16(), torch.tensor([3.0]).bfloat16(), torch.tensor([[1.0, 2**-9]])
-    for part, constant in ((ValueInput(x=centre, weight=weight, bias=bias), 4 + 2**-8), (ValueInput(x=centre, weight=weight), 1 + 2**-8)):
+    weight, bias, centre = (
+        torch.tensor([[1.0, 2.0]]).bfloat16(),
+        torch.tensor([3.0]).bfloat16(),
+        torch.tensor([[1.0, 2**-9]]),
+    )
+    for part, constant in (
+        (ValueInput(x=centre, weight=weight, bias=bias), 4 + 2**-8),
+        (ValueInput(x=centre, weight=weight), 1 + 2**-8),
+    ):
         assert _map(part, 1, centre).flatten().tolist() == [1, 2, constant]
 
 
@@ -186,7 +249,9 @@ def test_maps_of_half_precision_are_single():
         (13, 1, 99, 1, False),
     ],
 )
-def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(width, heads, num_nodes, graphs, expected):
+def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(
+    width, heads, num_nodes, graphs, expected
+):
     x, weight = torch.ones(num_nodes, width), torch.ones(4 * heads, width)
     side = KernelInput(x=x, heads=heads, kind='values', weight=weight)
     form = LinearForm(side, side, ValueInput(x=x, weight=weight), None, 'row')
@@ -196,7 +261,9 @@ def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(widt
 def test_factors_of_half_precision_are_single():
     x = torch.ones(3, 4, dtype=torch.bfloat16)
     side, own = KernelInput(x=x, heads=2, kind='values'), ValueInput(x=x)
-    factor = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]), torch.full((1, 2), 4.0))
+    factor = LinearForm(side, side, own, own, 'row').factor(
+        torch.tensor([3]), torch.full((1, 2), 4.0)
+    )
     torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
     alone = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]))
     torch.testing.assert_close(alone, torch.full((1, 2, 2), 1 / 3), rtol=1e-6, atol=0)

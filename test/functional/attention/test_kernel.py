@@ -24,7 +24,10 @@ def relative(actual, expected):
 
 def draw(kind, num_q, num_k, rank, scale=1.0, heads=2, channels=5, width=3, features=7):
     projection = torch.randn(features, channels, dtype=torch.float64)
-    leaves = [torch.randn(n, heads, c, dtype=torch.float64) for n, c in ((num_q, channels), (num_k, channels), (num_k, width))]
+    leaves = [
+        torch.randn(n, heads, c, dtype=torch.float64)
+        for n, c in ((num_q, channels), (num_k, channels), (num_k, width))
+    ]
     leaves[0] *= scale
     leaves[1] *= scale
     if rank:
@@ -47,16 +50,24 @@ def fast(kind, projection, batch, q, k, v, *z):
 def slow(kind, projection, batch, q, k, v, *z):
     batch_k, batch_q = batch if isinstance(batch, tuple) else (batch, batch)
     phi_q, phi_k = dense.feature_map(kind, q, projection), dense.feature_map(kind, k, projection)
-    return dense.kernel_attention(phi_q, phi_k, v, dense.degree_mask(*z) if z else None, batch_q, batch_k)
+    return dense.kernel_attention(
+        phi_q, phi_k, v, dense.degree_mask(*z) if z else None, batch_q, batch_k
+    )
 
 
 def assert_equal_with_gradients(kind, projection, batch, leaves, tolerance=1e-10):
-    actual, expected = fast(kind, projection, batch, *leaves), slow(kind, projection, batch, *leaves)
+    actual, expected = (
+        fast(kind, projection, batch, *leaves),
+        slow(kind, projection, batch, *leaves),
+    )
     assert relative(actual, expected) < tolerance
     grad = torch.randn_like(expected)
     names = ('q', 'k', 'v', 'z_q', 'z_k')
     for name, one, other in zip(
-        names, torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=False
+        names,
+        torch.autograd.grad(actual, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=False,
     ):
         assert relative(one, other) < tolerance, name
 
@@ -68,7 +79,10 @@ def test_matches_dense(kind, batch, rank):
     batch, num_nodes = BATCHES[batch]
     projection, leaves = draw(kind, num_nodes, num_nodes, rank)
     if kind == 'fourier':
-        leaves = [leaf.detach().mul(0.2 if i < 2 else 1.0).requires_grad_() for i, leaf in enumerate(leaves)]
+        leaves = [
+            leaf.detach().mul(0.2 if i < 2 else 1.0).requires_grad_()
+            for i, leaf in enumerate(leaves)
+        ]
     assert_equal_with_gradients(kind, projection, batch, leaves)
 
 
@@ -76,7 +90,12 @@ def test_matches_dense(kind, batch, rank):
 @pytest.mark.parametrize('kind', ['softmax', 'elu'])
 def test_bipartite_matches_dense(kind, rank):
     projection, leaves = draw(kind, 8, 5, rank)
-    assert_equal_with_gradients(kind, projection, (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2])), leaves)
+    assert_equal_with_gradients(
+        kind,
+        projection,
+        (torch.tensor([0, 2, 0, 1, 2]), torch.tensor([2, 2, 0, 3, 1, 0, 1, 2])),
+        leaves,
+    )
     assert_equal_with_gradients(kind, projection, None, leaves)
 
 
@@ -88,7 +107,9 @@ def test_masks_of_three_weights():
     phi_q, phi_k = (dense.feature_map('softmax', x, projection) for x in (q, k))
     expected = dense.kernel_attention(phi_q, phi_k, v, of_query @ of_key.t())
     grad = torch.randn_like(expected)
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         assert relative(one, other) < 1e-10
     assert relative(actual, expected) < 1e-10
 
@@ -100,27 +121,56 @@ def test_scale_is_that_of_queries_and_keys(scale):
     actual = kernel_attention(q, k, v, 'softmax', projection, scale=scale)
     expected = kernel_attention(scale * q, scale * k, v, 'softmax', projection)
     torch.testing.assert_close(actual, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(out.sin().sum(), leaves) for out in (actual, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out.sin().sum(), leaves) for out in (actual, expected))
+    )
 
 
 @pytest.mark.parametrize(
     ('changed', 'message'),
     [
-        ({'k': torch.ones(8, 1, 2).double()}, "'k' must be as 'q' of torch.float32 on cpu (got torch.float64 on cpu); use k.to(q)"),
-        ({'v': torch.ones(8, 1, 2, device='meta')}, "'v' must be as 'q' of torch.float32 on cpu (got torch.float32 on meta); use v.to(q)"),
-        ({'q': torch.ones(5, 1, 2)}, "'batch' must hold one graph id per node (got shape (8,) for 5 nodes)"),
+        (
+            {'k': torch.ones(8, 1, 2).double()},
+            "'k' must be as 'q' of torch.float32 on cpu (got torch.float64 on cpu); use k.to(q)",
+        ),
+        (
+            {'v': torch.ones(8, 1, 2, device='meta')},
+            "'v' must be as 'q' of torch.float32 on cpu (got torch.float32 on meta); use v.to(q)",
+        ),
+        (
+            {'q': torch.ones(5, 1, 2)},
+            "'batch' must hold one graph id per node (got shape (8,) for 5 nodes)",
+        ),
         (
             {'batch': torch.zeros(8, dtype=torch.long, device='meta')},
-            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
-        ),
-        ({'batch_size': 3}, "'batch' holds the graph id 3 but 'batch_size' is 3; raise 'batch_size' to at least 4"),
-        (
-            {'batch': (torch.zeros(8, dtype=torch.long, device='meta'), torch.arange(8)), 'batch_size': 8},
-            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
+            (
+                "'batch' must be on the device of 'x' (got meta and cpu); move it with "
+                'batch.to(x.device)'
+            ),
         ),
         (
-            {'batch': (torch.arange(8), torch.zeros(8, dtype=torch.long, device='meta')), 'batch_size': 8},
-            "'batch' must be on the device of 'x' (got meta and cpu); move it with batch.to(x.device)",
+            {'batch_size': 3},
+            "'batch' holds the graph id 3 but 'batch_size' is 3; raise 'batch_size' to at least 4",
+        ),
+        (
+            {
+                'batch': (torch.zeros(8, dtype=torch.long, device='meta'), torch.arange(8)),
+                'batch_size': 8,
+            },
+            (
+                "'batch' must be on the device of 'x' (got meta and cpu); move it with "
+                'batch.to(x.device)'
+            ),
+        ),
+        (
+            {
+                'batch': (torch.arange(8), torch.zeros(8, dtype=torch.long, device='meta')),
+                'batch_size': 8,
+            },
+            (
+                "'batch' must be on the device of 'x' (got meta and cpu); move it with "
+                'batch.to(x.device)'
+            ),
         ),
         (
             {'batch': (torch.arange(8), torch.arange(8)), 'batch_size': 3},
@@ -159,7 +209,9 @@ def test_graphs_of_sources_and_targets(batch, batch_size, sources, targets):
 def test_queries_of_another_number_without_a_batch_read_all_keys():
     q, k, v = torch.randn(5, 1, 2), torch.randn(8, 1, 2), torch.randn(8, 1, 3)
     batch = torch.zeros(8, dtype=torch.long), torch.zeros(5, dtype=torch.long)
-    torch.testing.assert_close(kernel_attention(q, k, v, 'elu'), kernel_attention(q, k, v, 'elu', batch=batch))
+    torch.testing.assert_close(
+        kernel_attention(q, k, v, 'elu'), kernel_attention(q, k, v, 'elu', batch=batch)
+    )
 
 
 def test_inputs_that_are_changed_in_place_are_refused():
@@ -220,7 +272,10 @@ def test_gradients_in_half_precision_do_not_hang_on_the_mean_of_the_values(kind,
         actual = kernel_attention(*half, kind, drawn)
     expected = slow(kind, projection, None, *leaves)
     grad = torch.randn_like(expected).bfloat16()
-    pairs = (torch.autograd.grad(out, parts, grad.to(out.dtype)) for out, parts in ((actual, half), (expected, leaves)))
+    pairs = (
+        torch.autograd.grad(out, parts, grad.to(out.dtype))
+        for out, parts in ((actual, half), (expected, leaves))
+    )
     for one, other in zip(*pairs, strict=True):
         assert relative(one.double(), other) < 0.01
 
@@ -238,7 +293,9 @@ def test_large_norms_stay_finite(norm):
 
 def test_elu_far_below_zero_is_the_softmax_of_each_channel():
     """phi(x) = exp(x) there, of which no part of a row is a number above 0 in float32."""
-    x = torch.tensor([[[-400.0, -380.0]], [[-390.0, -395.0]], [[-500.0, -381.0]]], requires_grad=True)
+    x = torch.tensor(
+        [[[-400.0, -380.0]], [[-390.0, -395.0]], [[-500.0, -381.0]]], requires_grad=True
+    )
     out = kernel_attention(x, x, torch.eye(3)[:, None], 'elu')
     y = x.detach().double().requires_grad_()
     weights = (y + 380).exp().squeeze(1)
@@ -246,7 +303,10 @@ def test_elu_far_below_zero_is_the_softmax_of_each_channel():
     expected = expected / expected.sum(1, keepdim=True)
     torch.testing.assert_close(out.squeeze(1), expected.detach().float(), rtol=1e-5, atol=1e-30)
     grad = torch.randn(3, 3)
-    one, other = torch.autograd.grad(out.squeeze(1), x, grad)[0], torch.autograd.grad(expected, y, grad.double())[0]
+    one, other = (
+        torch.autograd.grad(out.squeeze(1), x, grad)[0],
+        torch.autograd.grad(expected, y, grad.double())[0],
+    )
     torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-7)
 
 
@@ -270,7 +330,10 @@ def test_masks_of_zeros_give_zeros(kind, way, masked, monkeypatch):
     """Of one node, of all of a graph, and of a graph of one node."""
     if way != 'pairs':
         monkeypatch.setattr(operators, 'is_paired', lambda *_: False)
-    batch, zero = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3]), torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool)
+    batch, zero = (
+        torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3]),
+        torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool),
+    )
     projection, leaves = draw(kind, 10, 10, 0, scale=0.3)
     drawn = projection if kind in ('softmax', 'fourier') else None
     masks = [torch.rand(10, 2, dtype=torch.float64) for _ in range(2)]
@@ -278,14 +341,18 @@ def test_masks_of_zeros_give_zeros(kind, way, masked, monkeypatch):
     leaves += [mask.requires_grad_() for mask in masks]
     q, k, v, of_query, of_key = leaves
     if way == 'state':
-        actual = AttentionState.from_keys(k, v, kind, drawn, batch, key_mask=of_key).read(q, kind, drawn, batch, query_mask=of_query)
+        actual = AttentionState.from_keys(k, v, kind, drawn, batch, key_mask=of_key).read(
+            q, kind, drawn, batch, query_mask=of_query
+        )
     else:
         actual = kernel_attention(q, k, v, kind, drawn, batch, query_mask=of_query, key_mask=of_key)
     phi = (dense.feature_map(kind, part, projection) for part in (q, k))
     expected = dense.kernel_attention(*phi, v, of_query @ of_key.t(), batch, batch)
     assert not actual[(batch % 2 == 1)].any()
     grad = torch.randn_like(expected)
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
@@ -302,10 +369,14 @@ def test_features_of_zero_by_their_logarithm(way, monkeypatch):
     q, k, v = leaves
     actual = kernel_attention(*leaves, 'logits', None, batch)
     if way == 'state':
-        actual = AttentionState.from_keys(k, v, 'logits', None, batch).read(q, 'logits', None, batch)
+        actual = AttentionState.from_keys(k, v, 'logits', None, batch).read(
+            q, 'logits', None, batch
+        )
     expected = dense.kernel_attention(q.exp(), k.exp(), v, None, batch, batch)
     grad = torch.randn_like(expected)
-    for one, other in zip(*((out, *torch.autograd.grad(out, leaves, grad)) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *((out, *torch.autograd.grad(out, leaves, grad)) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
     assert not actual[[1, 3, 4, 7, 9]].any()
 
@@ -318,7 +389,10 @@ def test_no_node_and_no_key():
     projection, leaves = draw('softmax', 0, 0, 2)
     out = fast('softmax', projection, None, *leaves)
     assert out.shape == (0, 2, 3)
-    assert all(grad.shape == leaf.shape for grad, leaf in zip(torch.autograd.grad(out.sum(), leaves), leaves, strict=True))
+    assert all(
+        grad.shape == leaf.shape
+        for grad, leaf in zip(torch.autograd.grad(out.sum(), leaves), leaves, strict=True)
+    )
 
 
 def test_gradcheck():
@@ -331,7 +405,10 @@ def test_second_derivative_is_refused():
     projection, leaves = draw('softmax', 5, 5, 0)
     out = fast('softmax', projection, None, *leaves)
     (grad,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
-    with pytest.raises(RuntimeError, match=r"'attend' of torch_geometric_lgt has first derivatives only, no gradients of gradients"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"'attend' of torch_geometric_lgt has first derivatives only, no gradients of gradients",
+    ):
         grad.sum().backward()
 
 
@@ -347,7 +424,11 @@ def test_compiles_once_for_every_size():
         leaves = [torch.randn(n, 2, c, requires_grad=True) for c in (5, 5, 3)]
         expected, actual = run(*leaves), compiled(*leaves)
         torch.testing.assert_close(actual, expected)
-        for one, other in zip(torch.autograd.grad(actual.sum(), leaves), torch.autograd.grad(expected.sum(), leaves), strict=True):
+        for one, other in zip(
+            torch.autograd.grad(actual.sum(), leaves),
+            torch.autograd.grad(expected.sum(), leaves),
+            strict=True,
+        ):
             torch.testing.assert_close(one, other)
 
 

@@ -49,7 +49,9 @@ def test_matches_dense_with_gradients(name, norm, own, chunk, monkeypatch):
     expected = slow(leaves, norm, own, batch_k, batch_k if batch_q is None else batch_q)
     assert relative(actual, expected) < 1e-12
     grad, used = torch.randn_like(expected), leaves if own else leaves[:3]
-    for one, other in zip(*(torch.autograd.grad(out, used, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, used, grad) for out in (actual, expected)), strict=True
+    ):
         assert relative(one, other) < 1e-10
 
 
@@ -70,7 +72,9 @@ def test_zero_rows_and_graphs_are_defined(norm, own):
     for leaf in leaves:
         leaf.requires_grad_()
     out = fast(leaves, norm, own, None)
-    torch.testing.assert_close(out, leaves[3] if own else leaves[2].mean(0, keepdim=True).expand_as(out))
+    torch.testing.assert_close(
+        out, leaves[3] if own else leaves[2].mean(0, keepdim=True).expand_as(out)
+    )
     grads = torch.autograd.grad(out.square().sum(), leaves if own else leaves[:3])
     assert all(grad.isfinite().all() for grad in grads)
 
@@ -86,14 +90,24 @@ def test_a_key_opposite_to_the_query_gives_zero(own):
 @pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize('channels', [1, 2, 3, 8, 64])
-@pytest.mark.parametrize(('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)])
-def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(norm, num_nodes, channels, dtype, own, chunk, monkeypatch):
-    """What is left of the denominator is a rounding error, whatever the lengths, the number of terms and the chunks."""
+@pytest.mark.parametrize(
+    ('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)]
+)
+def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
+    norm, num_nodes, channels, dtype, own, chunk, monkeypatch
+):
+    """What is left of the denominator is a rounding error, whatever the lengths, the number of
+    terms and the chunks."""
     if chunk is not None and num_nodes < 100:
         monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
-    direction, (of_query, of_key) = torch.randn(1, 4, channels), 0.1 + torch.rand(2, num_nodes, 4, 1)
+    direction, (of_query, of_key) = (
+        torch.randn(1, 4, channels),
+        0.1 + torch.rand(2, num_nodes, 4, 1),
+    )
     q, v = (of_query * direction).to(dtype), torch.randn(num_nodes, 4, 3, dtype=dtype)
-    leaves = [x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))]
+    leaves = [
+        x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))
+    ]
     out = fast(leaves, norm, own, None)
     assert torch.equal(out, torch.zeros_like(v))
     used = leaves if own else leaves[:3]
@@ -117,7 +131,10 @@ def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, 
     assert (expected == 0).any()
     assert relative(actual.double(), expected) < bound
     used = slice(4 if own else 3)
-    grads = torch.autograd.grad(actual, leaves[used], grad.to(dtype)), torch.autograd.grad(expected, exact[used], grad)
+    grads = (
+        torch.autograd.grad(actual, leaves[used], grad.to(dtype)),
+        torch.autograd.grad(expected, exact[used], grad),
+    )
     for one, other in zip(*grads, strict=True):
         assert float((one.double() - other).norm()) < bound * float(other.norm().clamp(min=1))
 
@@ -125,12 +142,18 @@ def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, 
 @pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 def test_one_key_that_differs_is_no_rounding_error(dtype, own):
-    """All other weights are 0: the output is the value of that key, or where each query has a value the mean of the two sums."""
+    """All other weights are 0: the output is the value of that key, or where each query has a value
+    the mean of the two sums."""
     q, k = torch.ones(3000, 1, 1, dtype=dtype), -torch.ones(3000, 1, 1, dtype=dtype)
     k[1234], v = 1, torch.arange(3000).remainder(7).to(dtype)[:, None, None]
     out = linear_attention(q, k, v, own=v if own else None)
     mean = (2 * v[1234] - v.sum(0)) / 3000
-    torch.testing.assert_close(out, (v + mean) / (2 / 3000) if own else v[1234:1235].expand(3000, 1, 1), rtol=2e-3, atol=2e-3)
+    torch.testing.assert_close(
+        out,
+        (v + mean) / (2 / 3000) if own else v[1234:1235].expand(3000, 1, 1),
+        rtol=2e-3,
+        atol=2e-3,
+    )
 
 
 @pytest.mark.parametrize('scale', [1e-6, 1.0, 300.0, 1e6])
@@ -144,11 +167,17 @@ def test_scales_cancel_in_float32(norm, scale):
 
 
 def test_frobenius_norms_leave_little_to_attention():
-    """The share of the output that is not the node's own value, falling faster than one over the number of nodes."""
+    """The share of the output that is not the node's own value, falling faster than one over the
+    number of nodes."""
     shares = []
     for num in (100, 1000):
         q, k, v = (torch.randn(num, 1, 16, dtype=torch.float64) for _ in range(3))
-        shares.append([relative(linear_attention(q, k, v, norm=norm, own=v), v) for norm in ('frobenius', 'row')])
+        shares.append(
+            [
+                relative(linear_attention(q, k, v, norm=norm, own=v), v)
+                for norm in ('frobenius', 'row')
+            ]
+        )
     (few, few_row), (many, many_row) = shares
     assert many < few / 20
     assert many_row > 0.1 * few_row
@@ -159,7 +188,10 @@ def test_frobenius_norms_leave_little_to_attention():
     ('change', 'message'),
     [
         ({'norm': 'column'}, "'norm' must be one of"),
-        ({'own': torch.ones(4, 2, 2)}, r"'own' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)"),
+        (
+            {'own': torch.ones(4, 2, 2)},
+            r"'own' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)",
+        ),
         ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
     ],
 )
@@ -174,7 +206,10 @@ def test_queries_and_keys_that_do_not_fit_each_other():
     with pytest.raises(ValueError, match=r"'k' must be as 'q' of torch\.float32"):
         linear_attention(q, q.double(), q)
     for function in (linear_attention, partial(kernel_attention, feature_map='relu')):
-        with pytest.raises(ValueError, match=r"'k' must have the heads and channels of 'q', \(2, 4\) \(got \(2, 3\)\)"):
+        with pytest.raises(
+            ValueError,
+            match=r"'k' must have the heads and channels of 'q', \(2, 4\) \(got \(2, 3\)\)",
+        ):
             function(q, q[..., :3], q)
 
 

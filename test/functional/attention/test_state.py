@@ -24,7 +24,10 @@ BATCH = torch.arange(20) % 3
 
 def close(one, other):
     for name in ('numerator', 'denominator'):
-        scaled = [getattr(s, name) * s.maximum.exp()[(...,) + (None,) * (getattr(s, name).dim() - 3)] for s in (one, other)]
+        scaled = [
+            getattr(s, name) * s.maximum.exp()[(...,) + (None,) * (getattr(s, name).dim() - 3)]
+            for s in (one, other)
+        ]
         torch.testing.assert_close(*scaled, atol=1e-12, rtol=1e-10)
     torch.testing.assert_close(one.squares, other.squares)
     assert torch.equal(one.count, other.count)
@@ -47,7 +50,9 @@ def test_read_of_merged_state_equals_full_graph_with_gradient(conv, x):
     torch.testing.assert_close(merged, whole, atol=1e-12, rtol=0)
     grad = torch.randn_like(whole)
     for one, other in zip(
-        torch.autograd.grad(merged, [x, *conv.parameters()], grad), torch.autograd.grad(whole, [x, *conv.parameters()], grad), strict=True
+        torch.autograd.grad(merged, [x, *conv.parameters()], grad),
+        torch.autograd.grad(whole, [x, *conv.parameters()], grad),
+        strict=True,
     ):
         torch.testing.assert_close(one, other, atol=1e-11, rtol=0)
 
@@ -70,7 +75,10 @@ def test_batched_state_holds_squares_and_counts(conv, x):
     torch.testing.assert_close(state.squares, expected)
     assert repr(state) == 'AttentionState(graphs=3, heads=2, features=4, channels=4, rank=1)'
     sampled = AttentionState.from_keys(k, k, 'logits', key_noise=torch.zeros(20, 2, 2).double())
-    assert repr(sampled) == 'AttentionState(graphs=1, heads=2, features=8, channels=4, rank=1, samples=2)'
+    assert (
+        repr(sampled)
+        == 'AttentionState(graphs=1, heads=2, features=8, channels=4, rank=1, samples=2)'
+    )
 
 
 def test_state_dict_round_trip_and_dtype(conv, x):
@@ -111,12 +119,19 @@ def test_from_keys_and_read_equal_kernel_attention(masked):
     masks = (torch.rand(9, 2).double(), torch.rand(6, 2).double()) if masked else (None, None)
     state = AttentionState.from_keys(k, v, 'softmax', projection, of, scale=0.7, key_mask=masks[0])
     out = state.read(q, 'softmax', projection, to, scale=0.7, query_mask=masks[1])
-    expected = kernel_attention(q, k, v, 'softmax', projection, (of, to), scale=0.7, key_mask=masks[0], query_mask=masks[1])
+    expected = kernel_attention(
+        q, k, v, 'softmax', projection, (of, to), scale=0.7, key_mask=masks[0], query_mask=masks[1]
+    )
     torch.testing.assert_close(out, expected, atol=1e-13, rtol=0)
 
 
 def test_left_out_arguments_are_those_of_kernel_attention():
-    q, k, v, projection = torch.randn(6, 2, 4), torch.randn(9, 2, 4), torch.randn(9, 2, 3), torch.randn(5, 4)
+    q, k, v, projection = (
+        torch.randn(6, 2, 4),
+        torch.randn(9, 2, 4),
+        torch.randn(9, 2, 3),
+        torch.randn(5, 4),
+    )
     out = AttentionState.from_keys(k, v, projection=projection).read(q, projection=projection)
     torch.testing.assert_close(out, kernel_attention(q, k, v, 'softmax', projection))
     out = AttentionState.from_keys(k, v, 'focused').read(q, 'focused')
@@ -127,7 +142,9 @@ def test_graphs_without_keys_or_queries_at_the_end():
     q, k = torch.randn(2, 1, 4), torch.randn(5, 1, 4)
     state = AttentionState.from_keys(k, k, 'elu', None, torch.tensor([0, 0, 1, 1, 1]), 4)
     assert state.count.tolist() == [2, 3, 0, 0]
-    torch.testing.assert_close(state.read(q, 'elu', None, torch.tensor([0, 0])), kernel_attention(q, k[:2], k[:2], 'elu'))
+    torch.testing.assert_close(
+        state.read(q, 'elu', None, torch.tensor([0, 0])), kernel_attention(q, k[:2], k[:2], 'elu')
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,19 +153,32 @@ def test_graphs_without_keys_or_queries_at_the_end():
         ({'feature_map': 'cosine'}, "'feature_map' must be one of"),
         ({'feature_map': 'softmax'}, "'projection' must be given"),
         ({'feature_map': 'elu', 'projection': torch.ones(3, 4)}, "'projection' must be None"),
-        ({'feature_map': 'softmax', 'projection': torch.ones(3, 5)}, r"'projection' must have shape \[M, 4\]"),
-        ({'feature_map': 'elu', 'key_mask': torch.ones(5)}, r'mask weights must have shape \[9, R\]'),
+        (
+            {'feature_map': 'softmax', 'projection': torch.ones(3, 5)},
+            r"'projection' must have shape \[M, 4\]",
+        ),
+        (
+            {'feature_map': 'elu', 'key_mask': torch.ones(5)},
+            r'mask weights must have shape \[9, R\]',
+        ),
         ({'feature_map': 'elu', 'v': torch.ones(8, 2, 4)}, r"'v' must have shape \[9, 2, D\]"),
         ({'feature_map': 'elu', 'k': torch.ones(9, 4)}, r'must have shape \[N, H, C\]'),
     ],
 )
 def test_from_keys_raises(arguments, message):
     with pytest.raises(ValueError, match=message):
-        AttentionState.from_keys(**{'k': torch.ones(9, 2, 4), 'v': torch.ones(9, 2, 4), **arguments})
+        AttentionState.from_keys(
+            **{'k': torch.ones(9, 2, 4), 'v': torch.ones(9, 2, 4), **arguments}
+        )
 
 
 @pytest.mark.parametrize(
-    'make', [lambda: KernelAttentionConv(6, 8), lambda: SGFormerConv(6, 8), lambda: DIFFormerConv(6, 8, use_graph=False)]
+    'make',
+    [
+        lambda: KernelAttentionConv(6, 8),
+        lambda: SGFormerConv(6, 8),
+        lambda: DIFFormerConv(6, 8, use_graph=False),
+    ],
 )
 def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
     conv = make()
@@ -156,10 +186,13 @@ def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
     close(state.to(torch.float64).to(torch.float32), state)
     assert state.to(torch.float16).maximum.isfinite().all()
     with pytest.raises(
-        ValueError, match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\('cpu', torch.float64\)"
+        ValueError,
+        match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\('cpu', torch.float64\)",
     ):
         conv.double()(x, state=state)
-    torch.testing.assert_close(conv(x, state=state.to(torch.float64)), conv(x), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        conv(x, state=state.to(torch.float64)), conv(x), atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,10 +205,13 @@ def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
     ],
 )
 def test_a_graph_without_nodes_left_is_empty(make):
-    """Whatever rounding leaves of its sums, and beside a graph that keeps some; what is put back is there alone."""
+    """Whatever rounding leaves of its sums, and beside a graph that keeps some; what is put back is
+    there alone."""
     conv, x, batch = make(), torch.randn(50, 6), torch.arange(50) % 2
     removed = torch.cat([torch.randperm(25) * 2, torch.tensor([1, 3])])
-    kept = conv.attention_state(x, batch, 2).without(conv.attention_state(x[removed], batch[removed], 2))
+    kept = conv.attention_state(x, batch, 2).without(
+        conv.attention_state(x[removed], batch[removed], 2)
+    )
     assert kept.count.tolist() == [0, 23]
     assert not kept.sums[0].any()
     assert not kept.squares[0].any()
@@ -189,7 +225,8 @@ def test_a_graph_without_nodes_left_is_empty(make):
 
 @pytest.mark.parametrize('weight', [1e-10, 0.0])
 def test_what_is_left_of_weights_far_apart(weight):
-    """A ten-billionth of the sums is left as it is; nothing reads 0, and values of 0 have a gradient."""
+    """A ten-billionth of the sums is left as it is; nothing reads 0, and values of 0 have a
+    gradient."""
     k, mask = torch.randn(20, 2, 3, dtype=torch.float64), torch.ones(20, 1, dtype=torch.float64)
     v = torch.rand(20, 2, 4, dtype=torch.float64) * torch.tensor([1.0, 1.0, 1.0, 0.0])
     v.requires_grad_()
@@ -199,11 +236,15 @@ def test_what_is_left_of_weights_far_apart(weight):
         return AttentionState.from_keys(k[nodes], v[nodes], 'elu', key_mask=mask[nodes])
 
     left, rest = summed_up(slice(None)).without(summed_up(slice(7))), slice(7, None)
-    expected = dense.kernel_attention(*(dense.feature_map('elu', part) for part in (k, k[rest])), v[rest])
+    expected = dense.kernel_attention(
+        *(dense.feature_map('elu', part) for part in (k, k[rest])), v[rest]
+    )
     expected = expected if weight > 0 else expected * 0
     actual = left.read(k, 'elu')
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=0)
-    grads = [torch.autograd.grad(out.square().sum() + out.sum(), v)[0] for out in (actual, expected)]
+    grads = [
+        torch.autograd.grad(out.square().sum() + out.sum(), v)[0] for out in (actual, expected)
+    ]
     torch.testing.assert_close(grads[0][rest], grads[1][rest], rtol=1e-4, atol=0)
 
 
@@ -228,27 +269,39 @@ def test_a_factor_leaves_the_squares_of_both_sides(x):
 
 def test_small_squares_are_left_as_they_are(conv, x):
     both, one = (conv.attention_state(part * 1e-3) for part in (x[:2], x[:1]))
-    torch.testing.assert_close(both.without(one).squares, conv.attention_state(x[1:2] * 1e-3).squares)
+    torch.testing.assert_close(
+        both.without(one).squares, conv.attention_state(x[1:2] * 1e-3).squares
+    )
 
 
 def test_queries_without_a_batch_do_not_read_several_graphs(conv, x):
-    projection, (q, k) = torch.randn(7, 3, dtype=torch.float64), torch.randn(2, 20, 2, 3, dtype=torch.float64)
+    projection, (q, k) = (
+        torch.randn(7, 3, dtype=torch.float64),
+        torch.randn(2, 20, 2, 3, dtype=torch.float64),
+    )
     state = AttentionState.from_keys(k, k, 'softmax', projection, BATCH)
-    with pytest.raises(ValueError, match=r"^'state' must have the graphs, .*, \(1, 2, 7, 1, 1\) \(got \(3, 2, 7, 1, 1\)\)$"):
+    with pytest.raises(
+        ValueError,
+        match=r"^'state' must have the graphs, .*, \(1, 2, 7, 1, 1\) \(got \(3, 2, 7, 1, 1\)\)$",
+    ):
         state.read(q, 'softmax', projection)
 
 
 def test_parts_of_a_masked_state_keep_their_rank():
     k, mask = torch.randn(9, 2, 3), torch.rand(9, 2)
     state = AttentionState.from_keys(k, k, 'softmax', torch.randn(7, 3), key_mask=mask)
-    for other in (AttentionState.from_state_dict(state.state_dict()), state.to(dtype=torch.float64)):
+    for other in (
+        AttentionState.from_state_dict(state.state_dict()),
+        state.to(dtype=torch.float64),
+    ):
         assert other.rank == 2
         assert torch.equal(other.numerator, state.numerator.to(other.sums.dtype))
     assert state.to(dtype=torch.float64).sums.dtype == torch.float64
 
 
 def test_reduction_is_the_merge_of_what_all_processes_send(monkeypatch):
-    """Two processes, one after the other; counts beyond what single precision holds stay whole numbers."""
+    """Two processes, one after the other; counts beyond what single precision holds stay whole
+    numbers."""
     module, group, sent = sys.modules[AttentionState.__module__], object(), []
     states = [SGFormerConv(6, 8).attention_state(torch.randn(9, 6)) for _ in range(2)]
     for state, count in zip(states, (2**30 + 4000, 2**31 + 4095), strict=True):
@@ -268,4 +321,6 @@ def test_reduction_is_the_merge_of_what_all_processes_send(monkeypatch):
     monkeypatch.setattr(module, 'all_reduce_sum', reduced)
     monkeypatch.setattr(module, 'all_reduce_max', largest)
     states[0].all_reduce(group)
-    torch.testing.assert_close(states[1].all_reduce(group).state_dict(), states[0].merge(states[1]).state_dict())
+    torch.testing.assert_close(
+        states[1].all_reduce(group).state_dict(), states[0].merge(states[1]).state_dict()
+    )

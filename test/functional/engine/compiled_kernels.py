@@ -1,4 +1,5 @@
-"""Compiles the kernels for a GPU that need not be there, in a process whose Triton does not interpret."""
+"""Compiles the kernels for a GPU that need not be there, in a process whose Triton does not
+interpret."""
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -9,14 +10,32 @@ from torch_geometric_lgt.functional._engine.triton.blocks import SIZES
 
 KERNELS = [keys.build, keys.key_grads, queries.read, queries.query_grads, queries.sums_grads]
 NUMBERS = {'n', 'span', 'H', 'M'}
-CONSTANTS = {'C': 16, 'D': 12, 'CP': 16, 'DP': 16, 'BN': 32, 'BM': 32, 'LEAST': -8.5e37, 'LOG_TINY': -87.3, 'PRECISION': 'tf32x3'}
+CONSTANTS = {
+    'C': 16,
+    'D': 12,
+    'CP': 16,
+    'DP': 16,
+    'BN': 32,
+    'BM': 32,
+    'LEAST': -8.5e37,
+    'LOG_TINY': -87.3,
+    'PRECISION': 'tf32x3',
+}
 VARIANTS = [{'R': 2, 'RP': 2, 'MASKED': True}, {'R': 1, 'RP': 1, 'MASKED': False}]
 
 for kernel in KERNELS:
     for variant in VARIANTS:
         constants = CONSTANTS | variant
-        kinds = {name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32' for name in kernel.arg_names}
-        source = ASTSource(kernel, kinds, {name: value for name, value in constants.items() if name in kinds})
-        compiled, name = triton.compile(source, target=GPUTarget('cuda', 90, 32)), kernel.fn.__name__
+        kinds = {
+            name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32'
+            for name in kernel.arg_names
+        }
+        source = ASTSource(
+            kernel, kinds, {name: value for name, value in constants.items() if name in kinds}
+        )
+        compiled, name = (
+            triton.compile(source, target=GPUTarget('cuda', 90, 32)),
+            kernel.fn.__name__,
+        )
         least = 4 * SIZES[name](*(constants[size] for size in ('BN', 'BM', 'CP', 'DP', 'R')))
         print(name, 'cubin' in compiled.asm, least <= compiled.metadata.shared)

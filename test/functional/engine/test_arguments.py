@@ -41,8 +41,16 @@ def example(two=Y):
 
 def test_the_schema_names_each_value():
     expected = 'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, Tensor? nodes_order, SymInt count'
-    assert Example.schema == expected + ', int heads, float scale, str name, bool exact, Tensor? constant'
-    assert [slot.path for slot in Example.slots if slot.has_gradient] == ['one.x', 'one.bias', 'two.x', 'two.bias']
+    assert (
+        Example.schema
+        == expected + ', int heads, float scale, str name, bool exact, Tensor? constant'
+    )
+    assert [slot.path for slot in Example.slots if slot.has_gradient] == [
+        'one.x',
+        'one.bias',
+        'two.x',
+        'two.bias',
+    ]
 
 
 def test_what_is_packed_is_unpacked():

@@ -6,7 +6,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric_lgt.functional._engine import chunked_map as module
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.neighbors import adjacency_attention, edge_sums
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv, SGFormerConv
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    KernelAttentionConv,
+    SGFormerConv,
+)
 
 
 def product(_at, x, y, mask, weight):
@@ -16,20 +21,32 @@ def product(_at, x, y, mask, weight):
 
 @pytest.mark.parametrize('masked', [False, True])
 def test_equals_the_function_of_all_rows(masked):
-    """Outputs and gradients, with rows that come again, a tensor for all rows, and one that is missing."""
-    x, y, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((7, 4), (9, 4), (4, 3)))
+    """Outputs and gradients, with rows that come again, a tensor for all rows, and one that is
+    missing."""
+    x, y, weight = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((7, 4), (9, 4), (4, 3))
+    )
     mask = torch.rand(7, 1, dtype=torch.float64, requires_grad=True) if masked else None
     i, j = torch.randint(7, (50,)), torch.randint(9, (50,))
     out = chunked_map(product, 8, [(x, i), (y, j), (mask, i)], [weight])
     expected = product(None, x[i], y[j], mask[i] if masked else None, weight)
     torch.testing.assert_close(out, expected)
     leaves, grad = [x, y, weight] + ([mask] if masked else []), torch.randn_like(expected)
-    for one, other in zip(torch.autograd.grad(out, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(out, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other)
 
 
 def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
-    x, weight, index = torch.randn(6, 4, requires_grad=True), torch.randn(4, 3, requires_grad=True), torch.randint(6, (50,))
+    x, weight, index = (
+        torch.randn(6, 4, requires_grad=True),
+        torch.randn(4, 3, requires_grad=True),
+        torch.randint(6, (50,)),
+    )
     found, calls = [], []
 
     def function(at, x, y, weight):
@@ -42,7 +59,9 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
         found.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
     torch.testing.assert_close(found[1], found[0])
     chunks = [slice(start, min(start + 8, 50)) for start in range(0, 50, 8)]
-    assert sorted(calls[:14], key=str) == sorted(chunks * 2, key=str)  # once more in the backward pass
+    assert sorted(calls[:14], key=str) == sorted(
+        chunks * 2, key=str
+    )  # once more in the backward pass
     assert calls[14:] == [slice(0, 50)] * 2
 
 
@@ -50,7 +69,10 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
 def test_compiled_code_is_one_program_for_any_number_of_chunks():
     x, weight, counter = torch.randn(6, 4), torch.randn(4, 3), CompileCounter()
     mapped = torch.compile(
-        lambda i, j: chunked_map(product, 4, [(x, i), (x, j), (None, i)], [weight]), backend=counter, fullgraph=True, dynamic=True
+        lambda i, j: chunked_map(product, 4, [(x, i), (x, j), (None, i)], [weight]),
+        backend=counter,
+        fullgraph=True,
+        dynamic=True,
     )
     for size in (7, 9, 30, 61):
         i, j = torch.randint(6, (size,)), torch.randint(6, (size,))
@@ -60,22 +82,36 @@ def test_compiled_code_is_one_program_for_any_number_of_chunks():
 
 def test_the_function_sees_which_rows_it_has():
     seen, index = [], torch.arange(5)
-    out = chunked_map(lambda at, x: seen.append(at) or x.clone(), 2, [(torch.arange(5.0)[:, None], index)])
+    out = chunked_map(
+        lambda at, x: seen.append(at) or x.clone(), 2, [(torch.arange(5.0)[:, None], index)]
+    )
     assert out.flatten().tolist() == [0, 1, 2, 3, 4]
     assert seen == [slice(0, 2), slice(2, 4), slice(4, 5)]
 
 
 def test_what_takes_no_part_has_no_gradient_and_what_has_no_effect_has_zero():
-    x, y, index = torch.ones(3, 2, requires_grad=True), torch.ones(3, 2, requires_grad=True), torch.arange(3)
+    x, y, index = (
+        torch.ones(3, 2, requires_grad=True),
+        torch.ones(3, 2, requires_grad=True),
+        torch.arange(3),
+    )
     fixed = torch.ones(3, 2)
-    chunked_map(lambda _at, x, _y, fixed: x * fixed, 2, [(x, index), (y, index), (fixed, index)]).sum().backward()
+    chunked_map(
+        lambda _at, x, _y, fixed: x * fixed, 2, [(x, index), (y, index), (fixed, index)]
+    ).sum().backward()
     assert torch.equal(x.grad, torch.ones(3, 2))
     assert torch.equal(y.grad, torch.zeros(3, 2))
     assert fixed.grad is None
 
 
 @pytest.mark.parametrize(
-    'layer', [KernelAttentionConv(4, 4, 2), DegreeMaskedAttention(8, 2), DIFFormerConv(4, 4, 2), SGFormerConv(4, 4, 2)]
+    'layer',
+    [
+        KernelAttentionConv(4, 4, 2),
+        DegreeMaskedAttention(8, 2),
+        DIFFormerConv(4, 4, 2),
+        SGFormerConv(4, 4, 2),
+    ],
 )
 def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
     x = torch.randn(3, layer.lin_query.in_features, requires_grad=True)
@@ -86,8 +122,17 @@ def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
 
 @pytest.mark.parametrize('name', ['x', 'index', 'weight'])
 def test_what_the_backward_pass_needs_must_not_be_changed(name):
-    given = {'x': torch.randn(3, 2, requires_grad=True), 'index': torch.tensor([0, 2, 1]), 'weight': torch.ones(2)}
-    out = chunked_map(lambda _at, x, weight: x.exp() * weight, 2, [(given['x'], given['index'])], [given['weight']])
+    given = {
+        'x': torch.randn(3, 2, requires_grad=True),
+        'index': torch.tensor([0, 2, 1]),
+        'weight': torch.ones(2),
+    }
+    out = chunked_map(
+        lambda _at, x, weight: x.exp() * weight,
+        2,
+        [(given['x'], given['index'])],
+        [given['weight']],
+    )
     with torch.no_grad():
         given[name].zero_()
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
@@ -95,13 +140,26 @@ def test_what_the_backward_pass_needs_must_not_be_changed(name):
 
 
 def test_gradients_of_scores_are_those_of_the_edges_that_were_passed():
-    x, edges, grad = torch.randn(5, 4), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]), torch.randn(4, 2)
-    for layer in (KernelAttentionConv(4, 4, 2), DegreeMaskedAttention(4, 2), SGFormerConv(4, 4, 2), DIFFormerConv(4, 4, 2)):
-        expected = torch.autograd.grad(layer.attention_scores(x, edges), layer.lin_key.weight, grad)[0]
+    x, edges, grad = (
+        torch.randn(5, 4),
+        torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]),
+        torch.randn(4, 2),
+    )
+    for layer in (
+        KernelAttentionConv(4, 4, 2),
+        DegreeMaskedAttention(4, 2),
+        SGFormerConv(4, 4, 2),
+        DIFFormerConv(4, 4, 2),
+    ):
+        expected = torch.autograd.grad(
+            layer.attention_scores(x, edges), layer.lin_key.weight, grad
+        )[0]
         other = edges.clone()
         scores = layer.attention_scores(x, other)
         other.zero_()
-        torch.testing.assert_close(torch.autograd.grad(scores, layer.lin_key.weight, grad)[0], expected)
+        torch.testing.assert_close(
+            torch.autograd.grad(scores, layer.lin_key.weight, grad)[0], expected
+        )
     scores = DIFFormerConv(4, 4, 2, kernel='sigmoid').attention_scores(x, edges)
     edges.zero_()
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
@@ -117,7 +175,11 @@ class Allocated(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        given = {x.untyped_storage().data_ptr() for x in torch.utils._pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
+        given = {
+            x.untyped_storage().data_ptr()
+            for x in torch.utils._pytree.tree_leaves((args, kwargs))
+            if isinstance(x, torch.Tensor)
+        }
         for x in torch.utils._pytree.tree_leaves(out):
             if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
                 self.total += x.untyped_storage().nbytes()
@@ -132,7 +194,9 @@ def edge_probability(num_nodes, edges):
 
 def neighbor_attention(num_nodes, edges):
     x = torch.randn(num_nodes, 1, 8, requires_grad=True)
-    adjacency_attention.adjacency_attention(x, x, x, edges, 'softmax', torch.randn(64, 8)).sum().backward()
+    adjacency_attention.adjacency_attention(
+        x, x, x, edges, 'softmax', torch.randn(64, 8)
+    ).sum().backward()
 
 
 def subtractor(num_nodes, edges):
@@ -142,8 +206,9 @@ def subtractor(num_nodes, edges):
 
 @pytest.mark.parametrize('job', [edge_probability, neighbor_attention, subtractor])
 def test_more_nodes_cost_the_same_however_many_chunks_there_are(job, monkeypatch):
-    """A backward pass that made a gradient of all nodes for each chunk of edges would take the product of nodes and edges.
-    Nodes are more than the 4096 rows of a chunk, and each has an edge."""
+    """A backward pass that made a gradient of all nodes for each chunk of edges would take the
+    product of nodes and edges. Nodes are more than the 4096 rows of a chunk, and each has an
+    edge."""
     monkeypatch.setattr(adjacency_attention, 'CHUNK_ELEMENTS', 1 << 16)
     monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', 1 << 13)
 
@@ -165,7 +230,9 @@ def test_chunks_of_every_size_give_the_same(monkeypatch):
     found = []
     for step in (1, 5, 64, 100):
         calls.clear()
-        found.append(torch.autograd.grad(chunked_map(lambda _at, x: x.exp(), step, [(x, index)]).sum(), x)[0])
+        found.append(
+            torch.autograd.grad(chunked_map(lambda _at, x: x.exp(), step, [(x, index)]).sum(), x)[0]
+        )
         assert len(calls) == 2 * -(-64 // step)
         torch.testing.assert_close(found[-1], found[0])
 
@@ -173,7 +240,9 @@ def test_chunks_of_every_size_give_the_same(monkeypatch):
 def test_very_many_rows_of_one_sum_stay_precise():
     """A running total in float32 would not grow beyond 2 ** 24."""
     x, index = torch.ones(1, 1, requires_grad=True), torch.zeros(1 << 25, dtype=torch.long)
-    chunked_map(lambda _at, x: x.clone(), 1 << 18, [(x, index)]).backward(torch.ones(1, 1).expand(1 << 25, 1))
+    chunked_map(lambda _at, x: x.clone(), 1 << 18, [(x, index)]).backward(
+        torch.ones(1, 1).expand(1 << 25, 1)
+    )
     assert x.grad.item() == 1 << 25
 
 

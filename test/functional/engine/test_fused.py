@@ -1,4 +1,5 @@
-"""The kernels for GPUs: on one, or else in Triton's interpreter on the CPU, which conftest.py turns on."""
+"""The kernels for GPUs: on one, or else in Triton's interpreter on the CPU, which conftest.py turns
+on."""
 
 import os
 import subprocess
@@ -13,7 +14,9 @@ from torch_geometric_lgt.functional._engine import dispatch
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
-pytest.importorskip('triton', reason='the kernels need Triton, which PyTorch brings along on Linux only')
+pytest.importorskip(
+    'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
+)
 from torch_geometric_lgt.functional._engine import fused as module
 
 pytestmark = pytest.mark.kernels
@@ -43,14 +46,21 @@ def fused(monkeypatch):
 
 
 def relative(actual, expected):
-    return float(((actual.double().cpu() - expected).norm() / expected.norm().clamp(min=1e-300)).detach())
+    return float(
+        ((actual.double().cpu() - expected).norm() / expected.norm().clamp(min=1e-300)).detach()
+    )
 
 
 def draw(num_q, num_k, rank, heads=2, channels=5, width=7, length=1.0):
     torch.manual_seed(0)
-    leaves = [torch.randn(n, heads, c, dtype=torch.double) for n, c in ((num_q, channels), (num_k, channels), (num_k, width))]
+    leaves = [
+        torch.randn(n, heads, c, dtype=torch.double)
+        for n, c in ((num_q, channels), (num_k, channels), (num_k, width))
+    ]
     leaves[0], leaves[1] = leaves[0] * length, leaves[1] * length
-    return [leaf.requires_grad_() for leaf in leaves] + [torch.rand(n, rank, dtype=torch.double).requires_grad_() for n in (num_q, num_k)]
+    return [leaf.requires_grad_() for leaf in leaves] + [
+        torch.rand(n, rank, dtype=torch.double).requires_grad_() for n in (num_q, num_k)
+    ]
 
 
 def both(leaves, projection, batch, dtype=torch.float32):
@@ -58,21 +68,34 @@ def both(leaves, projection, batch, dtype=torch.float32):
     q, k, v, a, b = leaves
     batch_k, batch_q = batch if isinstance(batch, tuple) else (batch, batch)
     phi_q, phi_k = (dense.feature_map('softmax', x, projection) for x in (q, k))
-    expected = dense.kernel_attention(phi_q, phi_k, v, a @ b.t() if a.size(1) else None, batch_q, batch_k)
+    expected = dense.kernel_attention(
+        phi_q, phi_k, v, a @ b.t() if a.size(1) else None, batch_q, batch_k
+    )
     grad = torch.randn_like(expected)
     used = leaves if a.size(1) else leaves[:3]
     own = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in used]
     masks = {'query_mask': own[3], 'key_mask': own[4]} if a.size(1) else {}
-    batch = tuple(part.to(DEVICE) for part in batch) if isinstance(batch, tuple) else None if batch is None else batch.to(DEVICE)
+    batch = (
+        tuple(part.to(DEVICE) for part in batch)
+        if isinstance(batch, tuple)
+        else None
+        if batch is None
+        else batch.to(DEVICE)
+    )
     actual = kernel_attention(*own[:3], 'softmax', projection.to(DEVICE, dtype), batch, **masks)
-    grads = torch.autograd.grad(actual, own, grad.to(DEVICE, dtype)), torch.autograd.grad(expected, used, grad)
+    grads = (
+        torch.autograd.grad(actual, own, grad.to(DEVICE, dtype)),
+        torch.autograd.grad(expected, used, grad),
+    )
     return (actual, *grads[0]), (expected, *grads[1])
 
 
 def assert_equal(pairs, tolerance=1e-5):
     for name, one, other in zip(('out', 'q', 'k', 'v', 'a', 'b'), *pairs, strict=False):
         assert one.isfinite().all(), name
-        assert relative(one, other) < tolerance * (10 if name in 'ab' else 1), name  # those of masks are differences of larger sums
+        assert relative(one, other) < tolerance * (10 if name in 'ab' else 1), (
+            name
+        )  # those of masks are differences of larger sums
 
 
 @pytest.mark.parametrize('rank', [0, 2])
@@ -92,7 +115,8 @@ def test_sources_and_targets():
 
 @pytest.mark.parametrize(('heads', 'channels', 'width', 'rank'), [(1, 16, 1, 2), (3, 1, 17, 3)])
 def test_sizes(heads, channels, width, rank):
-    """Features of more than one block, whose last is not full: a block has 16 in the interpreter and up to 64 on a GPU."""
+    """Features of more than one block, whose last is not full: a block has 16 in the interpreter
+    and up to 64 on a GPU."""
     leaves, features = draw(70, 70, rank, heads, channels, width), 80 if DEVICE == 'cuda' else 20
     assert_equal(both(leaves, torch.randn(features, channels, dtype=torch.double), None))
 
@@ -133,9 +157,19 @@ def test_what_is_not_a_number_stays_so(part):
 @pytest.mark.parametrize('factor', [0.0, 1e-40])
 def test_masks_without_weight_read_0(factor):
     q, k, v, a, b = (leaf.detach().to(DEVICE, torch.float32) for leaf in draw(40, 40, 2))
-    batch, b = torch.arange(40, device=DEVICE) // 20, b * torch.tensor([factor] * 20 + [1.0] * 20, device=DEVICE)[:, None]
+    batch, b = (
+        torch.arange(40, device=DEVICE) // 20,
+        b * torch.tensor([factor] * 20 + [1.0] * 20, device=DEVICE)[:, None],
+    )
     leaves = [leaf.requires_grad_() for leaf in (q, k, v, a, b)]
-    out = kernel_attention(*leaves[:3], 'softmax', torch.randn(11, 5, device=DEVICE), batch, query_mask=leaves[3], key_mask=leaves[4])
+    out = kernel_attention(
+        *leaves[:3],
+        'softmax',
+        torch.randn(11, 5, device=DEVICE),
+        batch,
+        query_mask=leaves[3],
+        key_mask=leaves[4],
+    )
     assert not out[:20].any()
     assert out[20:].abs().min() > 0
     for grad in torch.autograd.grad(out.sum(), leaves):
@@ -153,7 +187,10 @@ def test_half_precision():
 def test_state_is_the_same(batch, monkeypatch):
     batch = None if BATCHES[batch] is None else BATCHES[batch].to(DEVICE)
     num_nodes = 90 if batch is None else batch.numel()
-    leaves = [leaf.detach().to(DEVICE, torch.float32).requires_grad_() for leaf in draw(num_nodes, num_nodes, 2)]
+    leaves = [
+        leaf.detach().to(DEVICE, torch.float32).requires_grad_()
+        for leaf in draw(num_nodes, num_nodes, 2)
+    ]
     k, v, b = leaves[1], leaves[2], leaves[4]
     projection = torch.randn(11, 5, device=DEVICE)
 
@@ -161,20 +198,27 @@ def test_state_is_the_same(batch, monkeypatch):
         state = AttentionState.from_keys(k, v, 'softmax', projection, batch, key_mask=b)
         torch.manual_seed(1)
         parts = state.sums, state.squares
-        return state, torch.autograd.grad(parts, [k, v, b], [torch.randn_like(part) for part in parts])
+        return state, torch.autograd.grad(
+            parts, [k, v, b], [torch.randn_like(part) for part in parts]
+        )
 
     ours, grads = run()
     monkeypatch.setattr(dispatch, 'FUSED_DEVICES', ())
     other, expected = run()
     for name in ('sums', 'maximum', 'squares', 'count'):
         torch.testing.assert_close(getattr(ours, name), getattr(other, name), rtol=1e-5, atol=1e-6)
-    assert all(relative(one, two.double().cpu()) < 1e-5 for one, two in zip(grads, expected, strict=True))
+    assert all(
+        relative(one, two.double().cpu()) < 1e-5 for one, two in zip(grads, expected, strict=True)
+    )
 
 
 @pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
 def test_layers(kind, monkeypatch, fused):
     masked = kind == 'masked'
-    layer, x = DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2), torch.randn(70, 6, device=DEVICE)
+    layer, x = (
+        DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2),
+        torch.randn(70, 6, device=DEVICE),
+    )
     if kind == 'keys without bias':
         layer.lin_key.bias = None
     layer, x = layer.to(DEVICE), x.requires_grad_()
@@ -202,17 +246,36 @@ def test_what_is_not_served(fused):
     weighed = kernel_attention(x, x, x, 'softmax', projection, key_noise=key_noise)
     torch.testing.assert_close(
         weighed,
-        kernel_attention(x, x, x, 'softmax', projection, key_mask=key_noise[:, 0].exp(), query_mask=torch.ones(5, 1, device=DEVICE)),
+        kernel_attention(
+            x,
+            x,
+            x,
+            'softmax',
+            projection,
+            key_mask=key_noise[:, 0].exp(),
+            query_mask=torch.ones(5, 1, device=DEVICE),
+        ),
     )
-    assert fused == ['FusedQueries', 'FusedKeys', 'FusedQueries']  # the keys with the mask, none with noise
+    assert fused == [
+        'FusedQueries',
+        'FusedKeys',
+        'FusedQueries',
+    ]  # the keys with the mask, none with noise
     fused.clear()
     wide = torch.randn(5, 1, dispatch.FUSED_CHANNELS + 1, device=DEVICE)
-    assert kernel_attention(x, x, wide, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
+    assert (
+        kernel_attention(x, x, wide, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
+    )
     assert not fused
-    assert kernel_attention(x[:0], x[:0], x[:0], 'softmax', torch.randn(3, 4, device=DEVICE)).numel() == 0
+    assert (
+        kernel_attention(x[:0], x[:0], x[:0], 'softmax', torch.randn(3, 4, device=DEVICE)).numel()
+        == 0
+    )
     assert not fused
     one = torch.randn(1, 1, 1, device=DEVICE)
-    torch.testing.assert_close(kernel_attention(one, one, one, 'softmax', torch.randn(3, 1, device=DEVICE)), one)
+    torch.testing.assert_close(
+        kernel_attention(one, one, one, 'softmax', torch.randn(3, 1, device=DEVICE)), one
+    )
     assert fused == ['FusedKeys', 'FusedQueries']
     fused.clear()
     assert kernel_attention(x, x, x, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
@@ -222,6 +285,8 @@ def test_what_is_not_served(fused):
 def test_kernels_compile(tmp_path):
     environment = os.environ | {'TRITON_INTERPRET': '0', 'TRITON_CACHE_DIR': str(tmp_path)}
     script = Path(__file__).with_name('compiled_kernels.py')
-    out = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
+    ).stdout
     names = ['build', 'key_grads', 'read', 'query_grads', 'sums_grads']
     assert out.split('\n')[:-1] == [f'{name} True True' for name in names for _ in range(2)]

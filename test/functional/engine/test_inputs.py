@@ -11,7 +11,9 @@ from torch_geometric_lgt.functional.numerics import inverse_of
 
 HALF, SINGLE = torch.bfloat16, torch.float32
 KNOWN = "('softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits')"
-GEOMETRIES = "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
+GEOMETRIES = (
+    "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
+)
 SAMPLED = "samples need one of the feature maps ('softmax', 'logits')"
 DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
 
@@ -19,34 +21,68 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
 @pytest.mark.parametrize(
     ('given', 'message'),
     [
-        ({'feature_map': 'cosine'}, f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'cosine')"),
-        ({'feature_map': 'softmax'}, "'projection' must be given; draw one with 'gaussian_projection' for the feature map 'softmax'"),
+        (
+            {'feature_map': 'cosine'},
+            f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'cosine')",
+        ),
+        (
+            {'feature_map': 'softmax'},
+            (
+                "'projection' must be given; draw one with 'gaussian_projection' for the feature "
+                'map '
+                "'softmax'"
+            ),
+        ),
         ({'projection': torch.zeros(3, 4)}, "'projection' must be None for the feature map 'elu'"),
         (
             {**DRAWN, 'projection': torch.zeros(3, 4, requires_grad=True)},
-            "'projection' must not require a gradient, features have none for it; give projection.detach()",
+            (
+                "'projection' must not require a gradient, features have none for it; give "
+                'projection.detach()'
+            ),
         ),
-        ({**DRAWN, 'projection': torch.zeros(3, 5)}, "'projection' must have shape [M, 4] for 4 channels (got (3, 5))"),
-        ({**DRAWN, 'projection': torch.zeros(4)}, "'projection' must have shape [M, 4] for 4 channels (got (4,))"),
+        (
+            {**DRAWN, 'projection': torch.zeros(3, 5)},
+            "'projection' must have shape [M, 4] for 4 channels (got (3, 5))",
+        ),
+        (
+            {**DRAWN, 'projection': torch.zeros(4)},
+            "'projection' must have shape [M, 4] for 4 channels (got (4,))",
+        ),
         ({'mask': torch.ones(5)}, 'mask weights must have shape [5, R] (got (5,))'),
         ({'mask': torch.ones(4, 2)}, 'mask weights must have shape [5, R] (got (4, 2))'),
         ({'noise': torch.ones(5, 2)}, "'key_noise' must have shape [5, 2, K] (got (5, 2))"),
         ({'noise': torch.ones(5, 3, 7)}, "'key_noise' must have shape [5, 2, K] (got (5, 3, 7))"),
         ({'samples': 2}, f"{SAMPLED} and no mask (got 'elu' and no mask)"),
-        ({**DRAWN, 'samples': 2, 'mask': torch.ones(5, 2)}, f"{SAMPLED} and no mask (got 'softmax' and a mask)"),
+        (
+            {**DRAWN, 'samples': 2, 'mask': torch.ones(5, 2)},
+            f"{SAMPLED} and no mask (got 'softmax' and a mask)",
+        ),
     ],
 )
 def test_what_a_side_is_refused_for(given, message):
-    arguments = {'mask': None, 'feature_map': 'elu', 'projection': None, 'scale': 1.0, 'power': 3.0, **given}
+    arguments = {
+        'mask': None,
+        'feature_map': 'elu',
+        'projection': None,
+        'scale': 1.0,
+        'power': 3.0,
+        **given,
+    }
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_input(torch.zeros(5, 2, 4), **arguments)
 
 
 def test_parameters_of_half_precision_take_part_in_single():
-    parts = {name: torch.ones(3, 4, dtype=HALF) for name in ('x', 'weight', 'bias', 'mask', 'projection', 'noise')}
+    parts = {
+        name: torch.ones(3, 4, dtype=HALF)
+        for name in ('x', 'weight', 'bias', 'mask', 'projection', 'noise')
+    }
     side = KernelInput(**parts, kind='softmax', scale=1.0, power=3.0, heads=1)
     aligned = side.aligned()
-    assert {name: getattr(aligned, name).dtype for name in parts} == {'x': HALF} | dict.fromkeys(list(parts)[1:], SINGLE)
+    assert {name: getattr(aligned, name).dtype for name in parts} == {'x': HALF} | dict.fromkeys(
+        list(parts)[1:], SINGLE
+    )
     values = ValueInput(**{name: parts[name] for name in ('x', 'weight', 'bias')}).aligned()
     assert [part.dtype for part in (values.x, values.weight, values.bias)] == [HALF, SINGLE, SINGLE]
 
@@ -54,12 +90,21 @@ def test_parameters_of_half_precision_take_part_in_single():
 @pytest.mark.parametrize(('elements', 'expected'), [(100, 64), (900, 90), (10**6, 4096)])
 def test_rows_whose_features_are_so_many_numbers(elements, expected, monkeypatch):
     monkeypatch.setattr(layout, 'CHUNK_ELEMENTS', elements)
-    assert rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4))) == expected
+    assert (
+        rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4)))
+        == expected
+    )
 
 
 def test_inverse_of_what_is_too_small():
     tiny = torch.finfo(SINGLE).tiny
-    assert inverse_of(torch.tensor([2.0, -4.0, 0.0, tiny / 2, tiny])).tolist() == [0.5, -0.25, 0, 0, 1 / tiny]
+    assert inverse_of(torch.tensor([2.0, -4.0, 0.0, tiny / 2, tiny])).tolist() == [
+        0.5,
+        -0.25,
+        0,
+        0,
+        1 / tiny,
+    ]
 
 
 def test_no_graphs_are_split():

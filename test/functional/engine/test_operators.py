@@ -19,7 +19,10 @@ BATCHES = {'one': None, 'ragged': torch.arange(40) // torch.tensor([1, 7]).repea
 
 def layer_and_arguments(kind, batch=None):
     if kind == 'masked':
-        return DegreeMaskedAttention(H * C, heads=H, num_features=M, value_projection=True), (torch.arange(40) % 9, batch)
+        return DegreeMaskedAttention(H * C, heads=H, num_features=M, value_projection=True), (
+            torch.arange(40) % 9,
+            batch,
+        )
     return KernelAttentionConv(H * C, H * C, heads=H, num_features=M), (None, batch)
 
 
@@ -37,7 +40,9 @@ class Executed(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func.namespace != 'torch_geometric_lgt':
             return func(*args, **(kwargs or {}))
-        with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place_product}) as counter:
+        with FlopCounterMode(
+            display=False, custom_mapping={torch.ops.aten.addmm_: in_place_product}
+        ) as counter:
             operator = getattr(operators, func._opname.removesuffix('_backward'))
             run = operator.gradient if func._opname.endswith('_backward') else operator.forward
             out = run._init_fn(*args, **(kwargs or {}))
@@ -50,7 +55,10 @@ def executed_and_counted(run):
         run()
     with FlopCounterMode(display=False) as counter:
         run()
-    counts = {str(name).split('.')[-1]: count for name, count in counter.get_flop_counts()['Global'].items()}
+    counts = {
+        str(name).split('.')[-1]: count
+        for name, count in counter.get_flop_counts()['Global'].items()
+    }
     return executed.flops, {name: counts[name] for name in executed.flops}
 
 
@@ -78,7 +86,11 @@ def test_flop_formulas_with_samples(batch, samples):
     leaves = [torch.randn(40, H, C, requires_grad=True) for _ in range(3)]
     noise, projection = torch.randn(40, H, samples), torch.randn(M, C)
     flops, counts = executed_and_counted(
-        lambda: kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise).sum().backward()
+        lambda: (
+            kernel_attention(*leaves, 'softmax', projection, BATCHES[batch], key_noise=noise)
+            .sum()
+            .backward()
+        )
     )
     assert set(flops) == {'attend', 'attend_backward'}
     assert counts == flops
@@ -86,9 +98,16 @@ def test_flop_formulas_with_samples(batch, samples):
 
 def test_flop_formulas_of_sources_and_targets():
     """Twenty graphs of one target and two sources, by pairs, and one of 20 and 60, by its state."""
-    batch = torch.arange(40).clamp(max=20), torch.cat([torch.arange(20).repeat_interleave(2), torch.full((60,), 20)])
+    batch = (
+        torch.arange(40).clamp(max=20),
+        torch.cat([torch.arange(20).repeat_interleave(2), torch.full((60,), 20)]),
+    )
     q, k, v = (torch.randn(n, H, C, requires_grad=True) for n in (40, 100, 100))
-    flops, counts = executed_and_counted(lambda: kernel_attention(q, k, v, 'softmax', torch.randn(M, C), batch[::-1]).sum().backward())
+    flops, counts = executed_and_counted(
+        lambda: (
+            kernel_attention(q, k, v, 'softmax', torch.randn(M, C), batch[::-1]).sum().backward()
+        )
+    )
     assert set(flops) == {'attend', 'attend_backward'}
     assert counts == flops
 
@@ -99,7 +118,12 @@ def test_flops_of_the_closed_form():
     with FlopCounterMode(display=False) as counter:
         layer(x, degree).sum().backward()
     width, inner = 2 * (C + 1), H * C
-    folded, linear, features, state = 2 * inner * H * M, 2 * inner * inner, 2 * inner * M, 2 * H * M * width
+    folded, linear, features, state = (
+        2 * inner * H * M,
+        2 * inner * inner,
+        2 * inner * M,
+        2 * H * M * width,
+    )
     queries = 4 * folded + 4 * state  # the projection of queries is folded into their linear part
     keys = 4 * 2 * linear + 3 * features + 3 * state
     counts = counter.get_flop_counts()['Global']
@@ -128,42 +152,74 @@ def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
     assert 0 < more_saved <= 4.2 * saved
 
 
-@pytest.mark.parametrize(('elements', 'programs', 'counts'), [(250, 99, [3, 3, 3, 1]), (1 << 20, 9, [4, 4, 2]), (1, 1, [1] * 10)])
+@pytest.mark.parametrize(
+    ('elements', 'programs', 'counts'),
+    [(250, 99, [3, 3, 3, 1]), (1 << 20, 9, [4, 4, 2]), (1, 1, [1] * 10)],
+)
 def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch):
     """A graph's state has 2 * 8 * 5 numbers, and a program of a GPU for each head."""
     monkeypatch.setattr(operators, 'STATE_ELEMENTS', elements)
     monkeypatch.setattr(operators, 'MAX_PROGRAMS', programs)
-    side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', projection=torch.randn(M, C))
+    side = KernelInput(
+        x=torch.randn(40, H * C), heads=H, kind='softmax', projection=torch.randn(M, C)
+    )
     nodes = segments(torch.arange(10).repeat_interleave(4), 40, 10)
-    assert [graphs.numel() for graphs, _ in operators.iterate_state_groups(side, C + 1, [40], nodes)] == counts
+    assert [
+        graphs.numel() for graphs, _ in operators.iterate_state_groups(side, C + 1, [40], nodes)
+    ] == counts
 
 
 @pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
 def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, monkeypatch):
     for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
         monkeypatch.setattr(dispatch, name, value)
-    side = KernelInput(x=torch.randn(40, H * C), heads=H, kind='softmax', mask=torch.rand(40, 2), projection=torch.randn(M, C))
-    ((_, (chunks,)),) = operators.iterate_state_groups(side, 2 * (channels + 1), [40], segments(None, 40, 1))
+    side = KernelInput(
+        x=torch.randn(40, H * C),
+        heads=H,
+        kind='softmax',
+        mask=torch.rand(40, 2),
+        projection=torch.randn(M, C),
+    )
+    ((_, (chunks,)),) = operators.iterate_state_groups(
+        side, 2 * (channels + 1), [40], segments(None, 40, 1)
+    )
     assert [chunk.stop - chunk.start for chunk in chunks] == lengths
 
 
 def test_denominators_of_half_precision_are_single():
-    side = KernelInput(x=torch.randn(40, H * C).bfloat16(), heads=H, kind='softmax', projection=torch.randn(M, C))
+    side = KernelInput(
+        x=torch.randn(40, H * C).bfloat16(), heads=H, kind='softmax', projection=torch.randn(M, C)
+    )
     out, denominators = operators.empty_read(side, C)
-    assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == ((40, H * C), torch.bfloat16, (40, H), torch.float32)
+    assert (out.shape, out.dtype, denominators.shape, denominators.dtype) == (
+        (40, H * C),
+        torch.bfloat16,
+        (40, H),
+        torch.float32,
+    )
 
 
-@pytest.mark.parametrize(('num_nodes', 'graphs', 'expected'), [(10, 1, True), (9, 1, False), (20, 2, True), (19, 2, False)])
+@pytest.mark.parametrize(
+    ('num_nodes', 'graphs', 'expected'),
+    [(10, 1, True), (9, 1, False), (20, 2, True), (19, 2, False)],
+)
 def test_states_are_kept_that_need_no_more_room_than_the_keys(num_nodes, graphs, expected):
     """2 * 8 * 5 numbers of a graph beside 8 of a node."""
-    side = KernelInput(x=torch.ones(num_nodes, H * C), heads=H, kind='softmax', projection=torch.ones(M, C))
+    side = KernelInput(
+        x=torch.ones(num_nodes, H * C), heads=H, kind='softmax', projection=torch.ones(M, C)
+    )
     nodes = segments(torch.arange(num_nodes) % graphs, num_nodes, graphs)
     assert stores_states(side, ValueInput(x=side.x), nodes) is expected
 
 
 def test_many_small_graphs_keep_no_states():
     n, graphs = 3000, 600
-    batch = torch.cat([torch.arange(graphs - 1).repeat_interleave(2), torch.full((n - 2 * (graphs - 1),), graphs - 1)])
+    batch = torch.cat(
+        [
+            torch.arange(graphs - 1).repeat_interleave(2),
+            torch.full((n - 2 * (graphs - 1),), graphs - 1),
+        ]
+    )
     conv, x, largest = KernelAttentionConv(16, 16), torch.randn(n, 16, requires_grad=True), 0
 
     def pack(tensor):
@@ -203,10 +259,15 @@ def test_function_transforms_are_refused(transform, through_state):
 
     def run(x):
         if through_state:
-            return AttentionState.from_keys(x, x, 'softmax', projection).read(x, 'softmax', projection)
+            return AttentionState.from_keys(x, x, 'softmax', projection).read(
+                x, 'softmax', projection
+            )
         return kernel_attention(x, x, x, 'softmax', projection)
 
-    with pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'):
+    with pytest.raises(
+        NotImplementedError,
+        match=r'^attention states have derivatives in reverse mode only: .* or torch.func$',
+    ):
         transform(run, torch.randn(5, H, C))
 
 
@@ -214,6 +275,9 @@ def test_forward_mode_is_refused():
     x = torch.randn(5, H, C)
     with (
         torch.autograd.forward_ad.dual_level(),
-        pytest.raises(NotImplementedError, match=r'^attention states have derivatives in reverse mode only: .* or torch.func$'),
+        pytest.raises(
+            NotImplementedError,
+            match=r'^attention states have derivatives in reverse mode only: .* or torch.func$',
+        ),
     ):
         kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')

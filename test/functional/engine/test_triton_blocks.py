@@ -2,7 +2,9 @@
 
 import pytest
 
-pytest.importorskip('triton', reason='the kernels need Triton, which PyTorch brings along on Linux only')
+pytest.importorskip(
+    'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
+)
 from torch_geometric_lgt.functional._engine.triton import blocks, keys
 from torch_geometric_lgt.functional._engine.triton.blocks import CONFIGS, SIZES, launchable, tuned
 
@@ -12,7 +14,10 @@ H100 = 227 << 10
 
 def test_blocks_are_chosen_for_each_size(monkeypatch):
     first = tuned(keys.build, SIZES['build'])
-    assert (first.fn, {name: value({}) for name, value in first.values.items()}) == (keys.build, {'BN': 32, 'BM': 16})
+    assert (first.fn, {name: value({}) for name, value in first.values.items()}) == (
+        keys.build,
+        {'BN': 32, 'BM': 16},
+    )
     monkeypatch.setattr(blocks, 'INTERPRETED', False)
     tuner = tuned(keys.build, SIZES['build'])
     assert (tuner.fn, tuner.configs, tuner.keys) == (keys.build, CONFIGS, ['C', 'D', 'M', 'R'])
@@ -37,4 +42,6 @@ def test_blocks_that_an_h100_cannot_launch_are_left_out(kernel, width, rank, lef
     monkeypatch.setattr(blocks, 'max_shared_bytes', lambda: H100)
     found = launchable(SIZES[kernel], CONFIGS, {}, CP=width, DP=width, R=rank)
     sizes = [(config.kwargs['BN'], config.kwargs['BM']) for config in CONFIGS]
-    assert found == [config for config, block in zip(CONFIGS, sizes, strict=True) if block not in left_out]
+    assert found == [
+        config for config, block in zip(CONFIGS, sizes, strict=True) if block not in left_out
+    ]

@@ -14,9 +14,13 @@ DOUBLE = torch.float64
 def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
     """Repeated edges, a target without edges, one edge a chunk."""
     monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
-    q, k, v = (torch.randn(n, 2, d, dtype=DOUBLE, requires_grad=True) for n, d in ((9, 4), (7, 4), (7, 3)))
+    q, k, v = (
+        torch.randn(n, 2, d, dtype=DOUBLE, requires_grad=True) for n, d in ((9, 4), (7, 4), (7, 3))
+    )
     edges = torch.stack([torch.randint(7, (20,)), torch.randint(8, (20,))])
-    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_((edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True)
+    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_(
+        (edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True
+    )
     projection = gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
     actual = adjacency_attention(q, k, v, edges, kind, projection, scale=0.7)
     phi_q, phi_k = (dense.feature_map(kind, 0.7 * x, projection) for x in (q, k))
@@ -24,7 +28,9 @@ def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     assert (actual[8] == 0).all()
     grad = torch.randn_like(actual)
-    for one, other in zip(*(torch.autograd.grad(out, (q, k, v), grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, (q, k, v), grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
@@ -33,12 +39,17 @@ def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
 def test_weights_of_any_size_in_single_precision(kind, scale):
     """One factor of all weights of a target cancels, and gradients are divided by it."""
     q, k, v = (torch.randn(7, 2, d, requires_grad=True) for d in (4, 4, 3))
-    edges, projection = torch.randint(7, (2, 30)), gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
+    edges, projection = (
+        torch.randint(7, (2, 30)),
+        gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None,
+    )
     weight, found = torch.rand(30) + 0.1, []
     for factor in (1.0, scale):
         leaves = [q, k, v, (weight * factor).requires_grad_()]
         out = adjacency_attention(*leaves[:3], edges, kind, projection, edge_weight=leaves[3])
-        *grads, of_weight = torch.autograd.grad(out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out))
+        *grads, of_weight = torch.autograd.grad(
+            out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out)
+        )
         found.append([out, *grads, of_weight.double() * factor])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
@@ -47,20 +58,32 @@ def test_weights_of_any_size_in_single_precision(kind, scale):
 @pytest.mark.parametrize('scale', [1e-8, 1e-12, 1e-20, 1e-26, 1e15, 1e25])
 @pytest.mark.parametrize('kind', ['relu', 'focused'])
 def test_features_of_any_size_in_single_precision(kind, scale):
-    """Outputs and gradients of each target and source against the definition in double precision, features of another size beside them."""
+    """Outputs and gradients of each target and source against the definition in double precision,
+    features of another size beside them."""
     sizes = scale * torch.tensor([1.0, 1e-3, 1e3])
     q, k = (torch.randn(n, 2, 4) * sizes[torch.arange(n) % 3, None, None] for n in (9, 7))
     leaves = [x.requires_grad_() for x in (q, k, torch.randn(7, 2, 3))]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     edges = torch.stack([torch.randint(7, (20,)), torch.randint(8, (20,))])
-    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_((edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True)
+    count = torch.zeros(9, 7, dtype=DOUBLE).index_put_(
+        (edges[1], edges[0]), torch.ones(20, dtype=DOUBLE), accumulate=True
+    )
     actual = adjacency_attention(*leaves, edges, kind)
-    expected = dense.kernel_attention(*(dense.feature_map(kind, x) for x in exact[:2]), exact[2], count)
+    expected = dense.kernel_attention(
+        *(dense.feature_map(kind, x) for x in exact[:2]), exact[2], count
+    )
     grad = torch.randn_like(expected)
-    grads = torch.autograd.grad(actual, leaves, grad.float()), torch.autograd.grad(expected, exact, grad)
+    grads = (
+        torch.autograd.grad(actual, leaves, grad.float()),
+        torch.autograd.grad(expected, exact, grad),
+    )
     unit = sizes.double()[torch.arange(9) % 3, None, None]
-    for one, other, size in zip((actual, *grads[0]), (expected, *grads[1]), (1, unit, unit[:7], 1), strict=True):
-        assert float(((one.double() - other) * size).norm().detach()) < 1e-4 * max(1, float((other * size).norm().detach()))
+    for one, other, size in zip(
+        (actual, *grads[0]), (expected, *grads[1]), (1, unit, unit[:7], 1), strict=True
+    ):
+        assert float(((one.double() - other) * size).norm().detach()) < 1e-4 * max(
+            1, float((other * size).norm().detach())
+        )
 
 
 @pytest.mark.parametrize('kind', ['relu', 'focused'])
@@ -68,11 +91,16 @@ def test_features_too_small_for_gradients_are_zero(kind):
     q, k = (torch.full((3, 1, 2), 1e-38).requires_grad_() for _ in range(2))
     out = adjacency_attention(q, k, torch.ones(3, 1, 2), torch.tensor([[0, 1], [1, 2]]), kind)
     assert torch.equal(out, torch.zeros(3, 1, 2))
-    assert all(torch.equal(part, torch.zeros(3, 1, 2)) for part in torch.autograd.grad(out.sum(), (q, k)))
+    assert all(
+        torch.equal(part, torch.zeros(3, 1, 2)) for part in torch.autograd.grad(out.sum(), (q, k))
+    )
 
 
 def test_large_norms_and_no_edges_are_finite():
-    q, k = (300 * torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=-1).requires_grad_() for _ in range(2))
+    q, k = (
+        300 * torch.nn.functional.normalize(torch.randn(5, 1, 8), dim=-1).requires_grad_()
+        for _ in range(2)
+    )
     v, projection = torch.randn(5, 1, 2), gaussian_projection(16, 8).float()
     for edges in (torch.randint(5, (2, 12)), torch.empty(2, 0, dtype=torch.long)):
         out = adjacency_attention(q, k, v, edges, 'softmax', projection)
@@ -83,11 +111,20 @@ def test_large_norms_and_no_edges_are_finite():
 
 def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch):
     q, k, v = (torch.randn(n, 2, 4) for n in (9, 7, 7))
-    edges, projection = torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))]), torch.randn(6, 4)
+    edges, projection = (
+        torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))]),
+        torch.randn(6, 4),
+    )
     plain = adjacency_attention(q, k, v, edges, projection=projection)
-    assert torch.equal(plain, adjacency_attention(q, k, v, edges, 'softmax', projection, scale=1.0, power=3.0))
+    assert torch.equal(
+        plain, adjacency_attention(q, k, v, edges, 'softmax', projection, scale=1.0, power=3.0)
+    )
     steps, chunked_map = set(), module.chunked_map
-    monkeypatch.setattr(module, 'chunked_map', lambda function, step, *args: steps.add(step) or chunked_map(function, step, *args))
+    monkeypatch.setattr(
+        module,
+        'chunked_map',
+        lambda function, step, *args: steps.add(step) or chunked_map(function, step, *args),
+    )
     monkeypatch.setattr(module, 'CHUNK_ELEMENTS', 100)
     torch.testing.assert_close(adjacency_attention(q, k, v, edges, projection=projection), plain)
     assert steps == {100 // (2 * 2 * 6)}  # heads, and cosines and sines of the features
@@ -99,7 +136,11 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch):
 @pytest.mark.parametrize('feature_map', ['elu', 'relu'])
 def test_half_precision_is_that_of_the_input_and_output_alone(feature_map):
     """Products of features of 1e4 and more are not finite in half precision."""
-    q, k, v = (300 * torch.randn(9, 2, 4)).half(), (300 * torch.randn(9, 2, 4)).half(), torch.randn(9, 2, 3).half()
+    q, k, v = (
+        (300 * torch.randn(9, 2, 4)).half(),
+        (300 * torch.randn(9, 2, 4)).half(),
+        torch.randn(9, 2, 3).half(),
+    )
     edges = torch.randint(9, (2, 60))
     expected = adjacency_attention(q.double(), k.double(), v.double(), edges, feature_map)
     for enabled in (False, True):
@@ -113,4 +154,9 @@ def test_random_features_of_half_precision_are_computed_in_single():
     q, k, v = (torch.randn(9, 2, 4).half() for _ in range(3))
     edges, projection = torch.randint(9, (2, 60)), torch.randn(6, 4, dtype=torch.float64)
     expected = adjacency_attention(q.double(), k.double(), v.double(), edges, 'softmax', projection)
-    torch.testing.assert_close(adjacency_attention(q, k, v, edges, 'softmax', projection), expected.half(), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        adjacency_attention(q, k, v, edges, 'softmax', projection),
+        expected.half(),
+        rtol=1e-3,
+        atol=1e-4,
+    )

@@ -2,18 +2,39 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional.neighbors.edge_attention import _given_back, _projected, edge_attention, row_normalized
+from torch_geometric_lgt.functional.neighbors.edge_attention import (
+    _given_back,
+    _projected,
+    edge_attention,
+    row_normalized,
+)
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
 
-@pytest.mark.parametrize(('mask', 'targets', 'sources', 'edges'), [(None, 6, 9, 12), ([0, 2], 2, 3, 4)])
+@pytest.mark.parametrize(
+    ('mask', 'targets', 'sources', 'edges'), [(None, 6, 9, 12), ([0, 2], 2, 3, 4)]
+)
 def test_work_is_that_of_the_nodes_and_edges_that_take_part(mask, targets, sources, edges):
-    """Backward two more products of each projection, the scores again with two gradients, and two for the values."""
+    """Backward two more products of each projection, the scores again with two gradients, and two
+    for the values."""
     x_src, x_dst = torch.randn(9, 5, requires_grad=True), torch.randn(6, 5, requires_grad=True)
     weight, v = torch.randn(8, 5, requires_grad=True), torch.randn(9, 4, requires_grad=True)
-    edge_index = torch.tensor([[0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 1, 2], [0, 0, 2, 2, 1, 3, 3, 4, 4, 5, 5, 1]])
-    chosen = None if mask is None else torch.zeros(6, dtype=torch.bool).index_fill_(0, torch.tensor(mask), True)
-    inputs = (x_dst, weight, None), (x_src, weight, None), v, sorted_edges(edge_index, 9, 6), chosen, 2
+    edge_index = torch.tensor(
+        [[0, 1, 0, 2, 3, 4, 5, 6, 7, 8, 1, 2], [0, 0, 2, 2, 1, 3, 3, 4, 4, 5, 5, 1]]
+    )
+    chosen = (
+        None
+        if mask is None
+        else torch.zeros(6, dtype=torch.bool).index_fill_(0, torch.tensor(mask), True)
+    )
+    inputs = (
+        (x_dst, weight, None),
+        (x_src, weight, None),
+        v,
+        sorted_edges(edge_index, 9, 6),
+        chosen,
+        2,
+    )
     projections, score, read = 2 * (targets + sources) * 8 * 5, 2 * edges * 8, 2 * edges * 4
     with FlopCounterMode(display=False) as counter:
         out = edge_attention(*inputs)
@@ -25,7 +46,9 @@ def test_work_is_that_of_the_nodes_and_edges_that_take_part(mask, targets, sourc
 
 def test_half_precision_is_projected_in_single_and_given_back():
     """1 + 2 ** -9 is no bfloat16."""
-    x, weight, bias = (torch.tensor(part).bfloat16() for part in ([[1, 2**-9]], [[1.0, 1.0]], [2**-12]))
+    x, weight, bias = (
+        torch.tensor(part).bfloat16() for part in ([[1, 2**-9]], [[1.0, 1.0]], [2**-12])
+    )
     assert _projected(x, weight, bias).tolist() == [[1 + 2**-9 + 2**-12]]
     assert _projected(x, weight, None).dtype == torch.float32
     back = _given_back(torch.tensor([[3.0]]), torch.tensor([1]), x.new_empty(2, 0))
@@ -36,4 +59,10 @@ def test_half_precision_is_projected_in_single_and_given_back():
 def test_scores_that_are_all_zero_are_equal_weights():
     edge_index = torch.tensor([[0, 1, 2, 0, 1], [0, 0, 0, 2, 2]])
     score = torch.tensor([[0.0], [0.0], [0.0], [1.0], [3.0]], dtype=torch.float64)
-    assert row_normalized(score, edge_index, 4).tolist() == [[1 / 3], [1 / 3], [1 / 3], [0.25], [0.75]]
+    assert row_normalized(score, edge_index, 4).tolist() == [
+        [1 / 3],
+        [1 / 3],
+        [1 / 3],
+        [0.25],
+        [0.75],
+    ]

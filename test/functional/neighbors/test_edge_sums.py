@@ -7,7 +7,8 @@ from torch_geometric_lgt.functional.neighbors.edges import Rows
 
 
 def test_matrices_of_edges_warn_of_nothing(monkeypatch):
-    """Torch warns of their format, once for each process, and of checks that nobody asked for; other warnings reach the user."""
+    """Torch warns of their format, once for each process, and of checks that nobody asked for;
+    other warnings reach the user."""
     make = torch.sparse_csr_tensor
 
     def making(*args, **kwargs):
@@ -28,7 +29,8 @@ def test_matrices_of_edges_warn_of_nothing(monkeypatch):
 
 
 def test_distances_of_half_precision_are_summed_in_single():
-    """4096 edges from one node: a sum in bfloat16 would stay at 256. The differences of 1 + 2 ** -7 and 2 ** -9 are no bfloat16."""
+    """4096 edges from one node: a sum in bfloat16 would stay at 256. The differences of 1 + 2 ** -7
+    and 2 ** -9 are no bfloat16."""
     edges = torch.stack([torch.zeros(4096, dtype=torch.long), torch.arange(4096)])
     x, y = torch.ones(1, 2, dtype=torch.bfloat16), torch.zeros(4096, 2, dtype=torch.bfloat16)
     grad_x, grad_y = distance_grads(torch.ones(4096, 1), x, y, edges)
@@ -36,4 +38,6 @@ def test_distances_of_half_precision_are_summed_in_single():
     assert (grad_x.dtype, grad_y.dtype) == (torch.bfloat16, torch.bfloat16)
     assert grad_y.unique().tolist() == [-1]
     one, other = torch.tensor([[1 + 2**-7]]).bfloat16(), torch.tensor([[2**-9]]).bfloat16()
-    assert distances(one, other, torch.zeros(2, 1, dtype=torch.long), 1).tolist() == [[1 + 2**-7 - 2**-9]]
+    assert distances(one, other, torch.zeros(2, 1, dtype=torch.long), 1).tolist() == [
+        [1 + 2**-7 - 2**-9]
+    ]

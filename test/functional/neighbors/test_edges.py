@@ -20,8 +20,21 @@ from torch_geometric_lgt.functional.neighbors.edges import (
     weighted_edges,
     weighted_hop,
 )
-from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormer, KernelAttentionConv, LiteGT, NodeFormer, SGFormer
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree, SVDEncoding
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormer,
+    KernelAttentionConv,
+    LiteGT,
+    NodeFormer,
+    SGFormer,
+)
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+    SVDEncoding,
+)
 
 EDGES = torch.tensor([[0, 0, 3, 1, 4], [1, 2, 1, 0, 4]])
 FORMATS = {
@@ -55,8 +68,16 @@ def test_layers_and_transform_take_every_format(form):
     layer, conv, x = DegreeMaskedAttention(4), KernelAttentionConv(4, 4), torch.randn(5, 4)
     adj = FORMATS[form]()
     torch.testing.assert_close(layer(x, edge_index=adj), layer(x, torch.tensor([2, 2, 1, 1, 0])))
-    scores = dict(zip(map(tuple, edge_list(adj, 5, 5).t().tolist()), conv.attention_scores(x, adj).tolist(), strict=True))
-    expected = dict(zip(map(tuple, EDGES.t().tolist()), conv.attention_scores(x, EDGES).tolist(), strict=True))
+    scores = dict(
+        zip(
+            map(tuple, edge_list(adj, 5, 5).t().tolist()),
+            conv.attention_scores(x, adj).tolist(),
+            strict=True,
+        )
+    )
+    expected = dict(
+        zip(map(tuple, EDGES.t().tolist()), conv.attention_scores(x, EDGES).tolist(), strict=True)
+    )
     assert scores.keys() == expected.keys()
     assert all(scores[pair] == pytest.approx(expected[pair], abs=1e-6) for pair in expected)
 
@@ -76,7 +97,11 @@ def test_bipartite_bounds_are_checked_by_side():
 @pytest.mark.parametrize(
     ('edge_index', 'error', 'message'),
     [
-        ([[0], [1]], TypeError, r"'edge_index' must be a tensor \[2, E\] or a sparse matrix \(got list\)$"),
+        (
+            [[0], [1]],
+            TypeError,
+            r"'edge_index' must be a tensor \[2, E\] or a sparse matrix \(got list\)$",
+        ),
         (EDGES.float(), ValueError, 'int64 node ids'),
         (EDGES.t(), ValueError, r'must have shape \[2, E\] \(got \(5, 2\)\); transpose it$'),
         (torch.zeros(3, 4, dtype=torch.long), ValueError, r'\(got \(3, 4\)\)$'),
@@ -107,14 +132,26 @@ def test_edges_into_some_nodes(is_sorted):
     weight = torch.rand(edges.size(1))
     found, none = edges_into(nodes, edges)
     assert none is None
-    expected = [(int(u), place) for place, node in enumerate(nodes.tolist()) for u, v in edges.t() if v == node]
+    expected = [
+        (int(u), place)
+        for place, node in enumerate(nodes.tolist())
+        for u, v in edges.t()
+        if v == node
+    ]
     assert pairs(found) == sorted(expected)
     assert found[1].tolist() == sorted(found[1].tolist())
     same, taken = edges_into(nodes, edges, weight)
     assert torch.equal(same, found)
     weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
-    triples = [(u, place, w) for place, node in enumerate(nodes.tolist()) for (u, v), w in weighted if v == node]
-    assert sorted((int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)) == sorted(triples)
+    triples = [
+        (u, place, w)
+        for place, node in enumerate(nodes.tolist())
+        for (u, v), w in weighted
+        if v == node
+    ]
+    assert sorted(
+        (int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)
+    ) == sorted(triples)
     if is_sorted:
         assert [(int(u), int(p)) for u, p in found.t()] == expected
 
@@ -124,14 +161,20 @@ def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
         raise AssertionError('sorted again')
 
     monkeypatch.setattr(torch.Tensor, 'argsort', refused)
-    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [[5, 6], [0, 0]]
+    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [
+        [5, 6],
+        [0, 0],
+    ]
     assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long))[0].shape == (2, 0)
     for target in ([1, 0, 2], [0, 2, 1]):
         with pytest.raises(AssertionError, match='sorted again'):
             edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
 
 
-@pytest.mark.parametrize(('target', 'order'), [([], None), ([1], None), ([0, 1, 1, 3], None), ([1, 0], [1, 0]), ([2, 0, 2], [1, 0, 2])])
+@pytest.mark.parametrize(
+    ('target', 'order'),
+    [([], None), ([1], None), ([0, 1, 1, 3], None), ([1, 0], [1, 0]), ([2, 0, 2], [1, 0, 2])],
+)
 def test_rows_sort_only_what_is_not_sorted(target, order):
     source = torch.arange(10, 10 + len(target))
     found = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
@@ -154,7 +197,16 @@ def test_hops_are_walks_of_each_length():
         [[0, 3]],
     ]
     within = hops(edges, 5, 2)
-    assert within[0].t().tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2], [2, 3], [3, 3], [4, 4]]
+    assert within[0].t().tolist() == [
+        [0, 0],
+        [0, 1],
+        [1, 1],
+        [1, 2],
+        [2, 2],
+        [2, 3],
+        [3, 3],
+        [4, 4],
+    ]
     assert within[1].size(1) == 5 + 3 + 2
     assert hops(edges, 5, 0) == []
     loop = hops(torch.tensor([[0, 0], [0, 1]]), 2, 1)
@@ -171,7 +223,10 @@ def test_ranges():
 def test_both_orders_of_every_format(form):
     edges = sorted_edges(FORMATS[form](), 5, 6)
     assert pairs(edges.edge_index) == pairs(EDGES)
-    for rows, (source, target), size in ((edges.by_target, edges.edge_index, 6), (edges.by_source, edges.edge_index.flip(0), 5)):
+    for rows, (source, target), size in (
+        (edges.by_target, edges.edge_index, 6),
+        (edges.by_source, edges.edge_index.flip(0), 5),
+    ):
         order = torch.arange(5) if rows.order is None else rows.order
         assert torch.equal(rows.source, source[order])
         assert bool((target[order].diff() >= 0).all())
@@ -180,7 +235,10 @@ def test_both_orders_of_every_format(form):
     assert sorted_edges(EDGES, 5, 6, backward=False).by_source is None
 
 
-@pytest.mark.parametrize('change', [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]])
+@pytest.mark.parametrize(
+    'change',
+    [lambda e: e.flip(0), lambda e: e.sort_by('row').values, lambda e: e + 0, lambda e: e[:, 1:]],
+)
 def test_what_an_edge_index_keeps_beside_its_edges_is_not_trusted(change):
     """PyG's flip and sort_by keep orders of the edges before."""
     edges = change(EdgeIndex(EDGES, sparse_size=(5, 5)).sort_by('col').values.fill_cache_())
@@ -193,7 +251,10 @@ def test_what_an_edge_index_keeps_beside_its_edges_is_not_trusted(change):
 def test_edges_sorted_for_other_nodes_are_refused(sizes):
     edges = sorted_edges(EDGES, 5, 5)
     for take in (edge_list, sorted_edges):
-        with pytest.raises(ValueError, match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets"):
+        with pytest.raises(
+            ValueError,
+            match=f"'edge_index' must be sorted for {sizes[0]} sources and {sizes[1]} targets",
+        ):
             take(edges, *sizes)
     with pytest.raises(ValueError, match="'edge_index' must hold source ids from 0 to 3"):
         sorted_edges(sorted_edges(EDGES, 5, 5, backward=False), 4, 5)
@@ -204,8 +265,8 @@ def test_edges_sorted_for_other_nodes_are_refused(sizes):
 
 @pytest.mark.parametrize('name', ['DIFFormer', 'NodeFormer', 'SGFormer', 'LiteGT'])
 def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
-    """Forward and backward over three layers look at both directions of a plain list once, an evaluation at one; a sorted graph is not
-    looked at."""
+    """Forward and backward over three layers look at both directions of a plain list once, an
+    evaluation at one; a sorted graph is not looked at."""
     model = {
         'DIFFormer': lambda: DIFFormer(4, 8, 3, num_layers=3),
         'NodeFormer': lambda: NodeFormer(4, 8, 3, num_layers=3),
@@ -213,7 +274,9 @@ def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
         'LiteGT': lambda: LiteGT(4, 8, 3, num_layers=3, heads=2, kernel='softmax'),
     }[name]().eval()
     x, calls, plain = torch.randn(9, 4), [], torch.randint(9, (2, 40))
-    monkeypatch.setattr(module, 'rows_of', lambda edge_index, num: calls.append(1) or rows_of(edge_index, num))
+    monkeypatch.setattr(
+        module, 'rows_of', lambda edge_index, num: calls.append(1) or rows_of(edge_index, num)
+    )
     expected = model(x, plain)
     expected.sum().backward()
     assert len(calls) == 2
@@ -236,7 +299,8 @@ def test_hops_lie_by_target():
 
 
 def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
-    """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted have no other order."""
+    """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted
+    have no other order."""
     edges = torch.tensor([[0, 2, 1], [0, 1, 1]])
     assert sorted_edges(edges, 3, 2).orders()[2] is None
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
@@ -252,7 +316,9 @@ def weighted(form, value):
     if form == 'SparseTensor':
         return SparseTensor.from_edge_index(EDGES, value, (5, 5)).t()
     if form == 'repeated coo':  # each edge in two halves
-        return torch.sparse_coo_tensor(EDGES.flip(0).repeat(1, 2), value.repeat(2) / 2, (5, 5), check_invariants=False)
+        return torch.sparse_coo_tensor(
+            EDGES.flip(0).repeat(1, 2), value.repeat(2) / 2, (5, 5), check_invariants=False
+        )
     return {
         'coo': matrix,
         'csr': matrix.to_sparse_csr(),
@@ -262,7 +328,9 @@ def weighted(form, value):
     }[form]
 
 
-SPARSE = ['coo', 'repeated coo', 'csr', 'csc', 'transposed csr', 'transposed csc'] + ['SparseTensor'] * WITH_TORCH_SPARSE
+SPARSE = ['coo', 'repeated coo', 'csr', 'csc', 'transposed csr', 'transposed csc'] + [
+    'SparseTensor'
+] * WITH_TORCH_SPARSE
 
 
 @pytest.mark.parametrize('form', SPARSE)
@@ -283,7 +351,10 @@ def test_values_are_weights_in_the_order_of_the_edges(form):
 @pytest.mark.parametrize('form', SPARSE)
 def test_values_of_one_are_no_weights_unless_they_are_learned(form):
     assert weighted_edges(weighted(form, torch.ones(5)), 5, 5)[1] is None
-    assert weighted_edges(weighted(form, torch.ones(5, requires_grad=True)), 5, 5)[1].tolist() == [1] * 5
+    assert (
+        weighted_edges(weighted(form, torch.ones(5, requires_grad=True)), 5, 5)[1].tolist()
+        == [1] * 5
+    )
     edges, weight = weighted_edges(weighted(form, torch.ones(5)), 5, 5, VALUES)
     assert torch.equal(weight, VALUES)
     assert torch.equal(edges, edge_list(weighted(form, torch.ones(5)), 5, 5))
@@ -304,46 +375,95 @@ def test_values_that_are_not_used_are_refused(form):
     for use in uses.values():
         with pytest.raises(ValueError, match='weights'):
             use()
-    with pytest.raises(ValueError, match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges"):
+    with pytest.raises(
+        ValueError,
+        match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges",
+    ):
         edge_list(sorted_edges(matrix, 5, 5), 5, 5)
-    assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (5, 1)  # places of pairs, nothing is summed
+    assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (
+        5,
+        1,
+    )  # places of pairs, nothing is summed
 
 
 @pytest.mark.compiled
 def test_weights_of_sorted_edges_are_refused_compiled_too():
     layer, ready = DegreeMaskedAttention(4), sorted_edges(EDGES, 5, 5, edge_weight=VALUES)
     compiled = torch.compile(lambda x: layer(x, edge_index=ready), fullgraph=True, backend='eager')
-    with pytest.raises((ValueError, TorchDynamoException), match='must have no weights other than 1'):
+    with pytest.raises(
+        (ValueError, TorchDynamoException), match='must have no weights other than 1'
+    ):
         compiled(torch.randn(5, 4))
 
 
 @pytest.mark.parametrize('name', sorted(SPARSE))
 def test_transforms_refuse_values(name):
     data = Data(adj_t=weighted(name, VALUES.abs()), num_nodes=5)
-    transforms = JaccardScores(), AttentionNodeSampling(), NodeDegree(), LaplacianPE(2), SVDEncoding(2)
+    transforms = (
+        JaccardScores(),
+        AttentionNodeSampling(),
+        NodeDegree(),
+        LaplacianPE(2),
+        SVDEncoding(2),
+    )
     for transform in transforms:
         with pytest.raises(ValueError, match="'adj_t' must have no weights other than 1"):
             transform(data)
 
 
 def test_whole_numbers_are_weights_and_several_values_are_none():
-    matrix = torch.sparse_coo_tensor(EDGES.flip(0), torch.tensor([1, 2, 1, 1, 1]), (5, 5), check_invariants=False)
+    matrix = torch.sparse_coo_tensor(
+        EDGES.flip(0), torch.tensor([1, 2, 1, 1, 1]), (5, 5), check_invariants=False
+    )
     assert weighted_edges(matrix, 5, 5)[1].dtype == torch.get_default_dtype()
-    several = torch.sparse_coo_tensor(EDGES.flip(0), torch.ones(5, 2), (5, 5, 2), check_invariants=False)
-    with pytest.raises(ValueError, match=r"'edge_index' must have one value for each edge \(got values of shape \(5, 2\)\)"):
+    several = torch.sparse_coo_tensor(
+        EDGES.flip(0), torch.ones(5, 2), (5, 5, 2), check_invariants=False
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"'edge_index' must have one value for each edge \(got values of shape \(5, 2\)\)",
+    ):
         weighted_edges(several, 5, 5)
 
 
 @pytest.mark.parametrize(
     ('edge_index', 'weight', 'message'),
     [
-        (EDGES, VALUES[:4], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(4,\)\)$"),
-        (EDGES, VALUES[:, None], r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(5, 1\)\)$"),
-        (EDGES, [1.0] * 5, r"'edge_weight' must have shape \(5,\), one number for each edge \(got list\)$"),
-        (EDGES, torch.ones(5, dtype=torch.long), r"'edge_weight' must hold floating-point numbers \(got torch.int64\)"),
-        (EDGES, torch.ones(5, device='meta'), r"'edge_weight' must be on the device of 'edge_index', cpu \(got meta\)$"),
-        (weighted('csr', VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
-        (sorted_edges(EDGES, 5, 5, edge_weight=VALUES), VALUES, r"'edge_weight' must be None where 'edge_index' has values \(got both\)"),
+        (
+            EDGES,
+            VALUES[:4],
+            r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(4,\)\)$",
+        ),
+        (
+            EDGES,
+            VALUES[:, None],
+            r"'edge_weight' must have shape \(5,\), one number for each edge \(got \(5, 1\)\)$",
+        ),
+        (
+            EDGES,
+            [1.0] * 5,
+            r"'edge_weight' must have shape \(5,\), one number for each edge \(got list\)$",
+        ),
+        (
+            EDGES,
+            torch.ones(5, dtype=torch.long),
+            r"'edge_weight' must hold floating-point numbers \(got torch.int64\)",
+        ),
+        (
+            EDGES,
+            torch.ones(5, device='meta'),
+            r"'edge_weight' must be on the device of 'edge_index', cpu \(got meta\)$",
+        ),
+        (
+            weighted('csr', VALUES),
+            VALUES,
+            r"'edge_weight' must be None where 'edge_index' has values \(got both\)",
+        ),
+        (
+            sorted_edges(EDGES, 5, 5, edge_weight=VALUES),
+            VALUES,
+            r"'edge_weight' must be None where 'edge_index' has values \(got both\)",
+        ),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(edge_index, weight, message):
@@ -362,7 +482,10 @@ def test_sorted_edges_take_weights_later():
 
 @pytest.mark.parametrize('self_loops', [False, True])
 def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
-    edges, weight = torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]), torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0])
+    edges, weight = (
+        torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]),
+        torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0]),
+    )
     found, share = weighted_hop(edges, 3, self_loops, weight)
     matrix = torch.zeros(3, 3).index_put((found[0], found[1]), share, accumulate=True)
     expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
@@ -376,7 +499,9 @@ def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
 def test_negative_weights_are_named(weight):
     check_not_negative(None)
     check_not_negative(weight.abs().nan_to_num())
-    with pytest.raises(ValueError, match="'edge_weight' must not be negative where neighbours are averaged"):
+    with pytest.raises(
+        ValueError, match="'edge_weight' must not be negative where neighbours are averaged"
+    ):
         check_not_negative(weight)
 
 
@@ -384,6 +509,8 @@ def test_negative_weights_are_named(weight):
 @pytest.mark.parametrize(('num_nodes', 'num_edges'), [(0, 0), (1, 0), (1, 3), (9, 1), (9, 60)])
 def test_the_first_order_is_the_set_of_edges(num_nodes, num_edges, self_loops):
     edges = torch.randint(max(1, num_nodes), (2, num_edges))
-    wanted = {(target, source) for source, target in edges.t().tolist()} | {(i, i) for i in range(num_nodes) if self_loops}
+    wanted = {(target, source) for source, target in edges.t().tolist()} | {
+        (i, i) for i in range(num_nodes) if self_loops
+    }
     found = hops(edges, num_nodes, 1, self_loops)[0]
     assert [tuple(pair) for pair in found.flip(0).t().tolist()] == sorted(wanted)

@@ -36,13 +36,18 @@ def adjacency(edges, num_nodes, neighbors):
 def test_matches_dense(loop, neighbors, num_nodes, num_edges):
     edges = torch.randint(num_nodes, (2, num_edges))
     expected = dense.jaccard(adjacency(edges, num_nodes, neighbors))
-    torch.testing.assert_close(jaccard(edges, num_nodes, neighbors=neighbors), expected[edges[0], edges[1]])
+    torch.testing.assert_close(
+        jaccard(edges, num_nodes, neighbors=neighbors), expected[edges[0], edges[1]]
+    )
     pairs = torch.cartesian_prod(torch.arange(num_nodes), torch.arange(num_nodes)).t()
-    torch.testing.assert_close(jaccard(edges.int(), num_nodes, pairs, neighbors), expected.flatten())
+    torch.testing.assert_close(
+        jaccard(edges.int(), num_nodes, pairs, neighbors), expected.flatten()
+    )
 
 
 def test_hand_computed(loop):
-    """A triangle 0, 1, 2 with a tail 2 - 3, a repeated edge and a self loop; node 4 is alone and has a self loop too."""
+    """A triangle 0, 1, 2 with a tail 2 - 3, a repeated edge and a self loop; node 4 is alone and
+    has a self loop too."""
     edges = torch.tensor([[0, 1, 2, 2, 3, 0, 1, 4], [1, 2, 0, 3, 2, 1, 1, 4]])
     assert jaccard(edges, 5).tolist() == pytest.approx([1 / 3, 1 / 4, 1 / 4, 0, 0, 1 / 3, 1, 0])
     assert jaccard(edges, 5, torch.tensor([[0, 3], [3, 4]])).tolist() == [0.5, 0]
@@ -59,7 +64,13 @@ def test_marks_each_larger_node_once(monkeypatch):
     monkeypatch.setattr(common_neighbors, '_compiled', lambda: loop)
     monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', -1)
     edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
-    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1, 1], [1, 2, 2, 0, 6]])).tolist() == [2 / 4, 1 / 4, 1 / 2, 2 / 4, 0]
+    assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1, 1], [1, 2, 2, 0, 6]])).tolist() == [
+        2 / 4,
+        1 / 4,
+        1 / 2,
+        2 / 4,
+        0,
+    ]
     assert starts == [([0, 0, 1, 1], [1, 2, 2, 6], [0, 2, 4])] * torch.get_num_threads()
 
 
@@ -71,17 +82,26 @@ def test_nothing_to_count(loop):
 
 
 def test_time_grows_with_the_smaller_degree(loop, monkeypatch):
-    """Two hubs that share 50 000 leaves, in a star's worth of pairs with one hub: no list of a hub is walked for a leaf."""
+    """Two hubs that share 50 000 leaves, in a star's worth of pairs with one hub: no list of a hub
+    is walked for a leaf."""
     leaves = torch.arange(2, 50_002)
-    edges = to_undirected(torch.cat([torch.stack([torch.full_like(leaves, hub), leaves]) for hub in (0, 1)], 1))
+    edges = to_undirected(
+        torch.cat([torch.stack([torch.full_like(leaves, hub), leaves]) for hub in (0, 1)], 1)
+    )
     assert jaccard(edges, 50_002, torch.tensor([[0, 0], [1, 2]])).tolist() == [1, 0]
     walked = []
     monkeypatch.setattr(common_neighbors, '_compiled', lambda: None)
     search = np.searchsorted
-    monkeypatch.setattr(np, 'searchsorted', lambda known, wanted: walked.append(np.size(wanted)) or search(known, wanted))
+    monkeypatch.setattr(
+        np,
+        'searchsorted',
+        lambda known, wanted: walked.append(np.size(wanted)) or search(known, wanted),
+    )
     jaccard(edges, 50_002)
     cuts = math.ceil(200_000 / common_neighbors.CHUNK_ELEMENTS)
-    assert sum(walked) == 200_000 + cuts  # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
+    assert (
+        sum(walked) == 200_000 + cuts
+    )  # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
 
 
 def test_any_number_of_threads(loop):
@@ -101,7 +121,12 @@ def test_estimate_stays_within_its_bound():
     exact, state = jaccard(edges, 300), torch.get_rng_state()
     for num_hashes in (64, 1024):
         generators = [torch.Generator().manual_seed(seed) for seed in (*range(20), 0)]
-        draws = torch.stack([minhash_jaccard(edges, 300, num_hashes, generator=generator) for generator in generators])
+        draws = torch.stack(
+            [
+                minhash_jaccard(edges, 300, num_hashes, generator=generator)
+                for generator in generators
+            ]
+        )
         assert torch.equal(draws[0], draws[20])
         error, variance = draws[:20] - exact, exact * (1 - exact) / num_hashes
         assert (error**2).mean() == pytest.approx(float(variance.mean()), rel=0.2)
@@ -131,7 +156,9 @@ def test_raises():
 
 
 def test_one_hash_and_one_filled_row():
-    estimate = minhash_jaccard(torch.tensor([[0], [1]]), 3, 1, torch.tensor([[1, 1, 0, 2], [1, 0, 2, 1]]), 'in')
+    estimate = minhash_jaccard(
+        torch.tensor([[0], [1]]), 3, 1, torch.tensor([[1, 1, 0, 2], [1, 0, 2, 1]]), 'in'
+    )
     assert estimate.tolist() == [1, 0, 0, 0]  # a node without neighbours is like none
 
 
@@ -146,7 +173,9 @@ def test_estimate_has_the_default_dtype():
 def test_orders_are_those_of_splitmix64():
     """Its first outputs after the seed 0; estimates of one key stay what they were."""
     step = 0x9E3779B97F4A7C15
-    found = [int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)]
+    found = [
+        int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)
+    ]
     assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
     assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
 

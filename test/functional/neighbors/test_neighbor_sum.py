@@ -23,13 +23,17 @@ def test_matches_the_matrix_product_with_gradients(order, heads, chunk, monkeypa
     """Repeated edges, targets and sources without edges."""
     monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', chunk)
     edges = torch.stack([torch.randint(6, (20,)), torch.randint(8, (20,))])
-    edges = {'sorted': edges[:, edges[1].argsort()], 'unsorted': edges, 'empty': edges[:, :0]}[order]
+    edges = {'sorted': edges[:, edges[1].argsort()], 'unsorted': edges, 'empty': edges[:, :0]}[
+        order
+    ]
     x, weight = torch.randn(7, 6, dtype=DOUBLE), torch.randn(edges.size(1), heads, dtype=DOUBLE)
     leaves = [x.requires_grad_(), weight.requires_grad_()]
     actual, expected = neighbor_sum(x, edges, weight, 9), dense(x, edges, weight, 9)
     torch.testing.assert_close(actual, expected)
     grad = torch.randn_like(expected)
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -53,7 +57,10 @@ def test_the_rows_of_the_output_are_not_walked_one_by_one():
 
 
 def test_half_precision_sums_in_float32():
-    x, edges = torch.full((4096, 1), 0.1), torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)])
+    x, edges = (
+        torch.full((4096, 1), 0.1),
+        torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)]),
+    )
     for weight in (torch.ones(4096, 1), torch.ones(4096, 1, dtype=torch.bfloat16)):
         half = neighbor_sum(x.bfloat16(), edges, weight, 1)
         assert half.dtype == torch.bfloat16
@@ -72,13 +79,15 @@ def test_symmetric_weight_of_given_degrees():
     edges = torch.tensor([[0, 0, 1], [1, 2, 2]])
     degree = torch.tensor([4, 1, 9])
     torch.testing.assert_close(
-        symmetric_weight(edges, 3, 3, DOUBLE, degree).flatten(), torch.tensor([4.0, 36.0, 9.0], dtype=DOUBLE).rsqrt()
+        symmetric_weight(edges, 3, 3, DOUBLE, degree).flatten(),
+        torch.tensor([4.0, 36.0, 9.0], dtype=DOUBLE).rsqrt(),
     )
     pair = torch.tensor([4, 1]), torch.tensor([0, 25, 9])  # no edge ends in the first target
     found = symmetric_weight(edges, 2, 3, torch.float32, pair)
     torch.testing.assert_close(found, torch.tensor([[100.0], [36.0], [9.0]]).rsqrt())
     with pytest.raises(
-        ValueError, match=r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree counts no self loops$"
+        ValueError,
+        match=r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree counts no self loops$",
     ):
         symmetric_weight(edges, 3, 3, DOUBLE, torch.tensor([4, 0, 9]))
     message = r"'degree' must hold one number per node, 2 for sources and 3 for targets \(got \[\(2,\), \(2,\)\]\)$"
@@ -89,23 +98,41 @@ def test_symmetric_weight_of_given_degrees():
 def test_symmetric_weight_of_weighted_edges():
     """Against PyG, on a graph whose weights are the same both ways."""
     one_way = torch.tensor([[0, 0, 1, 0], [1, 2, 3, 1]])
-    edges, weight = torch.cat([one_way, one_way.flip(0)], 1), torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_()
-    found, expected = symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten(), gcn_norm(edges, weight, 5, add_self_loops=False)[1]
+    edges, weight = (
+        torch.cat([one_way, one_way.flip(0)], 1),
+        torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_(),
+    )
+    found, expected = (
+        symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten(),
+        gcn_norm(edges, weight, 5, add_self_loops=False)[1],
+    )
     torch.testing.assert_close(found[[0, 1, 3, 4, 5, 7]], expected[[0, 1, 3, 4, 5, 7]])
     assert found[[2, 6]].isnan().all()  # those of a node whose weights add up to less than 0
     assert expected[[2, 6]].isnan().all()
     positive = torch.tensor([0.5, 2.0, 0.1, 0.25], dtype=DOUBLE, requires_grad=True)
     both = positive.repeat(2)
-    pair = symmetric_weight(edges, 5, 5, DOUBLE, None, both).flatten(), gcn_norm(edges, both, 5, add_self_loops=False)[1]
-    torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), positive, retain_graph=True)[0] for out in pair))
+    pair = (
+        symmetric_weight(edges, 5, 5, DOUBLE, None, both).flatten(),
+        gcn_norm(edges, both, 5, add_self_loops=False)[1],
+    )
+    torch.testing.assert_close(
+        *(torch.autograd.grad(out.square().sum(), positive, retain_graph=True)[0] for out in pair)
+    )
 
 
 def test_weights_that_add_up_to_zero():
-    edges, weight = torch.tensor([[0, 1, 2], [2, 2, 0]]), torch.tensor([1.0, -1.0, 0.0], requires_grad=True)
-    found = symmetric_weight(edges, 3, 3, torch.float32, (torch.ones(3), torch.tensor([0.0, 1.0, 0.0])), weight)
+    edges, weight = (
+        torch.tensor([[0, 1, 2], [2, 2, 0]]),
+        torch.tensor([1.0, -1.0, 0.0], requires_grad=True),
+    )
+    found = symmetric_weight(
+        edges, 3, 3, torch.float32, (torch.ones(3), torch.tensor([0.0, 1.0, 0.0])), weight
+    )
     assert found.flatten().tolist() == [0, 0, 0]
     assert torch.autograd.grad(found.sum(), weight)[0].isfinite().all()
     with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
         symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([1.0, 1.0, 0.0]), torch.ones(3))
-    unused = symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0]))
+    unused = symmetric_weight(
+        edges, 3, 3, torch.float32, torch.tensor([0.0, 1.0, 1.0]), torch.tensor([0.0, 1.0, 0.0])
+    )
     assert unused.flatten().tolist() == [0, 1, 0]

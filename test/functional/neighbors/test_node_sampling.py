@@ -26,20 +26,26 @@ def test_matches_its_formula(measure):
 
 
 def test_hand_computed():
-    """A triangle with a tail: the tail's end has one neighbour and no triangle, which is the largest value there is."""
+    """A triangle with a tail: the tail's end has one neighbour and no triangle, which is the
+    largest value there is."""
     edges = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])
     third, quarter = 1 / 3, 1 / 4
     corner = third - (third + quarter) / 2 - math.log(2)
-    assert attention_distance(edges, 5).tolist() == pytest.approx([corner, corner, quarter - quarter * 2 / 3 - math.log(3), 0, -math.inf])
+    assert attention_distance(edges, 5).tolist() == pytest.approx(
+        [corner, corner, quarter - quarter * 2 / 3 - math.log(3), 0, -math.inf]
+    )
     assert attention_distance(edges, 5, 'lse').min() == -math.inf
     assert (attention_distance(edges, 4, 'lse') >= 0).all()
     assert attention_distance(torch.empty(2, 0, dtype=torch.long), 2).tolist() == [-math.inf] * 2
 
 
 def test_symmetric_nodes_tie_exactly():
-    """Nodes of a ring with chords look alike from all of them, whatever the order of their neighbours is."""
+    """Nodes of a ring with chords look alike from all of them, whatever the order of their
+    neighbours is."""
     node = torch.arange(21)
-    edges = to_undirected(torch.cat([torch.stack([node, (node + step) % 21]) for step in (1, 2, 5)], 1))
+    edges = to_undirected(
+        torch.cat([torch.stack([node, (node + step) % 21]) for step in (1, 2, 5)], 1)
+    )
     for measure in ('jaccard', 'lse'):
         assert attention_distance(edges, 21, measure).unique().numel() == 1
 

@@ -11,13 +11,19 @@ PAIRS = torch.cartesian_prod(torch.arange(6), torch.arange(6)).t()
 @pytest.mark.parametrize('feature_map', ['simplex', 'elu', 'fourier', torch.nn.Softplus()])
 def test_all_pairs_as_edges_give_all_pair_attention(feature_map, value_projection, key_channels):
     torch.manual_seed(0)
-    arguments = {'feature_map': feature_map, 'value_projection': value_projection, 'key_channels': key_channels}
+    arguments = {
+        'feature_map': feature_map,
+        'value_projection': value_projection,
+        'key_channels': key_channels,
+    }
     layer = AdjacencyMaskedAttention(8, 2, **arguments).double()
     full = KernelAttentionConv(8, 8, 2, **arguments).double()
     full.load_state_dict(layer.state_dict())
     x = torch.randn(6, 8, dtype=torch.float64)
     torch.testing.assert_close(layer(x, PAIRS), full(x), rtol=1e-9, atol=1e-9)
-    torch.testing.assert_close(layer((x, x[:2]), PAIRS[:, PAIRS[1] < 2]), full(x)[:2], rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(
+        layer((x, x[:2]), PAIRS[:, PAIRS[1] < 2]), full(x)[:2], rtol=1e-9, atol=1e-9
+    )
 
 
 def test_one_neighbour_and_repr():

@@ -40,7 +40,8 @@ def gps_of(layer, conv=None, **options):
 
 
 def local_sum(gps, x, edges, attended):
-    """The layer of "Recipe for a General, Powerful, Scalable Graph Transformer" without norms and dropout."""
+    """The layer of "Recipe for a General, Powerful, Scalable Graph Transformer" without norms and
+    dropout."""
     out = attended + x + (0 if gps.conv is None else gps.conv(x, edges) + x)
     return out + gps.mlp(out)
 
@@ -48,16 +49,24 @@ def local_sum(gps, x, edges, attended):
 @pytest.mark.parametrize('name', LAYERS)
 @pytest.mark.parametrize('local', [False, True])
 def test_gps_attends_within_each_graph(name, local):
-    gps, x = gps_of(LAYERS[name](), GCNConv(8, 8) if local else None), torch.randn(13, 8, dtype=torch.float64, requires_grad=True)
+    gps, x = (
+        gps_of(LAYERS[name](), GCNConv(8, 8) if local else None),
+        torch.randn(13, 8, dtype=torch.float64, requires_grad=True),
+    )
     extra = {'degree': DEGREE} if name == 'masked' else {}
     with gps.attn.arguments(**extra):
         actual = gps(x, EDGES, BATCH)
     graphs = [(graph == BATCH).nonzero().flatten() for graph in range(5)]
-    alone = [gps.attn.conv(x[nodes], **{key: value[nodes] for key, value in extra.items()}) for nodes in graphs]
+    alone = [
+        gps.attn.conv(x[nodes], **{key: value[nodes] for key, value in extra.items()})
+        for nodes in graphs
+    ]
     expected = local_sum(gps, x, EDGES, torch.cat(alone))
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
     grad, leaves = torch.randn_like(actual), [x, *gps.parameters()]
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
@@ -65,7 +74,10 @@ def test_gps_matches_the_dense_definition():
     gps, x = gps_of(KernelAttentionConv(8, 8)), torch.randn(13, 8, dtype=torch.float64)
     conv = gps.attn.conv
     q, k, v = (lin(x)[:, None] for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
-    phi = [dense.feature_map('softmax', 8**-0.25 * part, conv.feature_map.projection) for part in (q, k)]
+    phi = [
+        dense.feature_map('softmax', 8**-0.25 * part, conv.feature_map.projection)
+        for part in (q, k)
+    ]
     weights = dense.attention_matrix(*phi, None, BATCH, BATCH)
     expected = local_sum(gps, x, EDGES, torch.einsum('ijh,jhd->ihd', weights, v).flatten(1))
     torch.testing.assert_close(gps(x, EDGES, BATCH), expected, rtol=1e-10, atol=1e-10)
@@ -73,17 +85,24 @@ def test_gps_matches_the_dense_definition():
 
 def test_one_graph_without_a_batch_vector():
     gps, x = gps_of(LAYERS['kernel']()), torch.randn(13, 8, dtype=torch.float64)
-    torch.testing.assert_close(gps(x, EDGES), local_sum(gps, x, EDGES, gps.attn.conv(x)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        gps(x, EDGES), local_sum(gps, x, EDGES, gps.attn.conv(x)), rtol=1e-12, atol=1e-12
+    )
     padded = gps.attn(x[None])
     torch.testing.assert_close(padded, gps.attn.conv(x)[None], rtol=1e-12, atol=1e-12)
 
 
 def test_rows_outside_the_mask_are_not_read_and_0():
-    attention, x = GlobalAttention(LAYERS['kernel']()).double(), torch.randn(2, 5, 8, dtype=torch.float64)
+    attention, x = (
+        GlobalAttention(LAYERS['kernel']()).double(),
+        torch.randn(2, 5, 8, dtype=torch.float64),
+    )
     mask = torch.tensor([[True, True, False, False, False], [True, False, True, True, False]])
     out = attention(x.masked_fill(~mask[..., None], float('nan')).requires_grad_(), mask)
     assert out[~mask].eq(0).all()
-    torch.testing.assert_close(out[1][mask[1]], attention.conv(x[1][mask[1]]), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        out[1][mask[1]], attention.conv(x[1][mask[1]]), rtol=1e-12, atol=1e-12
+    )
 
 
 def test_another_graph_changes_nothing():
@@ -91,7 +110,9 @@ def test_another_graph_changes_nothing():
     expected = gps(x, EDGES, BATCH)
     for value in (100.0, float('nan')):
         changed = gps(torch.where((BATCH == 3)[:, None], x * value, x), EDGES, BATCH)
-        torch.testing.assert_close(changed[BATCH != 3], expected[BATCH != 3], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(
+            changed[BATCH != 3], expected[BATCH != 3], rtol=1e-12, atol=1e-12
+        )
 
 
 def test_arguments_reach_the_layer_within_the_context_only():
@@ -99,7 +120,9 @@ def test_arguments_reach_the_layer_within_the_context_only():
     gps, x = gps_of(layer), torch.randn(13, 8, dtype=torch.float64)
     with gps.attn.arguments(edge_index=EDGES):
         actual = gps(x, EDGES, BATCH)
-    torch.testing.assert_close(actual, local_sum(gps, x, EDGES, layer(x, EDGES, BATCH)), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        actual, local_sum(gps, x, EDGES, layer(x, EDGES, BATCH)), rtol=1e-12, atol=1e-12
+    )
     with pytest.raises(ValueError, match="'edge_index' must be given"):
         gps(x, EDGES, BATCH)
     masked = gps_of(LAYERS['masked']())
@@ -122,7 +145,9 @@ def test_dropout_of_gps_acts_on_the_attention():
 
 def test_reset_redraw_state_dict_and_copies():
     gps, x = gps_of(LAYERS['kernel'](), GCNConv(8, 8)), torch.randn(13, 8, dtype=torch.float64)
-    assert {name for name in gps.state_dict() if name.startswith('attn.')} == {f'attn.conv.{name}' for name in gps.attn.conv.state_dict()}
+    assert {name for name in gps.state_dict() if name.startswith('attn.')} == {
+        f'attn.conv.{name}' for name in gps.attn.conv.state_dict()
+    }
     out = gps(x, EDGES, BATCH)
     other = gps_of(LAYERS['kernel'](), GCNConv(8, 8))
     other.load_state_dict(gps.state_dict())
@@ -130,17 +155,30 @@ def test_reset_redraw_state_dict_and_copies():
         assert torch.equal(copied(x, EDGES, BATCH), out)
     before = {name: value.clone() for name, value in gps.attn.state_dict().items()}
     gps.attn.redraw_projection_matrix()
-    changed = {name for name, value in gps.attn.state_dict().items() if not torch.equal(value, before[name])}
+    changed = {
+        name
+        for name, value in gps.attn.state_dict().items()
+        if not torch.equal(value, before[name])
+    }
     assert changed == {'conv.feature_map.projection'}
     gps.reset_parameters()
-    assert not any(torch.equal(value, before[name]) for name, value in gps.attn.state_dict().items())
+    assert not any(
+        torch.equal(value, before[name]) for name, value in gps.attn.state_dict().items()
+    )
     GlobalAttention(LAYERS['sgformer']()).redraw_projection_matrix()
-    assert repr(GlobalAttention(KernelAttentionConv(8, 8))) == 'GlobalAttention(KernelAttentionConv(8, 8, heads=1))'
+    assert (
+        repr(GlobalAttention(KernelAttentionConv(8, 8)))
+        == 'GlobalAttention(KernelAttentionConv(8, 8, heads=1))'
+    )
 
 
 @pytest.mark.compiled
-@pytest.mark.filterwarnings('ignore:The .grad attribute of a Tensor')  # torch, where GPSConv breaks the graph
-@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
+@pytest.mark.filterwarnings(
+    'ignore:The .grad attribute of a Tensor'
+)  # torch, where GPSConv breaks the graph
+@torch._dynamo.config.patch(
+    specialize_float=True
+)  # numbers as symbols would trace each graph twice
 def test_compiles_as_far_as_gps_does():
     gps = gps_of(LAYERS['kernel'](), GCNConv(8, 8)).float()
     compiled = torch.compile(gps, dynamic=True, backend='aot_eager')
@@ -148,7 +186,9 @@ def test_compiles_as_far_as_gps_does():
         x = torch.randn(size, 8, requires_grad=True)
         actual, expected = compiled(x, EDGES, BATCH[:size]), gps(x, EDGES, BATCH[:size])
         torch.testing.assert_close(actual, expected)
-        torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), x)[0] for out in (actual, expected)))
+        torch.testing.assert_close(
+            *(torch.autograd.grad(out.square().sum(), x)[0] for out in (actual, expected))
+        )
 
 
 def test_examples_and_warnings_of_the_documentation_hold():
@@ -161,7 +201,9 @@ def test_examples_and_warnings_of_the_documentation_hold():
     x = torch.randn(13, 8)
     bare = GPSConv(8, None, norm=None)
     bare.attn = KernelAttentionConv(8, 8)
-    torch.testing.assert_close(bare(x, EDGES, BATCH), 2 * x + bare.mlp(2 * x))  # the attention is the identity
+    torch.testing.assert_close(
+        bare(x, EDGES, BATCH), 2 * x + bare.mlp(2 * x)
+    )  # the attention is the identity
     mixed = GPSConv(8, KernelAttentionConv(8, 8), norm=None).eval()
     changed = mixed(torch.where((BATCH == 3)[:, None], 2 * x, x), EDGES, BATCH)
     assert not torch.allclose(changed[BATCH != 3], mixed(x, EDGES, BATCH)[BATCH != 3])

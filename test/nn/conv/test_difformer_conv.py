@@ -13,7 +13,9 @@ KINDS = [('simple', 'row'), ('simple', 'frobenius'), ('sigmoid', 'row')]
 
 def parts(conv, x):
     value = x if conv.lin_value is None else conv.lin_value(x)
-    return [part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)]
+    return [
+        part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)
+    ]
 
 
 def attention(conv, q, k, v, batch_q=None, batch_k=None):
@@ -27,7 +29,8 @@ def pairs(num_src, num_dst):
 
 
 def test_hand_computed():
-    """Row norms of one channel leave signs: the weights are 2 and 0; the graph adds half of the neighbour."""
+    """Row norms of one channel leave signs: the weights are 2 and 0; the graph adds half of the
+    neighbour."""
     conv = DIFFormerConv(1, 1, graph_weight=0.5, bias=False)
     for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
         torch.nn.init.ones_(lin.weight)
@@ -41,17 +44,25 @@ def test_hand_computed():
 def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projection):
     """With edges against PyG's normalisation of the undirected graph."""
     width, options = (8 if value_projection else 6), {'value_projection': value_projection}
-    conv = DIFFormerConv(6, width, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, **options).double()
+    conv = DIFFormerConv(
+        6, width, 2, kernel, norm, graph_weight is not None, graph_weight or 1.0, **options
+    ).double()
     x, edges = torch.randn(12, 6, dtype=torch.float64, requires_grad=True), to_undirected(EDGES)
     q, k, v = parts(conv, x)
     actual, expected = conv(x, edges, BATCH), attention(conv, q, k, v, BATCH, BATCH)
     if graph_weight is not None:
-        (row, col), weight = gcn_norm(edges, num_nodes=12, add_self_loops=False, dtype=torch.float64)
-        matrix = torch.zeros(12, 12, dtype=torch.float64).index_put_((col, row), weight, accumulate=True)
+        (row, col), weight = gcn_norm(
+            edges, num_nodes=12, add_self_loops=False, dtype=torch.float64
+        )
+        matrix = torch.zeros(12, 12, dtype=torch.float64).index_put_(
+            (col, row), weight, accumulate=True
+        )
         expected = expected + graph_weight * matrix @ v.flatten(1)
     torch.testing.assert_close(actual, expected)
     grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -59,15 +70,25 @@ def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projecti
 def test_bipartite(kernel, norm):
     conv = DIFFormerConv(6, 8, kernel=kernel, norm=norm).double()
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
-    batch, edges = (torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])), torch.tensor([[2, 5, 8, 0], [0, 0, 0, 1]])
+    batch, edges = (
+        (torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])),
+        torch.tensor([[2, 5, 8, 0], [0, 0, 0, 1]]),
+    )
     (_, k, v), (q, _, _) = parts(conv, x_src), parts(conv, x_dst)
-    local = torch.stack([v[[2, 5, 8]].sum(0).flatten() / 3**0.5, v[0].flatten(), *v.new_zeros(2, 8)])
-    torch.testing.assert_close(conv((x_src, x_dst), edges, batch), attention(conv, q, k, v, batch[1], batch[0]) + local)
+    local = torch.stack(
+        [v[[2, 5, 8]].sum(0).flatten() / 3**0.5, v[0].flatten(), *v.new_zeros(2, 8)]
+    )
+    torch.testing.assert_close(
+        conv((x_src, x_dst), edges, batch), attention(conv, q, k, v, batch[1], batch[0]) + local
+    )
 
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_states_of_parts_make_the_whole(norm):
-    conv, x = DIFFormerConv(6, 8, heads=2, norm=norm, use_graph=False).double(), torch.randn(12, 6, dtype=torch.float64)
+    conv, x = (
+        DIFFormerConv(6, 8, heads=2, norm=norm, use_graph=False).double(),
+        torch.randn(12, 6, dtype=torch.float64),
+    )
     states = [conv.attention_state(x[i::2], BATCH[i::2], 4) for i in range(2)]
     out = conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=states[0].merge(states[1]))
     torch.testing.assert_close(out, conv(x, batch=BATCH)[[9, 0, 1]])
@@ -75,31 +96,51 @@ def test_states_of_parts_make_the_whole(norm):
 
 @pytest.mark.parametrize(('kernel', 'norm'), KINDS)
 def test_scores_are_the_weights(kernel, norm):
-    conv, x = DIFFormerConv(6, 8, 2, kernel, norm, use_graph=False).double(), torch.randn(12, 6, dtype=torch.float64)
+    conv, x = (
+        DIFFormerConv(6, 8, 2, kernel, norm, use_graph=False).double(),
+        torch.randn(12, 6, dtype=torch.float64),
+    )
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
-    torch.testing.assert_close(torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2]).flatten(1), conv(x, batch=BATCH))
+    torch.testing.assert_close(
+        torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2]).flatten(1), conv(x, batch=BATCH)
+    )
 
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_gradients_of_scores(norm):
-    conv, x = DIFFormerConv(6, 8, 2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    conv, x = (
+        DIFFormerConv(6, 8, 2, norm=norm).double(),
+        torch.randn(12, 6, dtype=torch.float64, requires_grad=True),
+    )
     q, k, _ = parts(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
-    expected = dense.diffusion_attention(q, k, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
-    out, grad, leaves = conv.attention_scores(x, pairs(12, 12), BATCH), torch.randn(144, 2).double(), [x, *conv.lin_key.parameters()]
+    expected = (
+        dense.diffusion_attention(q, k, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
+    )
+    out, grad, leaves = (
+        conv.attention_scores(x, pairs(12, 12), BATCH),
+        torch.randn(144, 2).double(),
+        [x, *conv.lin_key.parameters()],
+    )
     torch.testing.assert_close(out, expected)
-    for one, other in zip(*(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
     torch.nn.init.zeros_(conv.lin_query.bias)
     zero = torch.zeros(12, 6, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.grad(conv.attention_scores(zero, pairs(12, 12)).sum(), zero)[0].isfinite().all()
+    assert (
+        torch.autograd.grad(conv.attention_scores(zero, pairs(12, 12)).sum(), zero)[0]
+        .isfinite()
+        .all()
+    )
 
 
 @pytest.mark.parametrize('tau', [0.05, 0.5, 1.0])
 def test_the_energy_falls_at_each_step(tau):
-    """The paper's step, with the states themselves as queries, keys and values: 2s - s^2/4 has the simple kernel 2 - s/2 as its slope over
-    the squared distance s of unit rows."""
+    """The paper's step, with the states themselves as queries, keys and values: 2s - s^2/4 has the
+    simple kernel 2 - s/2 as its slope over the squared distance s of unit rows."""
     conv = DIFFormerConv(5, 5, use_graph=False, bias=False).double()
     for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
         torch.nn.init.eye_(lin.weight)
@@ -115,7 +156,10 @@ def test_the_energy_falls_at_each_step(tau):
 
 
 def test_repr():
-    assert repr(DIFFormerConv(6, 8, kernel='sigmoid')) == "DIFFormerConv(6, 8, heads=1, kernel='sigmoid')"
+    assert (
+        repr(DIFFormerConv(6, 8, kernel='sigmoid'))
+        == "DIFFormerConv(6, 8, heads=1, kernel='sigmoid')"
+    )
 
 
 def test_raises():
@@ -134,7 +178,8 @@ def test_raises():
 
 
 def test_scores_of_the_sigmoid_kernel_where_it_vanishes():
-    """Sigmoids that are all 0 in any precision have the weights of their exponentials; without sources there is no weight."""
+    """Sigmoids that are all 0 in any precision have the weights of their exponentials; without
+    sources there is no weight."""
     conv = DIFFormerConv(1, 1, kernel='sigmoid', use_graph=False)
     for lin, weight in ((conv.lin_query, 300.0), (conv.lin_key, -300.0)):
         torch.nn.init.constant_(lin.weight, weight)

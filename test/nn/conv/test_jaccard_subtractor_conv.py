@@ -10,9 +10,19 @@ from torch_geometric_lgt.nn import JaccardSubtractorConv
 from torch_geometric_lgt.testing import dense
 
 DOUBLE = torch.float64
-KERNELS = ['jaccard', 'subtractor', ('softmax', 'softmax'), ('mean', 'jaccard'), ('subtractor', 'subtractor'), ('mean', 'mean')]
-# Node 6 has no neighbour, node 5 one, node 4 no triangle; an edge occurs twice, node 0 has a self loop.
-EDGES = torch.tensor([[1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 1, 0], [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 0, 0]])
+KERNELS = [
+    'jaccard',
+    'subtractor',
+    ('softmax', 'softmax'),
+    ('mean', 'jaccard'),
+    ('subtractor', 'subtractor'),
+    ('mean', 'mean'),
+]
+# Node 6 has no neighbour, node 5 one, node 4 no triangle; an edge occurs twice, node 0 has a self
+# loop.
+EDGES = torch.tensor(
+    [[1, 2, 0, 2, 0, 1, 3, 2, 4, 3, 5, 4, 1, 0], [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 5, 0, 0]]
+)
 MASK = torch.tensor([True, False, True, False, False, True, True])
 
 
@@ -23,13 +33,18 @@ def matrix(edges, values, shape):
 def expected(conv, x_src, x_dst, edges, scores, mask):
     half, used, out = conv.heads // 2, 0, []
     count = matrix(edges, torch.ones(edges.size(1), dtype=DOUBLE), (x_dst.size(0), x_src.size(0)))
-    index = (matrix(edges, scores, count.shape) / count.clamp(min=1))[..., None].expand(-1, -1, half)
+    index = (matrix(edges, scores, count.shape) / count.clamp(min=1))[..., None].expand(
+        -1, -1, half
+    )
     v = conv.lin_value(x_src).unflatten(1, (conv.heads, -1))
     for branch, kernel in enumerate(conv.kernels):
         score = index
         if kernel in ('softmax', 'subtractor'):
             own = slice(used, used + half)
-            q, k = (lin(x).unflatten(1, (-1, conv.head_channels))[:, own] for lin, x in ((conv.lin_query, x_dst), (conv.lin_key, x_src)))
+            q, k = (
+                lin(x).unflatten(1, (-1, conv.head_channels))[:, own]
+                for lin, x in ((conv.lin_query, x_dst), (conv.lin_key, x_src))
+            )
             inner = torch.einsum('ihc,jhc->ijh', q, k) / conv.head_channels**0.5
             score = inner if kernel == 'softmax' else (q[:, None] - k[None]).abs().sum(3)
             used += half
@@ -42,26 +57,43 @@ def expected(conv, x_src, x_dst, edges, scores, mask):
 def compare(conv, x_src, x_dst, edges, mask):
     x = x_src if x_dst is None else (x_src, x_dst)
     scores = torch.rand(edges.size(1), dtype=DOUBLE) * (torch.arange(edges.size(1)) > 4)
-    leaves = [t.requires_grad_() for t in (x_src, *(() if x_dst is None else (x_dst,)))] + list(conv.parameters())
+    leaves = [t.requires_grad_() for t in (x_src, *(() if x_dst is None else (x_dst,)))] + list(
+        conv.parameters()
+    )
     actual = conv(x, edges, scores, mask)
     wanted = expected(conv, x_src, x_src if x_dst is None else x_dst, edges, scores, mask)
     torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(wanted)
-    found = [torch.autograd.grad(out, leaves, grad, allow_unused=True, materialize_grads=True) for out in (actual, wanted)]
+    found = [
+        torch.autograd.grad(out, leaves, grad, allow_unused=True, materialize_grads=True)
+        for out in (actual, wanted)
+    ]
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize('kernel', KERNELS, ids=str)
-@pytest.mark.parametrize('mask', [None, MASK, ~MASK, torch.zeros(7, dtype=torch.bool)], ids=['all', 'some', 'others', 'none'])
+@pytest.mark.parametrize(
+    'mask',
+    [None, MASK, ~MASK, torch.zeros(7, dtype=torch.bool)],
+    ids=['all', 'some', 'others', 'none'],
+)
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 def test_matches_dense(kernel, mask, chunk, monkeypatch):
     monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', chunk)
-    compare(JaccardSubtractorConv(5, 8, 4, kernel).double(), torch.randn(7, 5, dtype=DOUBLE), None, EDGES, mask)
+    compare(
+        JaccardSubtractorConv(5, 8, 4, kernel).double(),
+        torch.randn(7, 5, dtype=DOUBLE),
+        None,
+        EDGES,
+        mask,
+    )
 
 
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
-@pytest.mark.parametrize('options', [{'concat': False}, {'normalize': False}, {'bias': False}, {'heads': 2}], ids=str)
+@pytest.mark.parametrize(
+    'options', [{'concat': False}, {'normalize': False}, {'bias': False}, {'heads': 2}], ids=str
+)
 def test_options_match_dense(kernel, options):
     conv = JaccardSubtractorConv(5, 8, **{'heads': 4, 'kernel': kernel, **options}).double()
     compare(conv, torch.randn(7, 5, dtype=DOUBLE), None, EDGES, MASK)
@@ -72,11 +104,14 @@ def test_bipartite(kernel):
     edges = torch.stack([torch.randint(9, (20,)), torch.randint(7, (20,))])
     conv = JaccardSubtractorConv(5, 8, 4, kernel).double()
     compare(conv, torch.randn(9, 5, dtype=DOUBLE), torch.randn(7, 5, dtype=DOUBLE), edges, MASK)
-    compare(conv, torch.randn(9, 5, dtype=DOUBLE), torch.randn(7, 5, dtype=DOUBLE), edges[:, :0], MASK)
+    compare(
+        conv, torch.randn(9, 5, dtype=DOUBLE), torch.randn(7, 5, dtype=DOUBLE), edges[:, :0], MASK
+    )
 
 
 def test_hand_computed():
-    """Two neighbours of node 2. Softmax: logits 1 and 3 of head 0; Jaccard: weights 1/4 and 3/4 of head 1."""
+    """Two neighbours of node 2. Softmax: logits 1 and 3 of head 0; Jaccard: weights 1/4 and 3/4 of
+    head 1."""
     conv = JaccardSubtractorConv(1, 2, 2, bias=False).double()
     with torch.no_grad():
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
@@ -84,25 +119,37 @@ def test_hand_computed():
     x, edges = torch.tensor([[1.0], [3.0], [1.0]], dtype=DOUBLE), torch.tensor([[0, 1], [2, 2]])
     out = conv(x, edges, torch.tensor([0.1, 0.3], dtype=DOUBLE))
     share = 1 / (1 + torch.tensor(-2.0, dtype=DOUBLE).exp())
-    torch.testing.assert_close(out[2], torch.stack([1 - share + 3 * share, torch.tensor(2.5, dtype=DOUBLE)]))
+    torch.testing.assert_close(
+        out[2], torch.stack([1 - share + 3 * share, torch.tensor(2.5, dtype=DOUBLE)])
+    )
     assert out[:2].abs().sum() == 0
-    assert conv(x, edges, torch.zeros(2, dtype=DOUBLE), torch.zeros(3, dtype=torch.bool))[2].tolist() == [2, 2]
+    assert conv(x, edges, torch.zeros(2, dtype=DOUBLE), torch.zeros(3, dtype=torch.bool))[
+        2
+    ].tolist() == [2, 2]
 
 
 @pytest.mark.parametrize('kernel', KERNELS, ids=str)
 @pytest.mark.parametrize('mask', [None, MASK])
 def test_scores_are_the_weights_that_are_applied(kernel, mask):
-    conv, x, index = JaccardSubtractorConv(5, 8, 4, kernel).double(), torch.randn(7, 5, dtype=DOUBLE), jaccard(EDGES, 7).double()
+    conv, x, index = (
+        JaccardSubtractorConv(5, 8, 4, kernel).double(),
+        torch.randn(7, 5, dtype=DOUBLE),
+        jaccard(EDGES, 7).double(),
+    )
     scores = conv.attention_scores(x, EDGES, index, mask)
     out = torch.zeros(7, 4, 2, dtype=DOUBLE)
-    out.index_add_(0, EDGES[1], scores[..., None] * conv.lin_value(x)[EDGES[0]].unflatten(1, (4, 2)))
+    out.index_add_(
+        0, EDGES[1], scores[..., None] * conv.lin_value(x)[EDGES[0]].unflatten(1, (4, 2))
+    )
     torch.testing.assert_close(conv(x, EDGES, index, mask), out.flatten(1))
 
 
 def test_softmax_heads_are_those_of_the_transformer_layer_of_pyg():
     theirs = TransformerConv(5, 2, 4, root_weight=False).double()
     ours = JaccardSubtractorConv(5, 8, 4, ('softmax', 'softmax')).double()
-    ours.load_state_dict({name: value for name, value in theirs.state_dict().items() if 'skip' not in name})
+    ours.load_state_dict(
+        {name: value for name, value in theirs.state_dict().items() if 'skip' not in name}
+    )
     x = torch.randn(7, 5, dtype=DOUBLE)
     torch.testing.assert_close(ours(x, EDGES), theirs(x, EDGES))
 
@@ -122,7 +169,9 @@ def test_extreme_inputs_stay_finite(kernel):
 
 def test_only_heads_with_scores_have_queries_and_keys():
     sizes = {kernel: JaccardSubtractorConv(5, 8, 4, kernel) for kernel in KERNELS}
-    assert sizes['jaccard'].lin_query.weight.shape == sizes['jaccard'].lin_key.weight.shape == (4, 5)
+    assert (
+        sizes['jaccard'].lin_query.weight.shape == sizes['jaccard'].lin_key.weight.shape == (4, 5)
+    )
     assert sizes['subtractor'].lin_query.weight.shape == (8, 5)
     assert sizes['mean', 'mean'].lin_query is None
     conv = JaccardSubtractorConv(5, 8, 4, 'jaccard')
@@ -131,11 +180,14 @@ def test_only_heads_with_scores_have_queries_and_keys():
     before = [p.clone() for p in conv.parameters()]
     torch.manual_seed(3)
     conv.reset_parameters()
-    assert all(torch.equal(one, other) for one, other in zip(before, conv.parameters(), strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(before, conv.parameters(), strict=True)
+    )
 
 
 def test_sampling_saves_the_work_of_scores():
-    """Projections of values are the same for all; what is left are sampled nodes, their neighbours and the edges between."""
+    """Projections of values are the same for all; what is left are sampled nodes, their neighbours
+    and the edges between."""
     edges, width = barabasi_albert_graph(2000, 4), 8
     index, x = jaccard(edges, 2000), torch.randn(2000, width)
     mask = torch.zeros(2000, dtype=torch.bool)
@@ -149,14 +201,19 @@ def test_sampling_saves_the_work_of_scores():
     keys, queries, (count, part) = chosen[0].unique().numel(), 38, (edges.size(1), chosen.size(1))
     values, half = 2 * 2000 * width * width, width // 2
     assert found[0] == values + 2 * (4000 * width * half + 2 * count * half) + 2 * count * half
-    assert found[1] == values + 2 * ((keys + queries) * width * half + 2 * part * half) + 2 * 2 * count * half
+    assert (
+        found[1]
+        == values + 2 * ((keys + queries) * width * half + 2 * part * half) + 2 * 2 * count * half
+    )
 
 
 def test_nothing_of_the_size_of_edges_times_channels_is_kept():
     edges, x = torch.randint(100, (2, 5000)), torch.randn(100, 64, requires_grad=True)
     for kernel in ('jaccard', 'subtractor'):
         conv, saved = JaccardSubtractorConv(64, 64, 8, kernel), []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t, saved=saved: saved.append(t.numel()) or t, lambda t: t):
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda t, saved=saved: saved.append(t.numel()) or t, lambda t: t
+        ):
             conv(x, edges, torch.rand(5000)).sum().backward()
         assert max(saved) <= 5000 * 8
 
@@ -165,7 +222,10 @@ def test_nothing_of_the_size_of_edges_times_channels_is_kept():
 @pytest.mark.compiled
 def test_compiles_without_a_break(kernel):
     conv, index = JaccardSubtractorConv(5, 8, 4, kernel), jaccard(EDGES, 7)
-    compiled, x = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager'), torch.randn(7, 5)
+    compiled, x = (
+        torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager'),
+        torch.randn(7, 5),
+    )
     for mask in (None, MASK):
         leaves, found = x.clone().requires_grad_(), []
         for run in (conv, compiled):

@@ -16,15 +16,29 @@ PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 
 def oracle(conv, x, batch=None):
     phi = conv.feature_map
-    scale = (conv.head_key_channels * conv.temperature**2) ** -0.25 if phi.projection is not None else 1.0
-    q, k, v = (lin(x).unflatten(-1, (conv.heads, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
-    return dense.attention_matrix(*(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)), None, batch, batch), v
+    scale = (
+        (conv.head_key_channels * conv.temperature**2) ** -0.25
+        if phi.projection is not None
+        else 1.0
+    )
+    q, k, v = (
+        lin(x).unflatten(-1, (conv.heads, -1))
+        for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
+    return dense.attention_matrix(
+        *(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)),
+        None,
+        batch,
+        batch,
+    ), v
 
 
 @pytest.mark.parametrize('key_channels', [None, 6])
 @pytest.mark.parametrize('feature_map', MAPS)
 def test_matches_dense_with_gradients(feature_map, key_channels):
-    conv = KernelAttentionConv(6, 8, heads=2, feature_map=feature_map, temperature=2.0, key_channels=key_channels).double()
+    conv = KernelAttentionConv(
+        6, 8, heads=2, feature_map=feature_map, temperature=2.0, key_channels=key_channels
+    ).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
     weights, v = oracle(conv, x, batch)
@@ -32,7 +46,11 @@ def test_matches_dense_with_gradients(feature_map, key_channels):
     actual = conv(x, batch=batch)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(actual, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
     scores = conv.attention_scores(x, PAIRS, batch)
     torch.testing.assert_close(scores, weights[PAIRS[1], PAIRS[0]], atol=1e-10, rtol=1e-10)
@@ -43,10 +61,18 @@ def test_gradients_of_scores(monkeypatch):
     conv = KernelAttentionConv(6, 8, heads=2).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
-    actual, expected = conv.attention_scores(x, PAIRS, batch), oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]]
+    actual, expected = (
+        conv.attention_scores(x, PAIRS, batch),
+        oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]],
+    )
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad, leaves = torch.randn_like(expected), [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()]
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    grad, leaves = (
+        torch.randn_like(expected),
+        [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()],
+    )
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
 
 
@@ -60,7 +86,10 @@ def test_gradients_of_scores_of_small_features(scale, feature_map):
     actual, expected = conv.attention_scores(x, PAIRS), oracle(exact, leaf)[0][PAIRS[1], PAIRS[0]]
     torch.testing.assert_close(actual, expected.float(), rtol=1e-4, atol=1e-5)
     grad = torch.randn_like(actual)
-    one, other = torch.autograd.grad(actual, x, grad)[0], torch.autograd.grad(expected, leaf, grad.double())[0]
+    one, other = (
+        torch.autograd.grad(actual, x, grad)[0],
+        torch.autograd.grad(expected, leaf, grad.double())[0],
+    )
     assert float((one.double() - other).norm()) < 1e-5 * float(other.norm())
 
 
@@ -74,12 +103,20 @@ def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
             sizes[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), FlopCounterMode(display=False) as counter:
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            FlopCounterMode(display=False) as counter,
+        ):
             conv.attention_scores(x, pairs)
         flops[repeats], saved[repeats] = counter.get_total_flops(), sum(sizes.values())
-    features, denominators = 2 * 2 * 2 * 8 * 32, 2 * 2 * 32  # of a pair: projections of query and key, and the product with the sums
+    features, denominators = (
+        2 * 2 * 2 * 8 * 32,
+        2 * 2 * 32,
+    )  # of a pair: projections of query and key, and the product with the sums
     assert flops[4] - flops[1] == 3 * PAIRS.size(1) * (features + denominators)
-    assert saved[4] - saved[1] <= 3 * PAIRS.size(1) * 4 * 16  # places and scores, not 2 x 32 features of two sides
+    assert (
+        saved[4] - saved[1] <= 3 * PAIRS.size(1) * 4 * 16
+    )  # places and scores, not 2 x 32 features of two sides
 
 
 def test_hand_computed():
@@ -90,45 +127,70 @@ def test_hand_computed():
     torch.testing.assert_close(conv(torch.tensor([[1.0], [2.0]])), torch.full((2, 1), 39 / 8))
 
 
-@pytest.mark.parametrize(('in_channels', 'heads', 'num_features'), [(4, 1, 16), (32, 4, 8), (8, 2, 64)])
+@pytest.mark.parametrize(
+    ('in_channels', 'heads', 'num_features'), [(4, 1, 16), (32, 4, 8), (8, 2, 64)]
+)
 def test_query_projection_folded_or_not(in_channels, heads, num_features):
     conv = KernelAttentionConv(in_channels, 16, heads=heads, num_features=num_features).double()
     x = torch.randn(12, in_channels, dtype=torch.float64)
     weights, v = oracle(conv, x)
-    torch.testing.assert_close(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).flatten(1), atol=1e-11, rtol=1e-10)
+    torch.testing.assert_close(
+        conv(x), torch.einsum('ijh,jhd->ihd', weights, v).flatten(1), atol=1e-11, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize('samples', [1, 4])
 def test_gumbel_samples_in_training(samples):
-    conv = KernelAttentionConv(6, 8, heads=2, num_features=16, temperature=0.5, num_gumbel_samples=samples).double()
+    conv = KernelAttentionConv(
+        6, 8, heads=2, num_features=16, temperature=0.5, num_gumbel_samples=samples
+    ).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
     torch.manual_seed(7)
     actual = conv(x, batch=batch)
     torch.manual_seed(7)
     noise = -torch.empty(12, 2, samples, dtype=torch.float64).exponential_().log() / 0.5
-    q, k, v = (lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
+    q, k, v = (
+        lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
     scale, projection = (4 * 0.5**2) ** -0.25, conv.feature_map.projection
     phi_q, phi_k = (dense.feature_map('softmax', scale * t, projection) for t in (q, k))
     expected = dense.sampled_attention(phi_q, phi_k, v, noise, batch, batch).flatten(1)
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
     grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(torch.autograd.grad(actual, leaves, grad), torch.autograd.grad(expected, leaves, grad), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(actual, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, atol=1e-9, rtol=1e-9)
     torch.manual_seed(7)
     state = conv.attention_state(x, batch)
     assert state.samples == samples
-    torch.testing.assert_close(conv(x[[9, 0]], batch=batch[[9, 0]], state=state), expected[[9, 0]], atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(
+        conv(x[[9, 0]], batch=batch[[9, 0]], state=state), expected[[9, 0]], atol=1e-10, rtol=1e-10
+    )
 
 
 @pytest.mark.parametrize(('rule', 'temperature'), [('softmax', 1.0), ('tempered', 0.3)])
 def test_no_noise_in_evaluation(rule, temperature):
-    conv = KernelAttentionConv(6, 8, heads=2, temperature=0.3, num_gumbel_samples=5, gumbel_evaluation=rule).double().eval()
+    conv = (
+        KernelAttentionConv(
+            6, 8, heads=2, temperature=0.3, num_gumbel_samples=5, gumbel_evaluation=rule
+        )
+        .double()
+        .eval()
+    )
     plain = KernelAttentionConv(6, 8, heads=2, temperature=temperature).double()
     plain.load_state_dict(conv.state_dict())
     x = torch.randn(12, 6, dtype=torch.float64)
     torch.testing.assert_close(conv(x), plain(x), atol=1e-13, rtol=0)
-    torch.testing.assert_close(conv.train().attention_scores(x, PAIRS), plain.attention_scores(x, PAIRS), atol=1e-13, rtol=0)
+    torch.testing.assert_close(
+        conv.train().attention_scores(x, PAIRS),
+        plain.attention_scores(x, PAIRS),
+        atol=1e-13,
+        rtol=0,
+    )
 
 
 def test_permutation_equivariance():
@@ -138,7 +200,9 @@ def test_permutation_equivariance():
         torch.arange(12) % 3,
         torch.randperm(12),
     )
-    torch.testing.assert_close(conv(x[perm], batch=batch[perm]), conv(x, batch=batch)[perm], atol=1e-13, rtol=0)
+    torch.testing.assert_close(
+        conv(x[perm], batch=batch[perm]), conv(x, batch=batch)[perm], atol=1e-13, rtol=0
+    )
 
 
 def test_bipartite():
@@ -152,7 +216,9 @@ def test_concat_false_averages_heads():
     conv = KernelAttentionConv(6, 8, heads=3, concat=False).double()
     x = torch.randn(12, 6).double()
     weights, v = oracle(conv, x)
-    torch.testing.assert_close(conv(x), torch.einsum('ijh,jhd->ihd', weights, v).mean(1), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        conv(x), torch.einsum('ijh,jhd->ihd', weights, v).mean(1), atol=1e-12, rtol=0
+    )
 
 
 def test_without_value_projection():
@@ -171,15 +237,21 @@ def test_module_as_feature_map():
 
     conv = KernelAttentionConv(6, 8, heads=2, feature_map=Squares()).double()
     x = torch.randn(7, 6).double()
-    q, k, v = (lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value))
-    torch.testing.assert_close(conv(x), dense.kernel_attention(q.square(), k.square(), v).flatten(1), atol=1e-12, rtol=0)
+    q, k, v = (
+        lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
+    torch.testing.assert_close(
+        conv(x), dense.kernel_attention(q.square(), k.square(), v).flatten(1), atol=1e-12, rtol=0
+    )
 
 
 def test_approximates_softmax_better_with_more_features():
     x = 0.5 * torch.randn(50, 16).double()
     errors = []
     for num_features in (16, 256, 4096):
-        conv = KernelAttentionConv(16, 16, num_features=num_features, feature_map='orthogonal').double()
+        conv = KernelAttentionConv(
+            16, 16, num_features=num_features, feature_map='orthogonal'
+        ).double()
         q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
         exact = (q @ k.t() / 4).softmax(1) @ v
         errors.append(((conv(x) - exact).norm() / exact.norm()).item())
@@ -238,7 +310,10 @@ def test_compiles_without_graph_break(heads):
         ({'temperature': 0.0}, "'temperature' must be positive"),
         ({'heads': 8}, 'needs at least 2 channels'),
         ({'num_gumbel_samples': -1}, "'num_gumbel_samples' must be at least 0"),
-        ({'num_gumbel_samples': 2, 'feature_map': 'elu'}, "'num_gumbel_samples' must be at least 0, and 0 unless"),
+        (
+            {'num_gumbel_samples': 2, 'feature_map': 'elu'},
+            "'num_gumbel_samples' must be at least 0, and 0 unless",
+        ),
         ({'gumbel_evaluation': 'mean'}, "'gumbel_evaluation' must be"),
         ({'relational_order': -1}, "'relational_order' must be at least 0"),
         ({'relational_order': 1, 'relational_input': 'key'}, "'relational_input' must be"),
@@ -267,27 +342,44 @@ EDGES = torch.tensor([[0, 2, 3, 1, 4, 5, 5], [2, 3, 7, 4, 5, 6, 6]])
 @pytest.mark.parametrize('source', ['value', 'output'])
 @pytest.mark.parametrize('order', [1, 3])
 def test_relational_bias(order, source, weight):
-    """Against powers of the adjacency matrix: of distinct neighbours and oneself, symmetrically normalised, or plain ones."""
+    """Against powers of the adjacency matrix: of distinct neighbours and oneself, symmetrically
+    normalised, or plain ones."""
     options = {'relational_order': order, 'relational_input': source, 'relational_weight': weight}
     conv = KernelAttentionConv(6, 8, heads=2, **options).double()
     plain = KernelAttentionConv(6, 8, heads=2).double()
     plain.load_state_dict(conv.state_dict(), strict=False)
     torch.nn.init.normal_(conv.relational_bias.weight)
-    x, edges = torch.randn(8, 6, dtype=torch.float64, requires_grad=True), torch.cat([EDGES, EDGES.flip(0)], 1)
+    x, edges = (
+        torch.randn(8, 6, dtype=torch.float64, requires_grad=True),
+        torch.cat([EDGES, EDGES.flip(0)], 1),
+    )
     out = plain(x)
-    expected, share = out, conv.relational_bias.weight.sigmoid() if weight == 'sigmoid' else conv.relational_bias.weight
-    one = torch.zeros(8, 8, dtype=torch.float64).index_put_((edges[1], edges[0]), torch.ones(14, dtype=torch.float64))
+    expected, share = (
+        out,
+        conv.relational_bias.weight.sigmoid()
+        if weight == 'sigmoid'
+        else conv.relational_bias.weight,
+    )
+    one = torch.zeros(8, 8, dtype=torch.float64).index_put_(
+        (edges[1], edges[0]), torch.ones(14, dtype=torch.float64)
+    )
     one = one + torch.eye(8, dtype=torch.float64) if source == 'value' else one
     walks = torch.eye(8, dtype=torch.float64)
     for p in range(order):
         walks = ((walks @ one) > 0).double()
-        matrix = walks / (walks.sum(1, keepdim=True) * walks.sum(0)).sqrt() if source == 'value' else walks
+        matrix = (
+            walks / (walks.sum(1, keepdim=True) * walks.sum(0)).sqrt()
+            if source == 'value'
+            else walks
+        )
         term = (matrix @ (conv.lin_value(x) if source == 'value' else out)).unflatten(1, (2, 4))
         expected = expected + (term * share[p][:, None]).flatten(1)
     torch.testing.assert_close(conv(x, edges), expected)
     torch.testing.assert_close(conv(x, conv.hops(edges, 8)), expected)
     grad, leaves = torch.randn_like(expected), [x, conv.relational_bias.weight]
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (conv(x, edges), expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (conv(x, edges), expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -301,11 +393,15 @@ def test_relational_bias_compiles_with_edges_of_each_order():
 
 def test_relational_bias_raises():
     conv, x = KernelAttentionConv(6, 8, relational_order=2), torch.randn(12, 6)
-    with pytest.raises(ValueError, match="'edge_index' must be given for the relational bias of order 2"):
+    with pytest.raises(
+        ValueError, match="'edge_index' must be given for the relational bias of order 2"
+    ):
         conv(x)
     with pytest.raises(ValueError, match="'edge_index' must hold the edges of 2 orders"):
         conv(x, [EDGES])
-    with pytest.raises(ValueError, match="'edge_index' must be a list with the edges of each order for a pair 'x'"):
+    with pytest.raises(
+        ValueError, match="'edge_index' must be a list with the edges of each order for a pair 'x'"
+    ):
         conv((x, x[:5]), EDGES)
     with pytest.raises(ValueError, match="'x' must be one tensor with relational_input='output'"):
         KernelAttentionConv(6, 8, relational_order=1, relational_input='output')((x, x), [EDGES])
@@ -313,13 +409,18 @@ def test_relational_bias_raises():
 
 @pytest.mark.parametrize('scale', [1.0, 200.0])
 def test_log_edge_probability(scale):
-    """Without temperature and noise, of the estimate at any norm: its exponential is the weight, where that does not vanish."""
-    conv = KernelAttentionConv(6, 8, heads=2, temperature=0.2, num_gumbel_samples=3, feature_map='orthogonal').double()
+    """Without temperature and noise, of the estimate at any norm: its exponential is the weight,
+    where that does not vanish."""
+    conv = KernelAttentionConv(
+        6, 8, heads=2, temperature=0.2, num_gumbel_samples=3, feature_map='orthogonal'
+    ).double()
     x, batch = scale * torch.randn(12, 6, dtype=torch.float64), torch.arange(12) % 3
     pairs = torch.tensor([[0, 3, 6, 1, 5], [3, 3, 9, 10, 2]])
     log = conv.log_edge_probability(x, pairs, batch)
     assert log.isfinite().all()
-    torch.testing.assert_close(log.exp(), conv.eval().attention_scores(x, pairs, batch), rtol=1e-9, atol=1e-300)
+    torch.testing.assert_close(
+        log.exp(), conv.eval().attention_scores(x, pairs, batch), rtol=1e-9, atol=1e-300
+    )
     assert (log.min() < -700) == (scale > 1)
     grads = torch.autograd.grad(log.sum(), [conv.lin_query.weight, conv.lin_key.weight])
     assert all(grad.isfinite().all() and grad.abs().max() > 0 for grad in grads)
@@ -327,7 +428,9 @@ def test_log_edge_probability(scale):
 
 def test_log_edge_probability_needs_a_softmax():
     with pytest.raises(ValueError, match="'feature_map' must be 'positive'"):
-        KernelAttentionConv(6, 8, feature_map='elu').log_edge_probability(torch.randn(3, 6), EDGES[:, :1])
+        KernelAttentionConv(6, 8, feature_map='elu').log_edge_probability(
+            torch.randn(3, 6), EDGES[:, :1]
+        )
 
 
 def test_the_error_does_not_grow_with_the_number_of_nodes():
@@ -346,7 +449,8 @@ def test_the_error_does_not_grow_with_the_number_of_nodes():
 
 @pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 def test_scores_and_probabilities_under_autocast(dtype):
-    """Projections of nodes are those of a layer under autocast, and all else is computed in single precision."""
+    """Projections of nodes are those of a layer under autocast, and all else is computed in single
+    precision."""
     conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
     for scores in (conv.attention_scores, conv.log_edge_probability):
         with torch.autocast('cpu', dtype):
@@ -361,7 +465,9 @@ def test_scores_and_probabilities_under_autocast(dtype):
 @pytest.mark.compiled
 def test_log_edge_probability_compiles():
     conv, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
-    compiled = torch.compile(conv.log_edge_probability, fullgraph=True, dynamic=True, backend='aot_eager')
+    compiled = torch.compile(
+        conv.log_edge_probability, fullgraph=True, dynamic=True, backend='aot_eager'
+    )
     grads = []
     for run in (compiled, conv.log_edge_probability):
         out = run(x, EDGES)

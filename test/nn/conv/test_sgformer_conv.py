@@ -11,7 +11,9 @@ NORMS = ['frobenius', 'row']
 
 def parts(conv, x):
     value = x if conv.lin_value is None else conv.lin_value(x)
-    return [part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)]
+    return [
+        part.unflatten(-1, (conv.heads, -1)) for part in (conv.lin_query(x), conv.lin_key(x), value)
+    ]
 
 
 def pairs(num_src, num_dst):
@@ -19,24 +21,35 @@ def pairs(num_src, num_dst):
 
 
 def test_hand_computed():
-    """q = k = v = x: the lengths are sqrt(1 + 4), the products 1/5, 2/5, 4/5, halved for two nodes."""
+    """q = k = v = x: the lengths are sqrt(1 + 4), the products 1/5, 2/5, 4/5, halved for two
+    nodes."""
     conv = SGFormerConv(1, 1, bias=False)
     for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
         torch.nn.init.ones_(lin.weight)
-    expected = [(1 + (1 / 5 * 1 + 2 / 5 * 2) / 2) / (1 + 3 / 10), (2 + (2 / 5 * 1 + 4 / 5 * 2) / 2) / (1 + 6 / 10)]
+    expected = [
+        (1 + (1 / 5 * 1 + 2 / 5 * 2) / 2) / (1 + 3 / 10),
+        (2 + (2 / 5 * 1 + 4 / 5 * 2) / 2) / (1 + 6 / 10),
+    ]
     torch.testing.assert_close(conv(torch.tensor([[1.0], [2.0]])), torch.tensor(expected)[:, None])
 
 
 @pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
 def test_matches_dense_with_gradients(norm, value_projection):
-    conv = SGFormerConv(6, 8 if value_projection else 6, 2, norm, value_projection=value_projection).double()
+    conv = SGFormerConv(
+        6, 8 if value_projection else 6, 2, norm, value_projection=value_projection
+    ).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, v = parts(conv, x)
-    actual, expected = conv(x, batch=BATCH), dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
+    actual, expected = (
+        conv(x, batch=BATCH),
+        dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1),
+    )
     torch.testing.assert_close(actual, expected)
     grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
-    for one, other in zip(*(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -54,25 +67,39 @@ def test_bipartite(norm, value_projection):
 @pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
 def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
-    conv, x = SGFormerConv(6, 6, 2, norm, value_projection=value_projection).double(), torch.randn(12, 6, dtype=torch.float64)
+    conv, x = (
+        SGFormerConv(6, 6, 2, norm, value_projection=value_projection).double(),
+        torch.randn(12, 6, dtype=torch.float64),
+    )
     whole = conv(x, batch=BATCH)
     states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
     state = states[0].merge(states[1]).merge(states[2])
     state.save(tmp_path / 'state')
     for found in (state, AttentionState.load(tmp_path / 'state')):
-        torch.testing.assert_close(conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=found), whole[[9, 0, 1]])
+        torch.testing.assert_close(
+            conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=found), whole[[9, 0, 1]]
+        )
 
 
 def test_gradient_through_a_state():
-    conv, x = SGFormerConv(6, 8).double(), torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
-    grads = [torch.autograd.grad(out.square().sum(), [x, *conv.parameters()]) for out in (conv(x), conv(x, state=conv.attention_state(x)))]
+    conv, x = (
+        SGFormerConv(6, 8).double(),
+        torch.randn(7, 6, dtype=torch.float64, requires_grad=True),
+    )
+    grads = [
+        torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
+        for out in (conv(x), conv(x, state=conv.attention_state(x)))
+    ]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize('norm', NORMS)
 def test_scores_are_the_weights(norm):
-    conv, x = SGFormerConv(6, 8, heads=2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64)
+    conv, x = (
+        SGFormerConv(6, 8, heads=2, norm=norm).double(),
+        torch.randn(12, 6, dtype=torch.float64),
+    )
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
     out = torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2])
@@ -80,7 +107,11 @@ def test_scores_are_the_weights(norm):
 
 
 def test_scores_of_a_pair_leave_out_the_own_value():
-    conv, x_src, x_dst = SGFormerConv(6, 8).double(), torch.randn(5, 6).double(), torch.randn(3, 6).double()
+    conv, x_src, x_dst = (
+        SGFormerConv(6, 8).double(),
+        torch.randn(5, 6).double(),
+        torch.randn(3, 6).double(),
+    )
     weight = conv.attention_scores((x_src, x_dst), pairs(5, 3)).view(5, 3)
     own = (1 - weight.sum(0))[:, None] * conv.lin_value(x_dst)
     torch.testing.assert_close(weight.t() @ conv.lin_value(x_src) + own, conv((x_src, x_dst)))
@@ -104,11 +135,24 @@ def test_raises():
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_gradients_of_scores(norm):
-    conv, x = SGFormerConv(6, 8, 2, norm=norm).double(), torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    conv, x = (
+        SGFormerConv(6, 8, 2, norm=norm).double(),
+        torch.randn(12, 6, dtype=torch.float64, requires_grad=True),
+    )
     q, k, _ = parts(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
-    expected = dense.sgformer_attention(q, k, one_hot, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
-    out, grad, leaves = conv.attention_scores(x, pairs(12, 12), BATCH), torch.randn(144, 2).double(), [x, *conv.lin_key.parameters()]
+    expected = (
+        dense.sgformer_attention(q, k, one_hot, one_hot, norm, BATCH, BATCH)
+        .permute(2, 0, 1)
+        .flatten(0, 1)
+    )
+    out, grad, leaves = (
+        conv.attention_scores(x, pairs(12, 12), BATCH),
+        torch.randn(144, 2).double(),
+        [x, *conv.lin_key.parameters()],
+    )
     torch.testing.assert_close(out, expected)
-    for one, other in zip(*(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other)

@@ -22,7 +22,11 @@ MODELS = {
 def graph():
     generator = torch.Generator().manual_seed(2)
     edges = torch.randint(N, (2, 120), generator=generator)
-    data = Data(x=torch.randn(N, 5, generator=generator), edge_index=edges[:, edges[0] != edges[1]], num_nodes=N)
+    data = Data(
+        x=torch.randn(N, 5, generator=generator),
+        edge_index=edges[:, edges[0] != edges[1]],
+        num_nodes=N,
+    )
     data.edge_index = torch.cat([data.edge_index, data.edge_index.flip(0)], 1).unique(dim=1)
     return NodeDegree()(data)
 
@@ -33,7 +37,13 @@ def memory_of(model, data):
 
 def read(model, batch, memory):
     nodes = batch.n_id[: batch.batch_size]
-    out = model(batch.x, batch.edge_index, degree=batch.degree, states=memory.without(nodes), num_keys=nodes.numel())
+    out = model(
+        batch.x,
+        batch.edge_index,
+        degree=batch.degree,
+        states=memory.without(nodes),
+        num_keys=nodes.numel(),
+    )
     return nodes, out[: nodes.numel()]
 
 
@@ -47,7 +57,8 @@ def test_a_batch_equals_the_whole_graph_while_parameters_rest(name):
 
 
 def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
-    """The layer's gradients against those of a dense attention whose other keys and values are cut off."""
+    """The layer's gradients against those of a dense attention whose other keys and values are cut
+    off."""
     torch.manual_seed(0)
     data = graph()
     model = SGFormer(5, 8, 3, norm='row', layer_norm=False).double().eval()
@@ -60,19 +71,28 @@ def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
     state = memory.without(nodes)[0].merge(conv.attention_state(z[nodes]))
     out = conv(z[nodes], state=state)
     with torch.no_grad():
-        old_k, old_v = (getattr(memory.convs[0], name)(z[others]) for name in ('lin_key', 'lin_value'))
+        old_k, old_v = (
+            getattr(memory.convs[0], name)(z[others]) for name in ('lin_key', 'lin_value')
+        )
     q, k, v = (getattr(conv, name)(z[nodes]) for name in ('lin_query', 'lin_key', 'lin_value'))
     k, everything = torch.cat([k, old_k])[:, None], torch.cat([v, old_v])[:, None]
     expected = dense.sgformer_attention(q[:, None], k, everything, v[:, None], 'row').flatten(1)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
-    grads = [torch.autograd.grad(found.square().sum(), list(conv.parameters())) for found in (out, expected)]
+    grads = [
+        torch.autograd.grad(found.square().sum(), list(conv.parameters()))
+        for found in (out, expected)
+    ]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_samples_in_training():
-    """Each node has the noise it was given when the memory was made, so that what leaves is what came."""
-    data, model = graph(), NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0)
+    """Each node has the noise it was given when the memory was made, so that what leaves is what
+    came."""
+    data, model = (
+        graph(),
+        NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0),
+    )
     memory = memory_of(model, data)
     assert model.training
     assert [state.samples for state in memory.states] == [4, 4]
@@ -94,7 +114,9 @@ def test_in_files(tmp_path):
     with torch.no_grad():
         model.lin_in.weight.mul_(2)
     second = model.attention_memory(loader, tmp_path)
-    torch.testing.assert_close(second.states[1].sums, memory_of(model, data).states[1].sums, rtol=0, atol=0)
+    torch.testing.assert_close(
+        second.states[1].sums, memory_of(model, data).states[1].sums, rtol=0, atol=0
+    )
 
 
 def test_raises():
@@ -105,16 +127,22 @@ def test_raises():
         memory.without(torch.tensor([1, 1]))
     with pytest.raises(ValueError, match="'states' must be one for each of 2 layers"):
         model(data.x, data.edge_index, states=memory.states[:1])
-    with pytest.raises(ValueError, match="'num_keys' must be None without 'states' or 'process_group'"):
+    with pytest.raises(
+        ValueError, match="'num_keys' must be None without 'states' or 'process_group'"
+    ):
         model(data.x, data.edge_index, num_keys=3)
-    with pytest.raises(ValueError, match="'batch_size' must be given with 'batch' and 'process_group'"):
+    with pytest.raises(
+        ValueError, match="'batch_size' must be given with 'batch' and 'process_group'"
+    ):
         model(data.x, data.edge_index, torch.zeros(N, dtype=torch.long), process_group=object())
     with pytest.raises(ValueError, match="'degree' must hold one number per node"):
         model(data.x, data.edge_index, degree=data.degree[1:])
     with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
         model(data.x, data.edge_index, degree=torch.zeros(N))
     with pytest.raises(ValueError, match="'degree' must be None with a relational bias of order 2"):
-        NodeFormer(5, 8, 3, num_features=8, relational_order=2)(data.x, data.edge_index, degree=data.degree)
+        NodeFormer(5, 8, 3, num_features=8, relational_order=2)(
+            data.x, data.edge_index, degree=data.degree
+        )
     with pytest.raises(ValueError, match="'other' must hold some of the nodes of this state"):
         memory.without(torch.arange(3))[0].without(memory.states[0])
 
@@ -123,18 +151,28 @@ def test_raises():
 def test_a_batch_has_the_weights_of_the_whole_graph(name):
     """Weights and their sums are sliced with the batch."""
     data, model = graph(), MODELS[name]().double().eval()
-    one_way = torch.sin(data.edge_index.sum(0) * 7.0 + data.edge_index.prod(0)).double() + 1.5  # the same both ways
-    data = NodeDegree(weighted=True)(Data(x=data.x.double(), edge_index=data.edge_index, edge_weight=one_way))
-    memory, whole = memory_of(model, data), model(data.x, data.edge_index, edge_weight=data.edge_weight)
+    one_way = (
+        torch.sin(data.edge_index.sum(0) * 7.0 + data.edge_index.prod(0)).double() + 1.5
+    )  # the same both ways
+    data = NodeDegree(weighted=True)(
+        Data(x=data.x.double(), edge_index=data.edge_index, edge_weight=one_way)
+    )
+    memory, whole = (
+        memory_of(model, data),
+        model(data.x, data.edge_index, edge_weight=data.edge_weight),
+    )
     for batch in NeighborLoader(data, [-1] * 3, batch_size=20, shuffle=True):
         nodes = batch.n_id[: batch.batch_size]
         states = {'states': memory.without(nodes), 'num_keys': nodes.numel()}
-        out = model(batch.x, batch.edge_index, degree=batch.degree, edge_weight=batch.edge_weight, **states)
+        out = model(
+            batch.x, batch.edge_index, degree=batch.degree, edge_weight=batch.edge_weight, **states
+        )
         torch.testing.assert_close(out[: nodes.numel()], whole[nodes], rtol=1e-9, atol=1e-9)
 
 
 def test_memory_of_pruned_layers():
-    """In the middle of training, when the weights that pruning makes are in the graph of the last step."""
+    """In the middle of training, when the weights that pruning makes are in the graph of the last
+    step."""
     model, x = DIFFormer(6, 4, 3), torch.randn(12, 6)
     edges = torch.randint(12, (2, 40))
     for conv in model.convs:
@@ -142,4 +180,6 @@ def test_memory_of_pruned_layers():
     model(x, edges).sum().backward()
     memory = model.attention_memory(NeighborLoader(Data(x=x, edge_index=edges), [-1], batch_size=5))
     z = model.input_layer(x).detach()
-    torch.testing.assert_close(memory.states[0].sums.float(), model.convs[0].attention_state(z).sums.detach())
+    torch.testing.assert_close(
+        memory.states[0].sums.float(), model.convs[0].attention_state(z).sums.detach()
+    )

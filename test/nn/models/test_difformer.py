@@ -10,7 +10,10 @@ EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 @pytest.mark.parametrize('use_source', [False, True])
 @pytest.mark.parametrize('tau', [0.3, 1.0])
 def test_steps_by_hand(tau, use_source):
-    model, x = DIFFormer(6, 4, 3, tau=tau, use_source=use_source).double(), torch.randn(8, 6, dtype=torch.float64)
+    model, x = (
+        DIFFormer(6, 4, 3, tau=tau, use_source=use_source).double(),
+        torch.randn(8, 6, dtype=torch.float64),
+    )
     z = first = torch.relu(model.norms[0](model.lin_in(x)))
     for conv, norm in zip(model.convs, model.norms[1:], strict=True):
         z = norm((1 - tau) * z + tau * (conv(z, EDGES) + use_source * first))
@@ -19,7 +22,12 @@ def test_steps_by_hand(tau, use_source):
 
 def test_options_reach_the_layers():
     model = DIFFormer(6, 4, 3, 1, 2, 'sigmoid', 'frobenius', graph_weight=0.5)
-    assert (model.convs[0].heads, model.convs[0].kernel, model.convs[0].norm, model.convs[0].graph_weight) == (
+    assert (
+        model.convs[0].heads,
+        model.convs[0].kernel,
+        model.convs[0].norm,
+        model.convs[0].graph_weight,
+    ) == (
         2,
         'sigmoid',
         'frobenius',
@@ -47,7 +55,13 @@ def test_repr_and_errors():
 
 def test_the_number_of_keys_has_bounds():
     model, x, edges = DIFFormer(4, 8, 3), torch.randn(5, 4), torch.empty(2, 0, dtype=torch.long)
-    states = [conv.attention_state(z) for conv, z in zip(model.convs, model.layers(x, Around(edges)), strict=False)]
+    states = [
+        conv.attention_state(z)
+        for conv, z in zip(model.convs, model.layers(x, Around(edges)), strict=False)
+    ]
     for num_keys in (-1, 6):
-        with pytest.raises(ValueError, match=f"'num_keys' must be between 0 and the number of nodes, 5 .got {num_keys}"):
+        with pytest.raises(
+            ValueError,
+            match=f"'num_keys' must be between 0 and the number of nodes, 5 .got {num_keys}",
+        ):
             model(x, edges, states=states, num_keys=num_keys)

@@ -8,7 +8,9 @@ from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFo
 
 MODELS = {
     'NodeFormer': lambda: NodeFormer(6, 4, 3, heads=2, num_features=8),
-    'NodeFormer-output': lambda: NodeFormer(6, 4, 3, heads=2, num_features=8, relational_input='output'),
+    'NodeFormer-output': lambda: NodeFormer(
+        6, 4, 3, heads=2, num_features=8, relational_input='output'
+    ),
     'NodeFormer-0': lambda: NodeFormer(6, 4, 3, heads=2, relational_order=0),
     'DIFFormer': lambda: DIFFormer(6, 4, 3),
     'DIFFormer-frobenius': lambda: DIFFormer(6, 4, 3, norm='frobenius'),
@@ -26,12 +28,18 @@ def graph(name, num_nodes, num_edges):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize('sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named'])
+@pytest.mark.parametrize(
+    'sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named']
+)
 @pytest.mark.parametrize('name', MODELS)
 def test_exported_models_serve_graphs_of_every_size(name, sizes):
     model = MODELS[name]().eval()
     args, kwargs = graph(name, 12, 30)
-    shapes = {'x': {0: sizes[0]}, 'edge_index': {1: sizes[1]}, **{key: {0: sizes[1]} for key in kwargs}}
+    shapes = {
+        'x': {0: sizes[0]},
+        'edge_index': {1: sizes[1]},
+        **{key: {0: sizes[1]} for key in kwargs},
+    }
     program = export(model, args, kwargs, dynamic_shapes=shapes).module()
     for num_nodes, num_edges in ((12, 30), (2, 2), (3, 71), (200, 5), (500, 2000)):
         args, kwargs = graph(name, num_nodes, num_edges)
@@ -48,11 +56,15 @@ class _EdgeLoss(torch.nn.Module):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize('sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named'])
+@pytest.mark.parametrize(
+    'sizes', [(Dim.AUTO, Dim.AUTO), (Dim('N', min=2), Dim('E', min=2))], ids=['auto', 'named']
+)
 def test_exported_edge_loss_has_no_largest_size(sizes):
     """Whose eager pairs are taken 4096 at a time."""
     model = _EdgeLoss().eval()
-    program = export(model, graph('', 12, 30)[0], dynamic_shapes=({0: sizes[0]}, {1: sizes[1]})).module()
+    program = export(
+        model, graph('', 12, 30)[0], dynamic_shapes=({0: sizes[0]}, {1: sizes[1]})
+    ).module()
     args = graph('', 5000, 9000)[0]
     torch.testing.assert_close(program(*args), model(*args))
 

@@ -12,7 +12,12 @@ from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.nn.models import _streaming
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE, NodeDegree
+from torch_geometric_lgt.transforms import (
+    AttentionNodeSampling,
+    JaccardScores,
+    LaplacianPE,
+    NodeDegree,
+)
 
 N = 60
 BACKBONES = {
@@ -21,7 +26,9 @@ BACKBONES = {
     'difformer-without-graph': lambda: DIFFormer(5, 8, 3, use_graph=False),
     'sgformer': lambda: SGFormer(5, 8, 3),
     'sgformer-cat': lambda: SGFormer(5, 8, 3, 2, 2, 'row', aggregate='cat', gnn_input='input'),
-    'sgformer-residual': lambda: SGFormer(5, 8, 3, gnn_num_layers=3, gnn_residual=True, dropout=0.5),
+    'sgformer-residual': lambda: SGFormer(
+        5, 8, 3, gnn_num_layers=3, gnn_residual=True, dropout=0.5
+    ),
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8, jumping_knowledge=True),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
@@ -49,12 +56,19 @@ def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
     options = {'neighbor_sampler': NeighborSampler(data, [-1])} if own_sampler else {}
     found = model.inference(loader(data, **options), tmp_path)
     assert model.training
-    torch.testing.assert_close(found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == ['progress.json', 'scores.bin']
+    torch.testing.assert_close(
+        found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
+    )
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == [
+        'progress.json',
+        'scores.bin',
+    ]
     torch.testing.assert_close(model.inference(loader(data)), found, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize('options', [{}, {'kernel': 'subtractor'}, {'num_layers': 4, 'reduce': True}, {'pe_channels': 3}])
+@pytest.mark.parametrize(
+    'options', [{}, {'kernel': 'subtractor'}, {'num_layers': 4, 'reduce': True}, {'pe_channels': 3}]
+)
 def test_litegt(options):
     data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))
     data.laplacian_pe = data.laplacian_pe.double()
@@ -63,7 +77,13 @@ def test_litegt(options):
     for _ in range(3):
         model(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard)
     found = model.inference(loader(data))
-    whole = model.eval()(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard, sampled_mask=data.attention_mask)
+    whole = model.eval()(
+        data.x,
+        data.edge_index,
+        laplacian_pe=pe,
+        edge_jaccard=data.edge_jaccard,
+        sampled_mask=data.attention_mask,
+    )
     torch.testing.assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
 
 
@@ -72,12 +92,19 @@ def test_litegt(options):
 def test_mgformer(mask, layers):
     data = NodeDegree()(graph(directed=False))
     model = MGFormer(20, 40, 6, torch.randn(60, 4), data.degree, layers, 2, mask, 'elu').double()
-    torch.testing.assert_close(model.inference(loader(data)), model.get_embedding(data.edge_index).detach(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        model.inference(loader(data)),
+        model.get_embedding(data.edge_index).detach(),
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 def test_workers_find_the_neighbors():
     data, model = graph(), BACKBONES['difformer']().double()
-    torch.testing.assert_close(model.inference(loader(data, num_workers=2)), model.inference(loader(data)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        model.inference(loader(data, num_workers=2)), model.inference(loader(data)), rtol=0, atol=0
+    )
 
 
 def test_workers_that_are_not_forked_get_the_stream(tmp_path):
@@ -103,7 +130,14 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
         model.inference(loader(data), tmp_path)
     assert model.training
     done = json.loads((tmp_path / 'progress.json').read_text())['done']
-    assert done == {'layer-0': 60, 'degrees': 60, 'state-0': 60, 'layer-1': 60, 'state-1': 60, 'layer-2': 34}
+    assert done == {
+        'layer-0': 60,
+        'degrees': 60,
+        'state-0': 60,
+        'layer-1': 60,
+        'state-1': 60,
+        'layer-2': 34,
+    }
     torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
     assert calls == [0] * 4 + [1] * 3 + [1] * 2 + [2] * 4
     model.inference(loader(data), tmp_path)
@@ -133,7 +167,10 @@ def test_scores_that_are_gone_are_made_again(tmp_path):
     (tmp_path / 'scores.bin').unlink()
     (tmp_path / 'layer-1.bin').write_bytes(b'left by a kill after the end')
     torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == ['progress.json', 'scores.bin']
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == [
+        'progress.json',
+        'scores.bin',
+    ]
 
 
 def test_scores_of_another_model_or_graph_are_refused(tmp_path):
@@ -141,9 +178,17 @@ def test_scores_of_another_model_or_graph_are_refused(tmp_path):
     model.inference(loader(data), tmp_path)
     other = DIFFormer(5, 8, 3, num_layers=3, heads=2, use_source=True, tau=0.4).double()
     other.load_state_dict(model.state_dict())
-    changed = Data(x=data.x, edge_index=data.edge_index.flip(0)), Data(x=data.x + 1, edge_index=data.edge_index)
-    for run in (lambda: other.inference(loader(data), tmp_path), *(lambda d=d: model.inference(loader(d), tmp_path) for d in changed)):
-        with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+    changed = (
+        Data(x=data.x, edge_index=data.edge_index.flip(0)),
+        Data(x=data.x + 1, edge_index=data.edge_index),
+    )
+    for run in (
+        lambda: other.inference(loader(data), tmp_path),
+        *(lambda d=d: model.inference(loader(d), tmp_path) for d in changed),
+    ):
+        with pytest.raises(
+            ValueError, match="'folder' must be empty or of a run with the same model and graph"
+        ):
             run()
     model.eval().inference(loader(graph()), tmp_path)
 
@@ -156,7 +201,9 @@ def test_scores_of_another_adjacency_matrix_are_refused(tmp_path):
         for edges in (data.edge_index, data.edge_index.flip(0))
     )
     model.inference(loader(one), tmp_path)
-    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+    with pytest.raises(
+        ValueError, match="'folder' must be empty or of a run with the same model and graph"
+    ):
         model.inference(loader(other), tmp_path)
 
 
@@ -166,7 +213,9 @@ def test_scores_of_another_graph_of_a_pair_are_refused(tmp_path):
         write_graph(tmp_path / str(number), edges, N, {'x': features.x})
         folders.append(MappedGraph(tmp_path / str(number)))
     model.inference(loader((folders[0], folders[0])), tmp_path / 'scores')
-    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+    with pytest.raises(
+        ValueError, match="'folder' must be empty or of a run with the same model and graph"
+    ):
         model.inference(loader((folders[0], folders[1])), tmp_path / 'scores')
 
 
@@ -182,17 +231,25 @@ def test_parts_in_evaluation_stay_so_and_nothing_is_drawn():
 
 
 def test_raises(tmp_path):
-    with pytest.raises(ValueError, match=r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got NodePartitionLoader\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got NodePartitionLoader\)",
+    ):
         BACKBONES['sgformer']().inference(NodePartitionLoader(graph(), batch_size=9))
     data, model = graph(), BACKBONES['difformer']().double()
-    with pytest.raises(ValueError, match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'loader' must have num_neighbors=\[-1\], all neighbours of one hop \(got \[4\]\)",
+    ):
         model.inference(NeighborLoader(data, [4], batch_size=9))
     with pytest.raises(ValueError, match="'x' must be dense to be read in parts"):
         model.inference(loader(Data(x=data.x.to_sparse_csr(), edge_index=data.edge_index)))
     with pytest.raises(ValueError, match="with the attribute 'x'"):
         model.inference(loader(Data(edge_index=data.edge_index, num_nodes=N)))
     model.inference(loader(data), tmp_path)
-    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+    with pytest.raises(
+        ValueError, match="'folder' must be empty or of a run with the same model and graph"
+    ):
         BACKBONES['difformer']().double().inference(loader(data), tmp_path)
     other = tmp_path / 'other'
     other.mkdir()
@@ -204,9 +261,13 @@ def test_raises(tmp_path):
         NodeFormer(5, 8, 3, num_features=8, relational_order=2).double().inference(loader(data))
     with pytest.raises(ValueError, match="'kernel' = 'sigmoid' has no state"):
         DIFFormer(5, 8, 3, kernel='sigmoid').double().inference(loader(data))
-    with pytest.raises(ValueError, match="'gnn' must be one of PyG's networks without jumping knowledge"):
+    with pytest.raises(
+        ValueError, match="'gnn' must be one of PyG's networks without jumping knowledge"
+    ):
         SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, jk='cat')).double().inference(loader(data))
-    with pytest.raises(ValueError, match="'gnn' must be a GCN with normalize=False to be evaluated in parts"):
+    with pytest.raises(
+        ValueError, match="'gnn' must be a GCN with normalize=False to be evaluated in parts"
+    ):
         SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).double().inference(loader(data))
     with pytest.raises(ValueError, match="'level' must be 'node'"):
         LiteGT(5, 8, 3, level='edge').double().inference(loader(data))
@@ -215,22 +276,30 @@ def test_raises(tmp_path):
 def test_networks_with_weights_of_their_own_see_the_edges():
     data, model = graph(), SGFormer(5, 8, 3, gnn=GAT(8, 8, 2)).double()
     found = model.inference(loader(data))
-    torch.testing.assert_close(found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(
+        found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
+    )
 
 
 def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
     data, model = graph(), BACKBONES['difformer']().double()
     for kind in ('bidirectional', 'induced'):
         with pytest.raises(
-            ValueError, match=f"'loader' must have subgraph_type='directional' and a batch_size .got subgraph_type='{kind}'"
+            ValueError,
+            match=f"'loader' must have subgraph_type='directional' and a batch_size .got subgraph_type='{kind}'",
         ):
             model.inference(NeighborLoader(data, [-1], batch_size=7, subgraph_type=kind))
     batches = torch.arange(N).split(7)
-    with pytest.raises(ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"):
+    with pytest.raises(
+        ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"
+    ):
         model.inference(NeighborLoader(data, [-1], batch_sampler=batches))
 
 
-WEIGHTED = {name: BACKBONES[name] for name in ('difformer', 'sgformer', 'sgformer-residual', 'nodeformer', 'nodeformer-output')}
+WEIGHTED = {
+    name: BACKBONES[name]
+    for name in ('difformer', 'sgformer', 'sgformer-residual', 'nodeformer', 'nodeformer-output')
+}
 WEIGHTED['sgformer-gcn'] = lambda: SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, normalize=False))
 WEIGHTED['litegt'] = lambda: LiteGT(5, 16, 3, 2, 4, ('softmax', 'subtractor'))
 
@@ -240,7 +309,9 @@ def weighted_graph(model):
     data = graph()
     if isinstance(model, NodeFormer):
         data.edge_index = data.edge_index[:, data.edge_index[0] != data.edge_index[1]]
-    weight = torch.rand(data.num_edges, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    weight = torch.rand(
+        data.num_edges, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
     return Data(x=data.x, edge_index=data.edge_index, edge_weight=weight + 0.1)
 
 
@@ -254,7 +325,9 @@ def test_weights_of_edges_are_those_of_the_pass_over_the_graph(name, workers, tm
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     assert not torch.allclose(found, model(data.x, data.edge_index), rtol=1e-4)
     other = Data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight + 1)
-    with pytest.raises(ValueError, match="'folder' must be empty or of a run with the same model and graph"):
+    with pytest.raises(
+        ValueError, match="'folder' must be empty or of a run with the same model and graph"
+    ):
         model.inference(loader(other), tmp_path)
 
 
@@ -280,19 +353,33 @@ def test_mgformer_weighs_neighbours_in_parts():
 
 def test_weights_that_parts_cannot_use_are_refused():
     data = weighted_graph(None)
-    with pytest.raises(ValueError, match="'gnn' must be the default one or a GCN with normalize=False for edge weights in parts"):
+    with pytest.raises(
+        ValueError,
+        match="'gnn' must be the default one or a GCN with normalize=False for edge weights in parts",
+    ):
         SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)).double().inference(loader(data))
-    with pytest.raises(ValueError, match="'edge_weight' must be 1 for self loops with relational_input='value'"):
+    with pytest.raises(
+        ValueError, match="'edge_weight' must be 1 for self loops with relational_input='value'"
+    ):
         BACKBONES['nodeformer']().double().inference(loader(data))
     for weight in (data.edge_weight[:-1], data.edge_weight.long(), data.edge_weight[:, None]):
-        with pytest.raises(ValueError, match="'edge_weight' must hold a floating-point number for each edge"):
-            BACKBONES['difformer']().double().inference(loader(Data(x=data.x, edge_index=data.edge_index, edge_weight=weight)))
+        with pytest.raises(
+            ValueError, match="'edge_weight' must hold a floating-point number for each edge"
+        ):
+            BACKBONES['difformer']().double().inference(
+                loader(Data(x=data.x, edge_index=data.edge_index, edge_weight=weight))
+            )
 
 
-@pytest.mark.parametrize('make', [DIFFormer, SGFormer, partial(LiteGT, num_layers=1, heads=2, kernel=('mean', 'mean'))])
+@pytest.mark.parametrize(
+    'make', [DIFFormer, SGFormer, partial(LiteGT, num_layers=1, heads=2, kernel=('mean', 'mean'))]
+)
 def test_a_model_without_sizes_is_named(make, tmp_path):
     """What lies in a folder follows from the parameters."""
     model = make(-1, 8, 3)
-    with pytest.raises(ValueError, match="'in_channels' = -1 is not known before the first input; run the model once"):
+    with pytest.raises(
+        ValueError,
+        match="'in_channels' = -1 is not known before the first input; run the model once",
+    ):
         model.inference(loader(graph()), tmp_path)
     assert model.inference(loader(graph())).shape == (graph().num_nodes, 3)

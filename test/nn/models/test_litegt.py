@@ -21,13 +21,21 @@ MASK = torch.arange(30) % 3 == 0
     ],
 )
 def test_as_many_parameters_as_published(sizes, layers, kernel, pe, published):
-    """The embedding of a token, here a linear map, has no bias there; a few more that the paper does not tell of are subtracted."""
+    """The embedding of a token, here a linear map, has no bias there; a few more that the paper
+    does not tell of are subtracted."""
     model = LiteGT(*sizes, num_layers=layers, kernel=kernel, pe_channels=pe)
-    assert sum(parameter.numel() for parameter in model.parameters()) - model.lin_in.bias.numel() == published
+    assert (
+        sum(parameter.numel() for parameter in model.parameters()) - model.lin_in.bias.numel()
+        == published
+    )
 
 
 def test_layers_by_hand():
-    model, x, pe = LiteGT(5, 8, 3, 2, 4, pe_channels=2).eval(), torch.randn(30, 5), torch.randn(30, 2)
+    model, x, pe = (
+        LiteGT(5, 8, 3, 2, 4, pe_channels=2).eval(),
+        torch.randn(30, 5),
+        torch.randn(30, 2),
+    )
     out = model.lin_in(x) + model.lin_pe(pe)
     for layer in model.layers:
         out = layer.norms[0](out + layer.lin_attention(layer.conv(out, EDGES, JACCARD, MASK)))
@@ -36,7 +44,9 @@ def test_layers_by_hand():
     for lin in model.lin_out.lins[:-1]:
         out = torch.relu(lin(out))
     out = model.lin_out.lins[-1](out)
-    torch.testing.assert_close(model(x, EDGES, laplacian_pe=pe, edge_jaccard=JACCARD, sampled_mask=MASK), out)
+    torch.testing.assert_close(
+        model(x, EDGES, laplacian_pe=pe, edge_jaccard=JACCARD, sampled_mask=MASK), out
+    )
 
 
 def test_the_last_layers_are_narrower():
@@ -72,7 +82,9 @@ def test_attention_scores_of_each_layer():
     scores = model.attention_scores(x, EDGES, edge_jaccard=JACCARD, sampled_mask=MASK)
     assert [score.size(1) for score in scores] == [4, 4, 2, 2]
     first = model.reductions['0'](model.lin_in(x))
-    torch.testing.assert_close(scores[0], model.layers[0].conv.attention_scores(first, EDGES, JACCARD, MASK))
+    torch.testing.assert_close(
+        scores[0], model.layers[0].conv.attention_scores(first, EDGES, JACCARD, MASK)
+    )
     for score in scores:
         total = torch.zeros(30, score.size(1)).index_add_(0, EDGES[1], score)
         torch.testing.assert_close(total, torch.ones_like(total))
@@ -115,7 +127,9 @@ def test_raises_when_run():
         model(x, EDGES, edge_jaccard=JACCARD)
     with pytest.raises(ValueError, match=r"'x' must have shape \[N, 5\]"):
         model(x[:, 1:], EDGES, edge_jaccard=JACCARD)
-    with pytest.raises(ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"):
+    with pytest.raises(
+        ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"
+    ):
         LiteGT(5, 8, 3)(x, EDGES, laplacian_pe=torch.randn(30, 2), edge_jaccard=JACCARD)
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"
 
@@ -140,7 +154,13 @@ def test_a_batch_vector_that_is_none_is_refused_at_every_level(level, batch, err
 
 
 def test_a_graph_without_nodes_is_the_same_in_a_batch():
-    model, x, none = LiteGT(5, 8, 3, 1, 2, level='graph').eval(), torch.empty(0, 5), torch.empty(2, 0, dtype=torch.long)
+    model, x, none = (
+        LiteGT(5, 8, 3, 1, 2, level='graph').eval(),
+        torch.empty(0, 5),
+        torch.empty(2, 0, dtype=torch.long),
+    )
     alone = model(x, none, edge_jaccard=torch.empty(0))
     assert alone.isfinite().all()
-    torch.testing.assert_close(alone, model(x, none, torch.empty(0, dtype=torch.long), 1, edge_jaccard=torch.empty(0)))
+    torch.testing.assert_close(
+        alone, model(x, none, torch.empty(0, dtype=torch.long), 1, edge_jaccard=torch.empty(0))
+    )

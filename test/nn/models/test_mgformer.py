@@ -14,7 +14,12 @@ EDGES = torch.tensor([[0, 0, 1, 2, 3, 3, 4, 5], [7, 8, 7, 9, 10, 7, 8, 11]])
 
 
 def make(**arguments):
-    arguments = {'structural_encoding': torch.randn(N, 4), 'degree': torch.arange(N) % 4, 'embedding_dim': 4, **arguments}
+    arguments = {
+        'structural_encoding': torch.randn(N, 4),
+        'degree': torch.arange(N) % 4,
+        'embedding_dim': 4,
+        **arguments,
+    }
     return MGFormer(USERS, ITEMS, **arguments).double()
 
 
@@ -26,7 +31,8 @@ def definition(model):
         x = torch.cat([x, model.structural_encoding.double()], 1)
     scale = layer.head_key_channels**-0.25
     phi_q, phi_k = (
-        dense.feature_map('softmax', scale * lin(x)[:, None], layer.feature_map.projection) for lin in (layer.lin_query, layer.lin_key)
+        dense.feature_map('softmax', scale * lin(x)[:, None], layer.feature_map.projection)
+        for lin in (layer.lin_query, layer.lin_key)
     )
     mask = None
     if model.mask == 'degree':
@@ -35,7 +41,9 @@ def definition(model):
     elif model.mask == 'adjacency':
         mask = torch.zeros(N, N, dtype=torch.float64)
         mask[EDGES[1], EDGES[0]] = 1
-    return dense.kernel_attention(phi_q, phi_k, x[:, None], mask).squeeze(1) + (x if model.residual else 0)
+    return dense.kernel_attention(phi_q, phi_k, x[:, None], mask).squeeze(1) + (
+        x if model.residual else 0
+    )
 
 
 @pytest.mark.parametrize('residual', [True, False])
@@ -49,7 +57,9 @@ def test_matches_the_definition_with_gradients(mask, arguments, residual):
     torch.testing.assert_close(model.get_embedding(EDGES)[nodes], actual, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(actual)
     parameters = list(model.parameters())
-    for one, other in zip(*(torch.autograd.grad(out, parameters, grad) for out in (actual, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, parameters, grad) for out in (actual, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
@@ -62,7 +72,10 @@ def test_states_give_the_same_rows(mask):
     actual = model.get_embedding(nodes=nodes, states=states)
     torch.testing.assert_close(actual, expected[nodes])
     grad, parameters = torch.randn_like(actual), list(model.parameters())
-    for one, other in zip(*(torch.autograd.grad(out, parameters, grad) for out in (actual, expected[nodes])), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, parameters, grad) for out in (actual, expected[nodes])),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other)
     cut = model.get_embedding(nodes=nodes, states=[state.detach() for state in states])
     (gradient,) = torch.autograd.grad(cut.sum(), model.embedding.weight)
@@ -93,12 +106,20 @@ def test_scores_and_recommendations():
     assert torch.equal(model.recommend(k=3), scores.topk(3).indices + USERS)
     chosen = torch.tensor([11, 8])
     assert torch.equal(
-        model.recommend(src_index=torch.tensor([2]), dst_index=chosen, k=2)[0], chosen[scores[2, chosen - USERS].argsort(descending=True)]
+        model.recommend(src_index=torch.tensor([2]), dst_index=chosen, k=2)[0],
+        chosen[scores[2, chosen - USERS].argsort(descending=True)],
     )
-    loss = model.recommendation_loss(torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([0]), 0.5)
-    expected = torch.log1p(torch.tensor(-1.0).exp()).item() + 0.5 * model.embedding.weight[0].square().sum().item()
+    loss = model.recommendation_loss(
+        torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([0]), 0.5
+    )
+    expected = (
+        torch.log1p(torch.tensor(-1.0).exp()).item()
+        + 0.5 * model.embedding.weight[0].square().sum().item()
+    )
     assert loss.item() == pytest.approx(expected)
-    assert model.link_pred_loss(torch.zeros(2), torch.tensor([0, 1])).item() == pytest.approx(0.693147, abs=1e-6)
+    assert model.link_pred_loss(torch.zeros(2), torch.tensor([0, 1])).item() == pytest.approx(
+        0.693147, abs=1e-6
+    )
 
 
 def dense_ranking(model, rule, exclude=None, dtype=torch.float64):
@@ -121,31 +142,52 @@ def dense_ranking(model, rule, exclude=None, dtype=torch.float64):
 def test_recommendations_by_each_rule(mask, rule, batch_size):
     model = make(mask=mask, num_layers=2)
     expected = dense_ranking(model, rule)
-    assert torch.equal(model.recommend(EDGES, k=ITEMS, scoring=rule, batch_size=batch_size), expected)
-    assert torch.equal(model.recommend(EDGES, [5, 2, 5], k=2, scoring=rule, batch_size=batch_size), expected[[5, 2, 5], :2])
+    assert torch.equal(
+        model.recommend(EDGES, k=ITEMS, scoring=rule, batch_size=batch_size), expected
+    )
+    assert torch.equal(
+        model.recommend(EDGES, [5, 2, 5], k=2, scoring=rule, batch_size=batch_size),
+        expected[[5, 2, 5], :2],
+    )
     without = dense_ranking(model, rule, EDGES)
     for exclude in (EDGES, EDGES.flip(0), torch.cat([EDGES, EDGES.flip(0), EDGES], 1)):
         top = model.recommend(EDGES, k=3, scoring=rule, batch_size=batch_size, exclude=exclude)
         assert torch.equal(top, without[:, :3])
-    assert not {tuple(pair) for pair in EDGES.t().tolist()} & {(user, int(item)) for user in range(USERS) for item in top[user]}
+    assert not {tuple(pair) for pair in EDGES.t().tolist()} & {
+        (user, int(item)) for user in range(USERS) for item in top[user]
+    }
 
 
 def test_history_is_left_out_of_chosen_nodes():
     model = make()
     pairs = torch.tensor([[0, 0, 6], [7, 8, 7]])
-    matrix = torch.sparse_coo_tensor(pairs.flip(0), torch.ones(3), (N, N), check_invariants=True).to_sparse_csr()
+    matrix = torch.sparse_coo_tensor(
+        pairs.flip(0), torch.ones(3), (N, N), check_invariants=True
+    ).to_sparse_csr()
     for exclude in (pairs, pairs.int(), matrix):
         top = model.recommend(src_index=[0, 6, 1], dst_index=[9, 8, 7, 9], k=1, exclude=exclude)
         assert top.tolist()[0] == [9]
         assert top[1, 0] in (8, 9)
-    assert sorted(model.recommend(src_index=[6], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)[0].tolist()) == [8, 9]
-    similar = model.recommend(src_index=[7], dst_index=range(USERS, N), k=3, exclude=torch.tensor([[7, 9], [7, 7]]))  # items as sources
+    assert sorted(
+        model.recommend(src_index=[6], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)[0].tolist()
+    ) == [8, 9]
+    similar = model.recommend(
+        src_index=[7], dst_index=range(USERS, N), k=3, exclude=torch.tensor([[7, 9], [7, 7]])
+    )  # items as sources
     assert sorted(similar[0].tolist()) == [8, 10, 11]
-    with pytest.raises(ValueError, match=r"'k' must be at most 1, the number of nodes that 'exclude' leaves to node 0 \(got 2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'k' must be at most 1, the number of nodes that 'exclude' leaves to node 0 \(got 2\)",
+    ):
         model.recommend(src_index=[6, 0], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)
-    with pytest.raises(ValueError, match="'k' must be at most 3, the number of nodes to choose from"):
+    with pytest.raises(
+        ValueError, match="'k' must be at most 3, the number of nodes to choose from"
+    ):
         model.recommend(dst_index=[9, 8, 7, 9], k=4)
-    with pytest.raises(ValueError, match=r"'exclude' must hold pairs of a user and an item, whose ids begin at 7 \(got \[0, 1\]\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"'exclude' must hold pairs of a user and an item, whose ids begin at 7 \(got \[0, 1\]\)",
+    ):
         model.recommend(exclude=pairs - torch.tensor([[0], [6]]))
     with pytest.raises(TypeError, match="'exclude' must be a tensor"):
         model.recommend(exclude=pairs.tolist())
@@ -203,7 +245,9 @@ def test_the_rule_is_kept_with_the_weights(rule):
         assert converted.scoring == rule
     ranking = dense_ranking(model, rule)
     assert torch.equal(model.recommend(EDGES, k=ITEMS), ranking)
-    assert torch.equal(model.recommend(EDGES, k=ITEMS, scoring='cosine'), dense_ranking(model, 'cosine'))
+    assert torch.equal(
+        model.recommend(EDGES, k=ITEMS, scoring='cosine'), dense_ranking(model, 'cosine')
+    )
     model.reset_parameters()
     assert model.scoring == 'inner'
 
@@ -211,34 +255,51 @@ def test_the_rule_is_kept_with_the_weights(rule):
 def test_unknown_rules_end_in_an_error():
     model = make()
     for rule in ('dot', float('nan'), float('inf'), True, None, torch.tensor(0.1)):
-        with pytest.raises(ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"):
+        with pytest.raises(
+            ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"
+        ):
             model.scoring = rule
         if rule is not None:
-            with pytest.raises(ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"):
+            with pytest.raises(
+                ValueError, match="'scoring' must be 'inner', 'cosine' or a finite exponent"
+            ):
                 model.recommend(scoring=rule)
     assert model.scoring == 'inner'
     with pytest.raises(ValueError, match="'degree' must be in the model"):
         make(degree=None, mask='none').recommend(scoring=0.1)
     counted = make(degree=None, mask='none')
     assert counted.recommend(EDGES, scoring=0.1).shape == (USERS, 1)
-    for arguments, message in (({'k': -1}, "'k' must be"), ({'batch_size': 0}, "'batch_size' must be at least 1")):
+    for arguments, message in (
+        ({'k': -1}, "'k' must be"),
+        ({'batch_size': 0}, "'batch_size' must be at least 1"),
+    ):
         with pytest.raises(ValueError, match=message):
             model.recommend(**arguments)
 
 
 def test_ids_as_lists_and_arrays():
     model = make()
-    expected = model.recommend(src_index=torch.tensor([3, 1]), dst_index=torch.tensor([8, 11, 9]), k=2)
-    for users, items in (([3, 1], (8, 11, 9)), (np.array([3, 1]), np.array([8, 11, 9])), (range(3, 0, -2), torch.tensor([8, 11, 9]).int())):
+    expected = model.recommend(
+        src_index=torch.tensor([3, 1]), dst_index=torch.tensor([8, 11, 9]), k=2
+    )
+    for users, items in (
+        ([3, 1], (8, 11, 9)),
+        (np.array([3, 1]), np.array([8, 11, 9])),
+        (range(3, 0, -2), torch.tensor([8, 11, 9]).int()),
+    ):
         assert torch.equal(model.recommend(src_index=users, dst_index=items, k=2), expected)
-    assert torch.equal(model.get_embedding(nodes=[3, 1]), model.get_embedding(nodes=torch.tensor([3, 1])))
+    assert torch.equal(
+        model.get_embedding(nodes=[3, 1]), model.get_embedding(nodes=torch.tensor([3, 1]))
+    )
     mask = np.arange(N) == 3
     assert torch.equal(model.recommend(src_index=mask, dst_index=[8, 11, 9], k=2), expected[:1])
     assert model.recommend(src_index=[], k=2).shape == (0, 2)
     assert model.recommend(dst_index=[], k=0).shape == (USERS, 0)
     for name in ('src_index', 'dst_index'):
         for ids in ('users', 3, {1, 2}, {0: 1}, [[1], [2, 3]], ['a']):
-            with pytest.raises(TypeError, match=f"'{name}' must be a tensor or a list of ids of nodes"):
+            with pytest.raises(
+                TypeError, match=f"'{name}' must be a tensor or a list of ids of nodes"
+            ):
                 model.recommend(**{name: ids})
         with pytest.raises(ValueError, match=f"'{name}' must hold ids of nodes"):
             model.recommend(**{name: [0.5]})
@@ -246,7 +307,10 @@ def test_ids_as_lists_and_arrays():
 
 def test_degrees_are_counted_from_edges():
     model = make(degree=None)
-    reference = make(degree=torch.bincount(EDGES.flatten(), minlength=N), structural_encoding=model.structural_encoding)
+    reference = make(
+        degree=torch.bincount(EDGES.flatten(), minlength=N),
+        structural_encoding=model.structural_encoding,
+    )
     reference.load_state_dict(model.state_dict(), strict=False)
     torch.testing.assert_close(model.get_embedding(EDGES), reference.get_embedding())
 
@@ -264,8 +328,12 @@ def test_from_data():
     data = SVDEncoding(3)(data)
     encoding = torch.cat([store.svd_pe for store in data.node_stores])
     lengths = encoding.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(model.structural_encoding, torch.where(lengths > 0, 0.6 * encoding / lengths, 0))
-    assert torch.equal(MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding)
+    torch.testing.assert_close(
+        model.structural_encoding, torch.where(lengths > 0, 0.6 * encoding / lengths, 0)
+    )
+    assert torch.equal(
+        MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding
+    )
     assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
 
 
@@ -306,7 +374,10 @@ def test_reset_and_state_dict():
     one = make()
     torch.manual_seed(0)
     other = make()
-    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
     other.reset_parameters()
     other.load_state_dict(one.state_dict())
     assert torch.equal(one.get_embedding(), other.get_embedding())
@@ -318,7 +389,10 @@ def test_reset_and_state_dict():
         ({'embedding_dim': 0}, "'embedding_dim' must be at least 1"),
         ({'num_layers': -1}, "'num_layers' must be at least 0"),
         ({'mask': 'distance'}, "'mask' must be one of"),
-        ({'structural_encoding': torch.ones(N - 1, 2)}, r"'structural_encoding' must have shape \[12, S\]"),
+        (
+            {'structural_encoding': torch.ones(N - 1, 2)},
+            r"'structural_encoding' must have shape \[12, S\]",
+        ),
         ({'degree': torch.ones(N, 1, dtype=torch.long)}, r"'degree' must have shape \[12\]"),
     ],
 )
@@ -329,7 +403,10 @@ def test_raises(arguments, message):
 
 def test_raises_without_edges():
     model = make(degree=None)
-    with pytest.raises(ValueError, match=r"'degree' must be in the model, from MGFormer\.from_data or as an argument"):
+    with pytest.raises(
+        ValueError,
+        match=r"'degree' must be in the model, from MGFormer\.from_data or as an argument",
+    ):
         model.get_embedding()
     with pytest.raises(ValueError, match="'mask' = 'adjacency'"):
         make(mask='adjacency').get_embedding()
@@ -349,8 +426,15 @@ def test_ids_and_masks_of_nodes(mask):
     top = model.recommend(edges, torch.tensor([2]), chosen, k=2)
     assert sorted(top[0].tolist()) == [3, 8]
     for nodes in (torch.tensor([-1]), torch.tensor([N])):
-        for method, name in ((model.get_embedding, 'nodes'), (model.recommend, 'src_index'), (model.recommend, 'dst_index')):
-            with pytest.raises(ValueError, match=rf"'{name}' must hold ids from 0 to {N - 1} \(got {int(nodes)} to {int(nodes)}\)"):
+        for method, name in (
+            (model.get_embedding, 'nodes'),
+            (model.recommend, 'src_index'),
+            (model.recommend, 'dst_index'),
+        ):
+            with pytest.raises(
+                ValueError,
+                match=rf"'{name}' must hold ids from 0 to {N - 1} \(got {int(nodes)} to {int(nodes)}\)",
+            ):
                 method(edges, **{name: nodes})
     for nodes in (chosen[1:], torch.ones(2), torch.ones(2, 1, dtype=torch.long)):
         with pytest.raises(ValueError, match="'nodes' must hold ids of nodes or be a mask of all"):
@@ -373,6 +457,11 @@ def test_rows_that_are_not_finite_are_not_ranked(value):
     with torch.no_grad():
         model.embedding.weight[3, 1] = model.embedding.weight[10, 0] = value
     assert torch.equal(model.recommend(src_index=[1, 2], dst_index=[8, 9], k=2), expected)
-    for arguments, node in (({'src_index': [1, 3], 'dst_index': [8, 9]}, 3), ({'src_index': [1]}, 10)):
-        with pytest.raises(ValueError, match=rf"'embedding' must be finite .*the output of node {node} is not"):
+    for arguments, node in (
+        ({'src_index': [1, 3], 'dst_index': [8, 9]}, 3),
+        ({'src_index': [1]}, 10),
+    ):
+        with pytest.raises(
+            ValueError, match=rf"'embedding' must be finite .*the output of node {node} is not"
+        ):
             model.recommend(**arguments)

@@ -14,8 +14,12 @@ def make(**options):
 
 
 def test_layers_by_hand():
-    """Input layer, attention, projection, residual and normalisation, and the output layer over all layers."""
-    model, x = make(num_layers=1, jumping_knowledge=True).eval(), torch.randn(8, 6, dtype=torch.float64)
+    """Input layer, attention, projection, residual and normalisation, and the output layer over all
+    layers."""
+    model, x = (
+        make(num_layers=1, jumping_knowledge=True).eval(),
+        torch.randn(8, 6, dtype=torch.float64),
+    )
     z0 = torch.nn.functional.elu(model.norms[0](model.lin_in(x)))
     z1 = model.norms[1](model.lin_heads[0](model.convs[0](z0, EDGES)) + z0)
     torch.testing.assert_close(model(x, EDGES), model.lin_out(torch.cat([z0, z1], 1)))
@@ -24,7 +28,14 @@ def test_layers_by_hand():
 
 
 def test_switches_by_hand():
-    model = make(num_layers=1, residual=False, layer_norm=False, activate_layers=True, relational_order=0, act='relu').eval()
+    model = make(
+        num_layers=1,
+        residual=False,
+        layer_norm=False,
+        activate_layers=True,
+        relational_order=0,
+        act='relu',
+    ).eval()
     x = torch.randn(8, 6, dtype=torch.float64)
     expected = model.lin_out(model.lin_heads[0](model.convs[0](model.lin_in(x).relu())).relu())
     torch.testing.assert_close(model(x, EDGES), expected)
@@ -50,7 +61,10 @@ def test_no_graph_is_a_graph_without_edges(order):
 @pytest.mark.parametrize('order', [0, 2])
 def test_edge_loss_is_the_mean_over_layers(order):
     """Of the graph's edges without a relational bias, with one of those of its first order."""
-    model, x = make(relational_order=order).eval(), torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
+    model, x = (
+        make(relational_order=order).eval(),
+        torch.randn(8, 6, dtype=torch.float64, requires_grad=True),
+    )
     batch = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0])
     out, loss = model(x, EDGES, batch, return_edge_loss=True)
     torch.testing.assert_close(out, model(x, EDGES, batch))
@@ -80,7 +94,9 @@ def test_attention_scores_of_each_layer():
     scores = model.attention_scores(x, EDGES, pairs)
     assert [score.shape for score in scores] == [(64, 2), (64, 2)]
     for score in scores:
-        torch.testing.assert_close(score.view(8, 8, 2).sum(0), torch.ones(8, 2, dtype=torch.float64))
+        torch.testing.assert_close(
+            score.view(8, 8, 2).sum(0), torch.ones(8, 2, dtype=torch.float64)
+        )
 
 
 def test_trains_on_separable_classes():
@@ -110,7 +126,9 @@ def test_repr_and_errors():
 
 @pytest.mark.parametrize('order', [1, 2])
 @pytest.mark.compiled
-@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(
+    specialize_float=True
+)  # numbers as symbols would trace each graph twice
 def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     model = NodeFormer(8, 8, 3, num_layers=1, relational_order=order)
     x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
@@ -120,16 +138,28 @@ def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     if order == 1:
         torch.testing.assert_close(compiled(x, edge_index), model(x, edge_index))
     else:
-        with pytest.raises(torch._dynamo.exc.Unsupported, match="give a compiled model what its method 'hops' returns"):
+        with pytest.raises(
+            torch._dynamo.exc.Unsupported,
+            match="give a compiled model what its method 'hops' returns",
+        ):
             compiled(x, edge_index)
-    torch.testing.assert_close(torch.compile(model, backend='aot_eager')(x, edge_index), model(x, edge_index))
+    torch.testing.assert_close(
+        torch.compile(model, backend='aot_eager')(x, edge_index), model(x, edge_index)
+    )
 
 
-@pytest.mark.parametrize(('source', 'num_layers'), [('value', 2), ('output', 1)])  # the mean over layers is that of either source
+@pytest.mark.parametrize(
+    ('source', 'num_layers'), [('value', 2), ('output', 1)]
+)  # the mean over layers is that of either source
 @pytest.mark.compiled
-@torch._dynamo.config.patch(specialize_float=True)  # numbers as symbols would trace each graph twice
-def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_loss(source, num_layers):
-    """Gradients too, over edges with self loops and pairs that occur again, in graphs of which one is empty."""
+@torch._dynamo.config.patch(
+    specialize_float=True
+)  # numbers as symbols would trace each graph twice
+def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_loss(
+    source, num_layers
+):
+    """Gradients too, over edges with self loops and pairs that occur again, in graphs of which one
+    is empty."""
     model = make(num_layers=num_layers, relational_input=source).eval()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     for num_nodes in (9, 14, 31):

@@ -4,7 +4,16 @@ import pytest
 import torch
 import torch_geometric
 from torch_geometric.explain.algorithm.utils import clear_masks, set_masks
-from torch_geometric.nn import GCN, BatchNorm, DiffGroupNorm, GCNConv, GraphNorm, LayerNorm, MessagePassing, PairNorm
+from torch_geometric.nn import (
+    GCN,
+    BatchNorm,
+    DiffGroupNorm,
+    GCNConv,
+    GraphNorm,
+    LayerNorm,
+    MessagePassing,
+    PairNorm,
+)
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
@@ -24,24 +33,33 @@ def test_branches_by_hand(aggregate, gnn_input):
     model, x = SGFormer(6, 4, 3, **options).double().eval(), torch.randn(8, 6, dtype=torch.float64)
     first = torch.relu(model.norms[0](model.lin_in(x)))
     z = model.norms[1](0.4 * model.convs[0](first) + 0.6 * first)
-    local = model.gnn(first if gnn_input == 'hidden' else x, *gcn_norm(EDGES, None, 8, dtype=torch.float64))
+    local = model.gnn(
+        first if gnn_input == 'hidden' else x, *gcn_norm(EDGES, None, 8, dtype=torch.float64)
+    )
     z = torch.cat([z, local], 1) if aggregate == 'cat' else 0.3 * z + 0.7 * local
     torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
 
 
 def test_default_network_is_the_gcn_of_pyg_without_its_messages():
-    """Outputs, gradients and names of parameters; nothing of the size of edges times channels is kept."""
+    """Outputs, gradients and names of parameters; nothing of the size of edges times channels is
+    kept."""
     edges, saved = torch.randint(40, (2, 900)), []
     model = SGFormer(5, 8, 3, gnn_num_layers=3, gnn_dropout=0.0, dropout=0.5).double().eval()
     plain = GCN(8, 8, 3, 8, norm='batch_norm').double().eval()
     plain.load_state_dict(model.gnn.state_dict())
     x = torch.randn(40, 8, dtype=torch.float64, requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor
+    ):
         out = model.gnn(x, *model._local_edges(edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
-    pairs = zip(torch.autograd.grad(out, leaves[0], grad), torch.autograd.grad(expected, leaves[1], grad), strict=True)
+    pairs = zip(
+        torch.autograd.grad(out, leaves[0], grad),
+        torch.autograd.grad(expected, leaves[1], grad),
+        strict=True,
+    )
     for one, other in pairs:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
     assert max(saved) < 940 * 8
@@ -51,9 +69,18 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
 
 @pytest.mark.parametrize(('gnn_input', 'layer_norm'), [('hidden', True), ('input', False)])
 def test_residual_local_branch_by_hand(gnn_input, layer_norm):
-    options = {'gnn_input': gnn_input, 'layer_norm': layer_norm, 'alpha': 1.0, 'gnn_num_layers': 2, 'dropout': 0.5}
+    options = {
+        'gnn_input': gnn_input,
+        'layer_norm': layer_norm,
+        'alpha': 1.0,
+        'gnn_num_layers': 2,
+        'dropout': 0.5,
+    }
     model = SGFormer(6, 4, 3, gnn_residual=True, **options).double()
-    x, weights = torch.randn(8, 6, dtype=torch.float64), gcn_norm(EDGES, None, 8, dtype=torch.float64)
+    x, weights = (
+        torch.randn(8, 6, dtype=torch.float64),
+        gcn_norm(EDGES, None, 8, dtype=torch.float64),
+    )
     model(x, EDGES)  # means and variances that are not 0 and 1
     model.eval()
     z = model.layers(x, Around(None))[0] if gnn_input == 'hidden' else x
@@ -65,7 +92,8 @@ def test_residual_local_branch_by_hand(gnn_input, layer_norm):
 
 
 def test_local_branch_ignores_given_self_loops_and_can_be_explained():
-    """Each node has one self loop, however many are given, and PyG's mask of an explanation has a place for each edge."""
+    """Each node has one self loop, however many are given, and PyG's mask of an explanation has a
+    place for each edge."""
     edges = torch.tensor([[0, 0, 1, 2, 2, 3], [0, 1, 2, 2, 2, 0]])
     GCNConv(4, 8)  # PyG compiles a propagate for this class that masks no edges
     model, x = SGFormer(4, 8, 3, alpha=1.0).eval(), torch.randn(4, 4)
@@ -85,10 +113,16 @@ def test_local_branch_ignores_given_self_loops_and_can_be_explained():
 def test_a_gcn_of_the_user_is_the_default_one(normalize):
     """Without weights of its own it gets those of the edges, from given degrees, too."""
     gnn = GCN(8, 8, 2, 8, normalize=normalize)
-    model, x, edges = SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval(), torch.randn(6, 4), torch.randint(6, (2, 9))
+    model, x, edges = (
+        SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval(),
+        torch.randn(6, 4),
+        torch.randint(6, (2, 9)),
+    )
     expected = GCN(8, 8, 2, 8)
     expected.load_state_dict(gnn.state_dict())
-    torch.testing.assert_close(model(x, edges), model.lin_out(expected(model.input_layer(x), edges)))
+    torch.testing.assert_close(
+        model(x, edges), model.lin_out(expected(model.input_layer(x), edges))
+    )
     torch.testing.assert_close(model(x, sorted_edges(edges, 6, 6)), model(x, edges))
     if not normalize:
         assert not torch.allclose(model(x, edges, degree=torch.full((6,), 9)), model(x, edges))
@@ -97,7 +131,9 @@ def test_a_gcn_of_the_user_is_the_default_one(normalize):
 def test_nothing_is_normalised():
     model = SGFormer(6, 4, 3, gnn_num_layers=3, layer_norm=False)
     assert not any('norm' in type(module).__name__.lower() for module in model.modules())
-    assert set(SGFormer(6, 4, 3, value_projection=False).state_dict()) < set(SGFormer(6, 4, 3).state_dict())
+    assert set(SGFormer(6, 4, 3, value_projection=False).state_dict()) < set(
+        SGFormer(6, 4, 3).state_dict()
+    )
     assert SGFormer(6, 4, 3, value_projection=False).convs[0].lin_value is None
 
 
@@ -120,7 +156,10 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
     found = []
     for model in (ours, theirs):
         own = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
-        together, alone = model(x, edges, BATCH)[small], model(x[small], own, torch.zeros(3, dtype=torch.long))
+        together, alone = (
+            model(x, edges, BATCH)[small],
+            model(x[small], own, torch.zeros(3, dtype=torch.long)),
+        )
         found.append(float((together - alone).norm().detach() / alone.norm().detach()))
     assert found[0] < 1e-6
     assert found[1] > 1e-4
@@ -142,18 +181,23 @@ def test_raises(options, message):
 
 
 def norm_over_threads(norm, parts):
-    """The outputs and gradients of the parts, each with three rows more that are no node of its process, and the norms afterwards."""
+    """The outputs and gradients of the parts, each with three rows more that are no node of its
+    process, and the norms afterwards."""
 
     def work(rank, group):
         own, layer = parts[rank].clone().requires_grad_(), copy.deepcopy(norm)
-        out = layer(torch.cat([own, own.new_full((3, own.size(1)), 7.0)]), Processes(group, own.size(0)))[: own.size(0)]
+        out = layer(
+            torch.cat([own, own.new_full((3, own.size(1)), 7.0)]), Processes(group, own.size(0))
+        )[: own.size(0)]
         (out * torch.arange(own.size(1)) * out.sin()).sum().backward()
         return out.detach(), own.grad, layer
 
     return run_threads(len(parts), work)
 
 
-@pytest.mark.parametrize('options', [{}, {'affine': False}, {'momentum': None}, {'track_running_stats': False}])
+@pytest.mark.parametrize(
+    'options', [{}, {'affine': False}, {'momentum': None}, {'track_running_stats': False}]
+)
 @pytest.mark.parametrize(('dtype', 'bound'), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
     """Also after several steps, far from 0, and where a process has no row or one."""
@@ -166,12 +210,19 @@ def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
         (expected * torch.arange(5) * expected.sin()).sum().backward()
         results = norm_over_threads(norm, x.split([0, 1, 12, 7]))
         norm = results[0][2]
-        for found, other in ((torch.cat([out for out, *_ in results]), expected), (torch.cat([grad for _, grad, _ in results]), leaf.grad)):
+        for found, other in (
+            (torch.cat([out for out, *_ in results]), expected),
+            (torch.cat([grad for _, grad, _ in results]), leaf.grad),
+        ):
             torch.testing.assert_close(found.double(), other, rtol=bound, atol=30 * bound)
         for name, buffer in reference.named_buffers():
             for *_, layer in results:
-                torch.testing.assert_close(getattr(layer.module, name).to(buffer.dtype), buffer, rtol=bound, atol=bound)
-    torch.testing.assert_close(plain(x), torch.nn.BatchNorm1d(5, **options).to(dtype)(x), rtol=0, atol=0)
+                torch.testing.assert_close(
+                    getattr(layer.module, name).to(buffer.dtype), buffer, rtol=bound, atol=bound
+                )
+    torch.testing.assert_close(
+        plain(x), torch.nn.BatchNorm1d(5, **options).to(dtype)(x), rtol=0, atol=0
+    )
 
 
 def test_batch_norm_over_processes_without_rows_or_with_one():
@@ -202,7 +253,8 @@ def test_batch_norm_over_processes_without_rows_or_with_one():
     ],
 )
 def test_norms_of_the_user_over_processes(norm, trained, evaluated):
-    """One that would see the nodes of one process ends in an error before any process waits for another."""
+    """One that would see the nodes of one process ends in an error before any process waits for
+    another."""
     model = SGFormer(6, 8, 3, gnn=GCN(8, 8, 2, 8, norm=norm)).double()
     x = torch.randn(8, 6, dtype=torch.float64)
     for training, passes in ((True, trained), (False, evaluated)):
@@ -211,13 +263,18 @@ def test_norms_of_the_user_over_processes(norm, trained, evaluated):
             (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
             torch.testing.assert_close(out, model(x, EDGES))
         else:
-            with pytest.raises(ValueError, match=r"'gnn' must not normalise over nodes with 'process_group' \(got .* as 'norms.0"):
+            with pytest.raises(
+                ValueError,
+                match=r"'gnn' must not normalise over nodes with 'process_group' \(got .* as 'norms.0",
+            ):
                 model(x, EDGES, process_group=object())
 
 
 def test_hooks_of_the_default_norm_run_over_processes():
     model, x, seen = SGFormer(6, 8, 3), torch.randn(8, 6), []
-    model.gnn.norms[0].register_forward_hook(lambda module, inputs, out: seen.append(out) or 2 * out)
+    model.gnn.norms[0].register_forward_hook(
+        lambda module, inputs, out: seen.append(out) or 2 * out
+    )
     (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
     torch.testing.assert_close(out, model(x, EDGES))
     torch.testing.assert_close(*seen)
@@ -233,7 +290,9 @@ def test_residual_over_sparse_features():
 def test_a_network_that_counts_degrees_sees_one_graph_in_every_format():
     """With self loops, of which PyG's normalisation makes another thing in a sparse matrix."""
     edges = torch.cat([torch.randint(9, (2, 30)), torch.arange(4).expand(2, -1)], 1).unique(dim=1)
-    matrix = torch.sparse_coo_tensor(edges.flip(0), torch.ones(edges.size(1)), (9, 9), check_invariants=False)
+    matrix = torch.sparse_coo_tensor(
+        edges.flip(0), torch.ones(edges.size(1)), (9, 9), check_invariants=False
+    )
     model, x = SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).eval(), torch.randn(9, 5)
     for form in (matrix, matrix.to_sparse_csr(), matrix.to_sparse_csc()):
         torch.testing.assert_close(model(x, form), model(x, edges))

@@ -1,5 +1,5 @@
-r"""The arguments of an operator as a dataclass, from which follow the operator's schema, how arguments are passed, and which of them have
-gradients."""
+r"""The arguments of an operator as a dataclass, from which follow the operator's schema, how
+arguments are passed, and which of them have gradients."""
 
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,8 @@ SCHEMAS = {Tensor: 'Tensor', int: 'int', float: 'float', bool: 'bool', str: 'str
 
 
 class Slot(NamedTuple):
-    r"""Describes one value that an operator is passed: its place in the arguments, its type in the schema, whether it has a gradient."""
+    r"""Describes one value that an operator is passed: its place in the arguments, its type in the
+    schema, whether it has a gradient."""
 
     path: str
     schema: str
@@ -27,7 +28,8 @@ class Slot(NamedTuple):
 
 
 class Record(NamedTuple):
-    r"""Describes one field of the arguments: its type, its first slot, and the names in it, none for a plain value."""
+    r"""Describes one field of the arguments: its type, its first slot, and the names in it, none
+    for a plain value."""
 
     field: str
     kind: Any
@@ -37,11 +39,11 @@ class Record(NamedTuple):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Arguments:
-    r"""Base of the arguments of operators. Subclasses are dataclasses, frozen and made by keywords. A field is a tensor, a number, a text,
-    or a record of such: a dataclass or a named tuple.
+    r"""Base of the arguments of operators. Subclasses are dataclasses, frozen and made by keywords.
+    A field is a tensor, a number, a text, or a record of such: a dataclass or a named tuple.
 
-    :obj:`shares` maps places of tensors to those of other ones, as ``{'keys.x': 'queries.x'}``: where both are the same object, the tensor
-    is passed once and has one gradient.
+    :obj:`shares` maps places of tensors to those of other ones, as ``{'keys.x': 'queries.x'}``:
+    where both are the same object, the tensor is passed once and has one gradient.
     """
 
     shares: ClassVar[Mapping[str, str]] = {}
@@ -57,13 +59,19 @@ class Arguments:
         cls.schema = ', '.join(f'{slot.schema} {slot.path.replace(".", "_")}' for slot in cls.slots)
         paths = [slot.path for slot in cls.slots]
         cls._records = tuple(_records_of(cls, paths))
-        cls._shared = tuple((paths.index(path), paths.index(other)) for path, other in cls.shares.items())
+        cls._shared = tuple(
+            (paths.index(path), paths.index(other)) for path, other in cls.shares.items()
+        )
         cls._values = attrgetter(*paths)
 
     def pack(self) -> list[Any]:
         r"""Returns the values in their order."""
         traced = torch.compiler.is_compiling()
-        values = [_at(self, slot.path) for slot in self.slots] if traced else list(type(self)._values(self))
+        values = (
+            [_at(self, slot.path) for slot in self.slots]
+            if traced
+            else list(type(self)._values(self))
+        )
         for position, other in reversed(self._shared):
             if values[position] is values[other]:
                 values[position] = None
@@ -80,8 +88,8 @@ class Arguments:
 
     @classmethod
     def pack_gradients(cls, gradients: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-        r"""Returns gradients, by the names of the arguments, in the order of their slots. An operator returns no :obj:`None`: an empty
-        tensor stands for it.
+        r"""Returns gradients, by the names of the arguments, in the order of their slots. An
+        operator returns no :obj:`None`: an empty tensor stands for it.
 
         Raises:
             KeyError: If there is a gradient for an argument that has none.
@@ -101,7 +109,11 @@ def _made(record: Record, values: list[Any]) -> Any:
 
 def _types(record: type) -> dict[str, Any]:
     hints = typing.get_type_hints(record, include_extras=True)
-    names = [field.name for field in fields(record)] if is_dataclass(record) else cast(Any, record)._fields
+    names = (
+        [field.name for field in fields(record)]
+        if is_dataclass(record)
+        else cast(Any, record)._fields
+    )
     return {name: hints[name] for name in names}
 
 
@@ -127,7 +139,9 @@ def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Itera
 def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
     for name, hint in _types(arguments).items():
         inside = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
-        first = next(position for position, path in enumerate(paths) if path.partition('.')[0] == name)
+        first = next(
+            position for position, path in enumerate(paths) if path.partition('.')[0] == name
+        )
         yield Record(name, _kind(hint)[0], first, () if inside == [''] else tuple(inside))
 
 

@@ -12,14 +12,21 @@ Parts = tuple[Tensor | None, ...]
 
 
 def chunked_map(
-    function: Callable[..., Tensor], step: int, gathered: Sequence[tuple[Tensor | None, Tensor]], whole: Sequence[Tensor | None] = ()
+    function: Callable[..., Tensor],
+    step: int,
+    gathered: Sequence[tuple[Tensor | None, Tensor]],
+    whole: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of rows, the rows that each tensor of
-    :obj:`gathered` has at its indices ``[E]``, and the tensors of :obj:`whole`. What it computes on the way is not kept, and gradients are
-    added up in place: the backward pass makes nothing of the size of a tensor for each chunk. Rows that are fewer than a chunk are summed
-    chunk by chunk, which keeps the sum of very many precise. Compiled code has one chunk of all rows: a loop over chunks would be another
-    program for each number of them."""
-    indices, tensors = [index for _, index in gathered], [*(tensor for tensor, _ in gathered), *whole]
+    r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of
+    rows, the rows that each tensor of :obj:`gathered` has at its indices ``[E]``, and the tensors
+    of :obj:`whole`. What it computes on the way is not kept, and gradients are added up in place:
+    the backward pass makes nothing of the size of a tensor for each chunk. Rows that are fewer than
+    a chunk are summed chunk by chunk, which keeps the sum of very many precise. Compiled code has
+    one chunk of all rows: a loop over chunks would be another program for each number of them."""
+    indices, tensors = (
+        [index for _, index in gathered],
+        [*(tensor for tensor, _ in gathered), *whole],
+    )
     reverse_mode_only(*tensors)
     if not torch.compiler.is_compiling():
         return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
@@ -32,22 +39,40 @@ def chunked_map(
 
 class _ChunkedMap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], step: int, num_indices: int, *parts: Tensor | None) -> Tensor:
+    def forward(
+        ctx: Any,
+        function: Callable[..., Tensor],
+        step: int,
+        num_indices: int,
+        *parts: Tensor | None,
+    ) -> Tensor:
         indices, tensors = cast(list[Tensor], list(parts[:num_indices])), parts[num_indices:]
         ctx.function, ctx.step, ctx.num_indices = function, step, num_indices
         ctx.save_for_backward(*parts)
         with torch.autocast(indices[0].device.type, enabled=False):
-            return torch.cat([function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)])
+            return torch.cat(
+                [function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)]
+            )
 
     @staticmethod
     @first_order('edge_scores')
     def backward(ctx: Any, grad: Tensor) -> Parts:
-        indices, tensors = list(ctx.saved_tensors[: ctx.num_indices]), ctx.saved_tensors[ctx.num_indices :]
+        indices, tensors = (
+            list(ctx.saved_tensors[: ctx.num_indices]),
+            ctx.saved_tensors[ctx.num_indices :],
+        )
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]
-        totals = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
+        totals = [
+            torch.zeros_like(tensor) if need else None
+            for tensor, need in zip(tensors, needed, strict=True)
+        ]
         for at, parts in _chunks(indices, ctx.step):
             rows = [None if row is None else row.detach() for row in _rows(tensors, parts)]
-            leaves = [row.requires_grad_() for row, need in zip(rows, needed, strict=True) if row is not None and need]
+            leaves = [
+                row.requires_grad_()
+                for row, need in zip(rows, needed, strict=True)
+                if row is not None and need
+            ]
             with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
                 out = ctx.function(at, *rows)
             found = iter(torch.autograd.grad(out, leaves, grad[at], materialize_grads=True))
@@ -75,4 +100,7 @@ def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Ten
 
 def _rows(tensors: Sequence[Tensor | None], parts: tuple[Tensor, ...]) -> Parts:
     first, rest = tensors[: len(parts)], tensors[len(parts) :]
-    return *(None if tensor is None else tensor.index_select(0, index) for tensor, index in zip(first, parts, strict=True)), *rest
+    return *(
+        None if tensor is None else tensor.index_select(0, index)
+        for tensor, index in zip(first, parts, strict=True)
+    ), *rest

@@ -21,10 +21,14 @@ class Operator(Generic[A]):
 
     gradient: Any
 
-    def __init__(self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]) -> None:
+    def __init__(
+        self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]
+    ) -> None:
         self.name, self.arguments, self.returns = function.__name__.strip('_'), arguments, returns
         tensors = 'Tensor' if len(returns) == 1 else f'({", ".join(["Tensor"] * len(returns))})'
-        self.forward = _custom_op(self.name, arguments.schema, tensors, lambda *values: function(arguments.unpack(values)))
+        self.forward = _custom_op(
+            self.name, arguments.schema, tensors, lambda *values: function(arguments.unpack(values))
+        )
         functools.update_wrapper(self, function)
 
     def __call__(self, arguments: A) -> Any:
@@ -39,8 +43,9 @@ class Operator(Generic[A]):
         return function
 
     def backward(self, outputs: tuple[str, ...], saved: tuple[str, ...] = ()) -> Callable:
-        r"""Registers the backward pass, a function of the arguments, the gradients of :obj:`outputs` and the outputs :obj:`saved`, both by
-        name. It returns gradients by the names of the arguments. Gradients of gradients are refused."""
+        r"""Registers the backward pass, a function of the arguments, the gradients of
+        :obj:`outputs` and the outputs :obj:`saved`, both by name. It returns gradients by the names
+        of the arguments. Gradients of gradients are refused."""
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
             cls, num_grads, num_saved = self.arguments, len(outputs), len(saved)
@@ -49,15 +54,29 @@ class Operator(Generic[A]):
 
             def run(*values: Any) -> list[Tensor]:
                 grads = grads_of(*values[:num_grads])
-                found = function(cls.unpack(values[num_grads + num_saved :]), grads, saved_of(*values[num_grads : num_grads + num_saved]))
+                found = function(
+                    cls.unpack(values[num_grads + num_saved :]),
+                    grads,
+                    saved_of(*values[num_grads : num_grads + num_saved]),
+                )
                 return cls.pack_gradients(found, values[0])
 
             def fake(*values: Any) -> list[Tensor]:
                 inputs = values[num_grads + num_saved :]
-                return [values[0].new_empty(0) if inputs[slot] is None else torch.empty_like(inputs[slot]) for slot in slots]
+                return [
+                    values[0].new_empty(0)
+                    if inputs[slot] is None
+                    else torch.empty_like(inputs[slot])
+                    for slot in slots
+                ]
 
-            passed = [*(f'Tensor grad_{name}' for name in outputs), *(f'Tensor saved_{name}' for name in saved)]
-            self.gradient = _custom_op(f'{self.name}_backward', ', '.join([*passed, cls.schema]), 'Tensor[]', run)
+            passed = [
+                *(f'Tensor grad_{name}' for name in outputs),
+                *(f'Tensor saved_{name}' for name in saved),
+            ]
+            self.gradient = _custom_op(
+                f'{self.name}_backward', ', '.join([*passed, cls.schema]), 'Tensor[]', run
+            )
             self.gradient.register_fake(fake)
             indices = ([self.returns.index(name) for name in names] for names in (outputs, saved))
             _differentiate(self.forward, self.gradient, slots, *indices)
@@ -65,15 +84,20 @@ class Operator(Generic[A]):
 
         return decorate
 
-    def flops(self, forward: Callable[[A], int], backward: Callable[[A], int] | None = None) -> None:
+    def flops(
+        self, forward: Callable[[A], int], backward: Callable[[A], int] | None = None
+    ) -> None:
         r"""Registers the numbers of flops of both passes."""
         for name, formula in ((self.name, forward), (f'{self.name}_backward', backward)):
             if formula is not None:
                 _count(name, self.arguments, formula)
 
 
-def operator(arguments: type[A], returns: tuple[str, ...]) -> Callable[[Callable[[A], Any]], Operator[A]]:
-    r"""Makes an operator of a function of such :obj:`arguments` that returns the tensors :obj:`returns`."""
+def operator(
+    arguments: type[A], returns: tuple[str, ...]
+) -> Callable[[Callable[[A], Any]], Operator[A]]:
+    r"""Makes an operator of a function of such :obj:`arguments` that returns the tensors
+    :obj:`returns`."""
     return lambda function: Operator(function, arguments, returns)
 
 
@@ -83,22 +107,34 @@ def _custom_op(name: str, schema: str, returns: str, function: Callable) -> Any:
         with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
             return function(*values)
 
-    return custom_op(f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({schema}) -> {returns}')(run)
+    return custom_op(
+        f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({schema}) -> {returns}'
+    )(run)
 
 
-def _differentiate(forward: Any, backward: Any, slots: list[int], outputs: list[int], saved: list[int]) -> None:
+def _differentiate(
+    forward: Any, backward: Any, slots: list[int], outputs: list[int], saved: list[int]
+) -> None:
     name = forward._name
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
-        ctx.save_for_backward(*(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor)))
+        ctx.save_for_backward(
+            *(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor))
+        )
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
     def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
         values = [next(tensors) if other is None else other[0] for other in ctx.others]
-        found = dict(zip(slots, backward(*(grads[i].contiguous() for i in outputs), *results, *values), strict=True))
+        found = dict(
+            zip(
+                slots,
+                backward(*(grads[i].contiguous() for i in outputs), *results, *values),
+                strict=True,
+            )
+        )
         return tuple(None if value is None else found.get(i) for i, value in enumerate(values))
 
     def refuse(_ctx: Any, *_grads: Tensor) -> NoReturn:
@@ -111,26 +147,36 @@ def _differentiate(forward: Any, backward: Any, slots: list[int], outputs: list[
 def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:
     num_values = len(arguments.slots)
     packet = getattr(torch.ops.torch_geometric_lgt, name)
-    register_flop_formula(packet, get_raw=True)(lambda *values, **_: formula(arguments.unpack(values[-num_values:])))
+    register_flop_formula(packet, get_raw=True)(
+        lambda *values, **_: formula(arguments.unpack(values[-num_values:]))
+    )
 
 
 def reverse_mode_only(*values: Any) -> None:
     r"""Refuses what would drop a tangent.
 
     Raises:
-        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func` transforms.
+        NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func`
+            transforms.
     """
     if not torch.compiler.is_compiling():
         tensors = [value for value in values if isinstance(value, Tensor)]
-        if torch._C._are_functorch_transforms_active() or any(unpack_dual(value).tangent is not None for value in tensors):
-            raise NotImplementedError('attention states have derivatives in reverse mode only: use autograd, no vmap or torch.func')
+        if torch._C._are_functorch_transforms_active() or any(
+            unpack_dual(value).tangent is not None for value in tensors
+        ):
+            raise NotImplementedError(
+                'attention states have derivatives in reverse mode only: use autograd, no vmap or '
+                'torch.func'
+            )
 
 
 def raise_second_order(name: str) -> NoReturn:
     r"""Raises a RuntimeError: the operator :obj:`name` has first derivatives only."""
     raise RuntimeError(
-        f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients (create_graph=True). Where a loss needs '
-        'them, as gradient penalties and forces do, write the attention with torch_geometric_lgt.testing.dense, whose formulas autograd '
+        f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients '
+        '(create_graph=True). Where a loss needs '
+        'them, as gradient penalties and forces do, write the attention with '
+        'torch_geometric_lgt.testing.dense, whose formulas autograd '
         'differentiates twice, or take finite differences of gradients in float64'
     )
 
@@ -139,7 +185,9 @@ class FirstOrder(torch.autograd.Function):
     r"""Passes gradients through, and refuses gradients of them, whatever they depend on."""
 
     @staticmethod
-    def forward(ctx: Any, name: str, _anchor: Tensor, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def forward(
+        ctx: Any, name: str, _anchor: Tensor, *grads: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         ctx.name = name
         return tuple(None if grad is None else grad.view_as(grad) for grad in grads)
 
@@ -149,7 +197,8 @@ class FirstOrder(torch.autograd.Function):
 
 
 def first_order(name: str) -> Callable:
-    r"""Decorates the backward pass of an autograd function :obj:`name` that cannot be differentiated."""
+    r"""Decorates the backward pass of an autograd function :obj:`name` that cannot be
+    differentiated."""
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)

@@ -1,5 +1,5 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D of a value, M features, R rank,
-# K samples.
+# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D
+# of a value, M features, R rank, K samples.
 
 from torch import Tensor
 
@@ -23,7 +23,11 @@ def take(x: Tensor, nodes: Nodes) -> Tensor:
 
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""``[G * n, H * C]`` as ``[G, H, n, C]``, a view; n is 1 if there are no graphs."""
-    return x.unflatten(0, (graphs, x.size(0) // graphs if graphs > 0 else 1)).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return (
+        x.unflatten(0, (graphs, x.size(0) // graphs if graphs > 0 else 1))
+        .unflatten(-1, (heads, -1))
+        .transpose(1, 2)
+    )
 
 
 def join(x: Tensor) -> Tensor:
@@ -42,4 +46,6 @@ def noise_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
 
 def self_value_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""``[G, H, n, D]``."""
-    return None if side.self_value is None else split(take(side.self_value, nodes), graphs, side.heads)
+    return (
+        None if side.self_value is None else split(take(side.self_value, nodes), graphs, side.heads)
+    )

@@ -1,4 +1,5 @@
-# N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M features.
+# N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M
+# features.
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,7 +9,13 @@ from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
-from torch_geometric_lgt.functional.attention.state import AttentionState, build_state, check_readable, read_state, sums_of_squares
+from torch_geometric_lgt.functional.attention.state import (
+    AttentionState,
+    build_state,
+    check_readable,
+    read_state,
+    sums_of_squares,
+)
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
@@ -26,7 +33,8 @@ def linear_attention(
     norm: str = 'row',
     own: Tensor | None = None,
 ) -> Tensor:
-    r"""Attention with the inner products of normalised queries and keys as weights, in :math:`O(N)`.
+    r"""Attention with the inner products of normalised queries and keys as weights, in
+    :math:`O(N)`.
 
     Without :obj:`own` it is the simple kernel of DIFFormer,
 
@@ -40,18 +48,22 @@ def linear_attention(
         \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
-    over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives 0: with norms of rows this happens where
-    every key of the graph is the opposite of the query, with Frobenius norms in graphs of one node.
+    over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives
+    0: with norms of rows this happens where every key of the graph is the opposite of the query,
+    with Frobenius norms in graphs of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): ValueInput ``[N_s, H, D]``.
-        batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ. (default: :obj:`None`, one graph)
+        batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ.
+            (default: :obj:`None`, one graph)
         batch_size (int, optional): Number of graphs. (default: :obj:`None`)
-        norm (str, optional): What each query and key is divided by: its own length (:obj:`"row"`) or that of all queries (keys) of its
-            graph and head together (:obj:`"frobenius"`). (default: :obj:`"row"`)
-        own (torch.Tensor, optional): ValueInput of the queries ``[N_t, H, D]``. (default: :obj:`None`)
+        norm (str, optional): What each query and key is divided by: its own length (:obj:`"row"`)
+            or that of all queries (keys) of its graph and head together (:obj:`"frobenius"`).
+            (default: :obj:`"row"`)
+        own (torch.Tensor, optional): ValueInput of the queries ``[N_t, H, D]``. (default:
+            :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
@@ -60,12 +72,21 @@ def linear_attention(
         ValueError: If a shape, dtype, device, :obj:`norm` or :obj:`batch` does not fit.
     """
     if own is not None and own.shape != (*q.shape[:2], v.size(-1)):
-        raise ValueError(f"'own' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and values (got {tuple(own.shape)})")
+        raise ValueError(
+            f"'own' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and values "
+            f'(got {tuple(own.shape)})'
+        )
     kind = linear_kind(norm, own is not None)
     queries, keys = (kernel_input(x, None, kind, None, 1.0, 1.0) for x in (q, k))
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    form = LinearForm(queries, keys, value_input(v, k), None if own is None else ValueInput(x=own.flatten(1)), norm)
+    form = LinearForm(
+        queries,
+        keys,
+        value_input(v, k),
+        None if own is None else ValueInput(x=own.flatten(1)),
+        norm,
+    )
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
 
 
@@ -79,22 +100,40 @@ class LinearForm(NamedTuple):
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Tells whether keys and values are linear parts of one input whose products are cheaper and need no more room than the input.
-        These products are in double precision, which must be wider than that of the input. An exported program, for any number of nodes,
-        evaluates keys and values."""
+        r"""Tells whether keys and values are linear parts of one input whose products are cheaper
+        and need no more room than the input. These products are in double precision, which must be
+        wider than that of the input. An exported program, for any number of nodes, evaluates keys
+        and values."""
         keys, width = self.keys, self.keys.x.size(1)
-        if keys.weight is None or self.values.weight is None or self.values.x is not keys.x or torch.compiler.is_exporting():
+        if (
+            keys.weight is None
+            or self.values.weight is None
+            or self.values.x is not keys.x
+            or torch.compiler.is_exporting()
+        ):
             return False
-        if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # which has no double precision
+        if (
+            keys.x.dtype == torch.double or keys.x.device.type == 'mps'
+        ):  # which has no double precision
             return False
-        columns = max(width + 1, keys.heads * max(keys.channels(), self.values.channels(keys.heads)))
-        return nodes.sizes.size(0) * width * columns <= keys.x.numel() and width <= 3 * keys.heads * keys.channels()
+        columns = max(
+            width + 1, keys.heads * max(keys.channels(), self.values.channels(keys.heads))
+        )
+        return (
+            nodes.sizes.size(0) * width * columns <= keys.x.numel()
+            and width <= 3 * keys.heads * keys.channels()
+        )
 
     def with_values(self) -> tuple[KernelInput, ValueInput]:
-        r"""The queries with values of their own, evaluated, and the values, evaluated too where they are the same."""
+        r"""The queries with values of their own, evaluated, and the values, evaluated too where
+        they are the same."""
         if self.own is None:
             return self.queries, self.values
-        own = self.own.x if self.own.weight is None else linear(self.own.x, self.own.weight, self.own.bias)
+        own = (
+            self.own.x
+            if self.own.weight is None
+            else linear(self.own.x, self.own.weight, self.own.bias)
+        )
         shared = self.own is self.values and self.queries.x is self.keys.x
         return replace(self.queries, self_value=own), ValueInput(x=own) if shared else self.values
 
@@ -102,20 +141,28 @@ class LinearForm(NamedTuple):
         return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)
 
     def state_factor(self, state: AttentionState) -> Tensor | None:
-        return self.factor(state.count, *((state.squares, state.query_squares) if self.norm == 'frobenius' else ()))
+        return self.factor(
+            state.count, *((state.squares, state.query_squares) if self.norm == 'frobenius' else ())
+        )
 
     def factor(self, count: Tensor, *squares: Tensor) -> Tensor | None:
-        r"""What the features are multiplied by, ``[B, H, M]``: the inverse lengths, for queries with values of their own over the number of
-        keys; the constant feature keeps its weight."""
+        r"""What the features are multiplied by, ``[B, H, M]``: the inverse lengths, for queries
+        with values of their own over the number of keys; the constant feature keeps its weight."""
         if not squares and self.own is None:
             return None
-        factor = self.queries.x.new_ones((count.size(0), self.queries.heads), dtype=compute_dtype(self.queries.x.dtype))
+        factor = self.queries.x.new_ones(
+            (count.size(0), self.queries.heads), dtype=compute_dtype(self.queries.x.dtype)
+        )
         for part in squares:
             factor = factor * part.masked_fill(part == 0, torch.inf).rsqrt()
         if self.own is not None:
             factor = factor / count.clamp(min=1)[:, None]
         factor = factor[..., None].expand(-1, -1, self.queries.channels())
-        return torch.cat([torch.ones_like(factor[..., :1]), factor], -1) if self.own is None else factor.contiguous()
+        return (
+            torch.cat([torch.ones_like(factor[..., :1]), factor], -1)
+            if self.own is None
+            else factor.contiguous()
+        )
 
 
 def linear_kind(norm: str, own: bool) -> str:
@@ -134,10 +181,14 @@ def linear_kind(norm: str, own: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""``[N_t, H * D]``."""
     if form.norm == 'frobenius' and form.affine(sources):
-        return _read(form, gram_state(form.queries, form.keys, form.values, sources, targets), targets)
+        return _read(
+            form, gram_state(form.queries, form.keys, form.values, sources, targets), targets
+        )
     queries, values = form.with_values()
     squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
-    return attend(queries, form.keys, values, sources, targets, form.factor(sources.sizes, *squares))
+    return attend(
+        queries, form.keys, values, sources, targets, form.factor(sources.sizes, *squares)
+    )
 
 
 def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
@@ -145,7 +196,9 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
     if form.norm == 'row':
         return build_state(form.keys, form.values, sources)
     if form.affine(sources):
-        return gram_state(form.queries, form.keys, form.values, sources, targets).to(compute_dtype(form.keys.x.dtype))
+        return gram_state(form.queries, form.keys, form.values, sources, targets).to(
+            compute_dtype(form.keys.x.dtype)
+        )
     state = build_state(form.keys, form.values, sources)
     state.query_squares = sums_of_squares(form.queries, targets)
     return state

@@ -1,4 +1,5 @@
-# N nodes (N_s source, N_t target), E pairs, G graphs of a block, n and m nodes of each, H heads, C channels of a key, D of a value.
+# N nodes (N_s source, N_t target), E pairs, G graphs of a block, n and m nodes of each, H heads, C
+# channels of a key, D of a value.
 from collections.abc import Iterator
 
 import torch
@@ -27,9 +28,15 @@ class SigmoidArguments(Arguments):
     sources: Segments
 
     def blocks(self) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
-        r"""Iterates over the number of graphs, some of their targets, and all of their sources in blocks."""
-        rows, lengths = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5)), (self.q.size(0), self.k.size(0))
-        for graphs, (target_chunks, source_chunks) in iterate_groups(rows, rows, lengths, self.targets, self.sources):
+        r"""Iterates over the number of graphs, some of their targets, and all of their sources in
+        blocks."""
+        rows, lengths = (
+            max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5)),
+            (self.q.size(0), self.k.size(0)),
+        )
+        for graphs, (target_chunks, source_chunks) in iterate_groups(
+            rows, rows, lengths, self.targets, self.sources
+        ):
             for nodes in target_chunks:
                 yield graphs.numel(), nodes, source_chunks
 
@@ -38,7 +45,9 @@ CHUNK_ELEMENTS, MIN_ROWS = 1 << 20, 64
 MAX_PAIRS = 1 << 33
 
 
-def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor, Tensor]:
+def sigmoid_attention(
+    q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segments, targets: Segments
+) -> tuple[Tensor, Tensor, Tensor]:
     r"""Applies DIFFormer's attention with the sigmoid kernel over the nodes of each graph,
 
     .. math::
@@ -47,8 +56,9 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
         c_i = \max_j \log \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j), \qquad
         z_i = \sum_j \exp(\log \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j) - c_i),
 
-    in :math:`O(N^2)` time and :math:`O(N)` memory. It is a softmax of logarithms of sigmoids: the maximum :math:`c_i` of each row is
-    subtracted before the exponential, so that no logit is too small. Pairs are taken block by block, in the backward pass again.
+    in :math:`O(N^2)` time and :math:`O(N)` memory. It is a softmax of logarithms of sigmoids: the
+    maximum :math:`c_i` of each row is subtracted before the exponential, so that no logit is too
+    small. Pairs are taken block by block, in the backward pass again.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H * C]``.
@@ -59,8 +69,8 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
         targets (Segments): The graphs of the queries.
 
     Returns:
-        The outputs ``[N_t, H * D]``, the maxima ``[N_t, H]``, without gradient, and the sums :math:`z_i` ``[N_t, H]``; outputs and sums
-        are 0 for a query without keys.
+        The outputs ``[N_t, H * D]``, the maxima ``[N_t, H]``, without gradient, and the sums
+        :math:`z_i` ``[N_t, H]``; outputs and sums are 0 for a query without keys.
 
     Raises:
         ValueError: If there are more than :math:`2^{33}` pairs.
@@ -68,25 +78,44 @@ def sigmoid_attention(q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segm
     if may_read_values():
         pairs = int((sources.sizes * targets.sizes).sum())
         if pairs > MAX_PAIRS:
-            raise ValueError(f"'kernel' = 'sigmoid' compares all pairs, {pairs} of them here, of at most {MAX_PAIRS}; use 'simple'")
+            raise ValueError(
+                f"'kernel' = 'sigmoid' compares all pairs, {pairs} of them here, of at most "
+                f"{MAX_PAIRS}; use 'simple'"
+            )
     arguments = SigmoidArguments(q=q, k=k, v=v, heads=heads, targets=targets, sources=sources)
     out, maximum, total = _sigmoid_attention(arguments)
     return out.to(v.dtype), maximum, total
 
 
-def sigmoid_scores(q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, heads: int, pairs: Tensor, same_graph: Tensor) -> Tensor:
-    r"""Computes the weight ``[E, H]`` of each pair of a key and a query, chunk by chunk, 0 unless :obj:`same_graph` ``[E]``;
-    :obj:`maximum` and :obj:`total` are results of :meth:`sigmoid_attention`."""
+def sigmoid_scores(
+    q: Tensor,
+    k: Tensor,
+    maximum: Tensor,
+    total: Tensor,
+    heads: int,
+    pairs: Tensor,
+    same_graph: Tensor,
+) -> Tensor:
+    r"""Computes the weight ``[E, H]`` of each pair of a key and a query, chunk by chunk, 0 unless
+    :obj:`same_graph` ``[E]``; :obj:`maximum` and :obj:`total` are results of
+    :meth:`sigmoid_attention`."""
     source, target = pairs
 
-    def score(at: slice, q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, same_graph: Tensor) -> Tensor:
+    def score(
+        at: slice, q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, same_graph: Tensor
+    ) -> Tensor:
         dtype = compute_dtype(q.dtype)
         logits = (q.to(dtype) * k.to(dtype)).unflatten(1, (heads, -1)).sum(-1)
         log_weight = (logsigmoid(logits) - maximum).masked_fill(~same_graph[at, None], -torch.inf)
         return log_weight.exp() * inverse_of(total)
 
     of_targets = [(part, target) for part in (maximum, total)]
-    return chunked_map(score, max(1, CHUNK_ELEMENTS // q.size(1)), [(q, target), (k, source), *of_targets], [same_graph])
+    return chunked_map(
+        score,
+        max(1, CHUNK_ELEMENTS // q.size(1)),
+        [(q, target), (k, source), *of_targets],
+        [same_graph],
+    )
 
 
 @operator(SigmoidArguments, returns=('out', 'maximum', 'total'))
@@ -96,12 +125,18 @@ def _sigmoid_attention(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Ten
     for graphs, targets, source_chunks in arguments.blocks():
         query = split(take(q, targets), graphs, heads)
         row_maximum = query.new_full((*query.shape[:3], 1), neutral(query.dtype))
-        row_total, value_sum = torch.zeros_like(row_maximum), query.new_zeros((*query.shape[:3], v.size(1) // heads))
+        row_total, value_sum = (
+            torch.zeros_like(row_maximum),
+            query.new_zeros((*query.shape[:3], v.size(1) // heads)),
+        )
         for sources in source_chunks:
             key, value = (split(take(x, sources), graphs, heads) for x in (k, v))
             log_weight = logsigmoid(query @ key.transpose(2, 3))
             new_maximum = torch.maximum(row_maximum, log_weight.amax(-1, keepdim=True))
-            weight, rescale = scaled(log_weight, None, new_maximum), (row_maximum - new_maximum).exp_()
+            weight, rescale = (
+                scaled(log_weight, None, new_maximum),
+                (row_maximum - new_maximum).exp_(),
+            )
             row_total = row_total * rescale + weight.sum(-1, keepdim=True)
             value_sum = value_sum * rescale + weight @ value
             row_maximum = new_maximum
@@ -116,7 +151,9 @@ def _(arguments: SigmoidArguments, grad, saved):
     grad_q, grad_k, grad_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (q, k, v))
     of_targets = q, grad.out, grad.total, saved.out, saved.maximum, saved.total
     for graphs, targets, source_chunks in arguments.blocks():
-        query, grad_out, grad_row, result, row_maximum, row_total = (split(take(x, targets), graphs, heads) for x in of_targets)
+        query, grad_out, grad_row, result, row_maximum, row_total = (
+            split(take(x, targets), graphs, heads) for x in of_targets
+        )
         grad_out = grad_out * inverse_of(row_total)
         grad_row = grad_row - (grad_out * result).sum(-1, keepdim=True)
         for sources in source_chunks:
@@ -124,7 +161,12 @@ def _(arguments: SigmoidArguments, grad, saved):
             logits = query @ key.transpose(2, 3)
             weight = scaled(logsigmoid(logits), None, row_maximum)
             grad_v[sources] += join(weight.transpose(2, 3) @ grad_out)
-            grad_logits = (grad_out @ value.transpose(2, 3)).add_(grad_row).mul_(weight).mul_(logits.neg_().sigmoid_())
+            grad_logits = (
+                (grad_out @ value.transpose(2, 3))
+                .add_(grad_row)
+                .mul_(weight)
+                .mul_(logits.neg_().sigmoid_())
+            )
             grad_q[targets] += join(grad_logits @ key)
             grad_k[sources] += join(grad_logits.transpose(2, 3) @ query)
     return {'q': grad_q.to(q.dtype), 'k': grad_k.to(k.dtype), 'v': grad_v.to(v.dtype)}
@@ -136,7 +178,11 @@ def _empty(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
     q, num_nodes = arguments.q, arguments.q.shape[0]
     dtype = compute_dtype(q.dtype)
     maximum = q.new_full((num_nodes, arguments.heads), neutral(dtype), dtype=dtype)
-    return q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype), maximum, torch.zeros_like(maximum)
+    return (
+        q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype),
+        maximum,
+        torch.zeros_like(maximum),
+    )
 
 
 def _num_pairs(arguments: SigmoidArguments) -> int:
@@ -145,5 +191,7 @@ def _num_pairs(arguments: SigmoidArguments) -> int:
 
 _sigmoid_attention.flops(
     lambda arguments: 2 * _num_pairs(arguments) * (arguments.q.shape[1] + arguments.v.shape[1]),
-    lambda arguments: 2 * _num_pairs(arguments) * (3 * arguments.q.shape[1] + 2 * arguments.v.shape[1]),
+    lambda arguments: (
+        2 * _num_pairs(arguments) * (3 * arguments.q.shape[1] + 2 * arguments.v.shape[1])
+    ),
 )

@@ -7,7 +7,12 @@ from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional.feature_maps import log_features
 from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
-from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, largest_power, neutral
+from torch_geometric_lgt.functional.numerics import (
+    compute_dtype,
+    inverse_of,
+    largest_power,
+    neutral,
+)
 
 CHUNK_ELEMENTS = 1 << 22
 
@@ -25,14 +30,16 @@ def adjacency_attention(
     edge_weight: Tensor | None = None,
     edge_mask: Tensor | None = None,
 ) -> Tensor:
-    r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency matrix as the mask):
+    r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency
+    matrix as the mask):
 
     .. math::
         \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
-    in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they are given. A node without an incoming edge
-    gives 0. Edges are taken in chunks that are computed again in the backward pass.
+    in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they
+    are given. A node without an incoming edge gives 0. Edges are taken in chunks that are computed
+    again in the backward pass.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
@@ -41,10 +48,13 @@ def adjacency_attention(
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         feature_map (str, optional): As in :meth:`kernel_attention`. (default: :obj:`"softmax"`)
         projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
-        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default: :obj:`1.0`)
+        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default:
+            :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
-        edge_weight (torch.Tensor, optional): :math:`w_{ij}`, ``[E]``, not negative. (default: :obj:`None`, 1 for each edge)
-        edge_mask (torch.Tensor, optional): ``[E]``, a factor of each edge in the numerator alone. (default: :obj:`None`)
+        edge_weight (torch.Tensor, optional): :math:`w_{ij}`, ``[E]``, not negative. (default:
+            :obj:`None`, 1 for each edge)
+        edge_mask (torch.Tensor, optional): ``[E]``, a factor of each edge in the numerator alone.
+            (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
@@ -57,7 +67,10 @@ def adjacency_attention(
     with torch.autocast(v.device.type, enabled=False):
         dtype = compute_dtype(v.dtype)
         projection = None if projection is None else projection.to(dtype)
-        factors = [None if factor is None else factor.to(dtype)[:, None] for factor in (edge_weight, edge_mask)]
+        factors = [
+            None if factor is None else factor.to(dtype)[:, None]
+            for factor in (edge_weight, edge_mask)
+        ]
         inputs = q.to(dtype) * scale, k.to(dtype) * scale, v.to(dtype)
         return _attended(*inputs, edge_index, feature_map, projection, power, *factors).to(v.dtype)
 
@@ -74,18 +87,28 @@ def _attended(
     edge_mask: Tensor | None,
 ) -> Tensor:
     log_q, value_q = log_features(feature_map, q, projection, power, None)
-    log_k, value_k = log_features(feature_map, k, projection, power, k.square().sum(-1, keepdim=True))
+    log_k, value_k = log_features(
+        feature_map, k, projection, power, k.square().sum(-1, keepdim=True)
+    )
     row, col = edge_index
-    if edge_weight is not None:  # a factor of each target's weights cancels; the largest is 1, so that none is too small
+    if (
+        edge_weight is not None
+    ):  # a factor of each target's weights cancels; the largest is 1, so that none is too small
         largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
         edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
-    step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))))
+    step = max(
+        1,
+        CHUNK_ELEMENTS
+        // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))),
+    )
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         if peaks is not None and edge_weight is not None:
             peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-        largest = None if value_k is None else scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+        largest = (
+            None if value_k is None else scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
+        )
     value_q = None if value_q is None else _scaled(value_q, _largest(value_q)[..., None])
     parts = ((top, col), (largest, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
     weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, parts)
@@ -93,7 +116,9 @@ def _attended(
     if value_k is not None:  # of softmax features the largest weight is at least 1
         weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
     total = scatter(weight, col, 0, q.size(0), 'sum')
-    out = neighbor_sum(v.flatten(1), edge_index, weight if edge_mask is None else weight * edge_mask, q.size(0))
+    out = neighbor_sum(
+        v.flatten(1), edge_index, weight if edge_mask is None else weight * edge_mask, q.size(0)
+    )
     return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
 
 
@@ -110,8 +135,8 @@ def _largest(value: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, size: Tensor) -> Tensor:
-    r"""Divides each row by its :obj:`size`, a constant that cancels in the attention. Rows so small that gradients would overflow are 0,
-    with a gradient of 0."""
+    r"""Divides each row by its :obj:`size`, a constant that cancels in the attention. Rows so small
+    that gradients would overflow are 0, with a gradient of 0."""
     limits = torch.finfo(x.dtype)
     return x / size.masked_fill(size < limits.tiny / limits.eps, torch.inf)
 
@@ -126,7 +151,8 @@ def _weights(
     value_k: Tensor | None,
     bound: float | None = None,
 ) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of edges; the largest exponential and the largest value of the keys of a target are 1."""
+    r"""Computes the weights ``[E, H]`` of edges; the largest exponential and the largest value of
+    the keys of a target are 1."""
     if value_k is not None and largest is not None:
         value_k = _scaled(value_k, largest[..., None])
     factors = [value for value in (value_q, value_k) if value is not None]
@@ -140,6 +166,9 @@ def _weights(
 
 
 def _bounded_weights(at: slice, *parts: Tensor | None) -> Tensor:
-    r"""As :meth:`_weights`, with the largest weighted exponential of a target 1: those of edges of weight 0 are finite."""
+    r"""As :meth:`_weights`, with the largest weighted exponential of a target 1: those of edges of
+    weight 0 are finite."""
     bound = next(largest_power(part.dtype) for part in parts if part is not None)
-    return _weights(at, *parts, bound=bound - 10)  # leaves room for a sum over thousands of features
+    return _weights(
+        at, *parts, bound=bound - 10
+    )  # leaves room for a sum over thousands of features

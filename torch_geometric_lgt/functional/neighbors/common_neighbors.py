@@ -13,9 +13,12 @@ SEARCHED_ELEMENTS = 1 << 22  # lookups of a process that take no longer than to 
 _lookups = 0
 
 
-def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    r"""The number of neighbours that the nodes of each pair share, in the time of the smaller of their degrees, in memory
-    :math:`O(N + E + P)`. Pairs that occur again, either way round, are counted once.
+def common_neighbors(
+    pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
+) -> np.ndarray:
+    r"""The number of neighbours that the nodes of each pair share, in the time of the smaller of
+    their degrees, in memory :math:`O(N + E + P)`. Pairs that occur again, either way round, are
+    counted once.
 
     Args:
         pointer (numpy.ndarray): ``[N + 1]``, where the neighbours of each node begin.
@@ -28,7 +31,9 @@ def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray,
     """
     degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
     swap = (degree[one] < degree[other]) | ((degree[one] == degree[other]) & (one < other))
-    pairs, place = np.unique(np.where(swap, other, one) * num_nodes + np.where(swap, one, other), return_inverse=True)
+    pairs, place = np.unique(
+        np.where(swap, other, one) * num_nodes + np.where(swap, one, other), return_inverse=True
+    )
     large, small = np.divmod(pairs, num_nodes)
     loop = _compiled() if _worth_compiling(int(degree[small].sum())) else None
     count = _search if loop is None else partial(_mark, loop)
@@ -36,15 +41,23 @@ def common_neighbors(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray,
 
 
 def _worth_compiling(lookups: int) -> bool:
-    r"""Whether the lookups of this process, with those that come now, take longer than to compile the loop."""
+    r"""Whether the lookups of this process, with those that come now, take longer than to compile
+    the loop."""
     global _lookups
     _lookups += lookups
     return _lookups > SEARCHED_ELEMENTS
 
 
-def _mark(loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray) -> np.ndarray:
-    r"""Marks the neighbours of each larger node once and looks up those of all smaller ones that it is paired with."""
-    start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]])) if large.size else np.zeros(1, np.int64)
+def _mark(
+    loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray
+) -> np.ndarray:
+    r"""Marks the neighbours of each larger node once and looks up those of all smaller ones that it
+    is paired with."""
+    start = (
+        np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
+        if large.size
+        else np.zeros(1, np.int64)
+    )
     out, threads = np.empty(large.size, np.int64), torch.get_num_threads()
     run = partial(loop, pointer, neighbor, large, small, start, out, threads)
     with ThreadPoolExecutor(threads) as pool:
@@ -52,8 +65,11 @@ def _mark(loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.n
     return out
 
 
-def _search(pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray) -> np.ndarray:
-    r"""The same by bisection among all sorted pairs of a node and a neighbour, without a compiler."""
+def _search(
+    pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray
+) -> np.ndarray:
+    r"""The same by bisection among all sorted pairs of a node and a neighbour, without a
+    compiler."""
     degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
     known = np.repeat(np.arange(degree.size), degree) * num_nodes + neighbor
     length = degree[small]
@@ -70,8 +86,8 @@ def _search(pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small:
 
 @cache
 def _compiled() -> Callable | None:
-    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. Each process compiles it: what numba keeps between
-    processes it reads as a pickle."""
+    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. Each process
+    compiles it: what numba keeps between processes it reads as a pickle."""
     try:
         from numba import njit
     except ImportError:

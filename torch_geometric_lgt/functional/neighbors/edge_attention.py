@@ -8,10 +8,25 @@ from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional.neighbors.edge_sums import distance_grads, distances, products, sums
-from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, Rows, SortedEdges, stored_rows
+from torch_geometric_lgt.functional.neighbors.edge_sums import (
+    distance_grads,
+    distances,
+    products,
+    sums,
+)
+from torch_geometric_lgt.functional.neighbors.edges import (
+    EdgeOrders,
+    Rows,
+    SortedEdges,
+    stored_rows,
+)
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
-from torch_geometric_lgt.functional.numerics import compute_dtype, convert, inverse_of, largest_power
+from torch_geometric_lgt.functional.numerics import (
+    compute_dtype,
+    convert,
+    inverse_of,
+    largest_power,
+)
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
@@ -56,12 +71,14 @@ def edge_attention(
         \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j, \qquad
         \mathbf{q}_i = \mathbf{W}_Q \mathbf{x}_i, \quad \mathbf{k}_j = \mathbf{W}_K \mathbf{x}_j
 
-    of the targets in :obj:`mask`, 0 for all others. Queries are computed for these targets, keys for their neighbours, scores for the edges
-    between, and nothing of the size ``[E, C]`` is kept. Edges that occur again count again; the weight of an edge, if there is one,
-    multiplies its exponential.
+    of the targets in :obj:`mask`, 0 for all others. Queries are computed for these targets, keys
+    for their neighbours, scores for the edges between, and nothing of the size ``[E, C]`` is kept.
+    Edges that occur again count again; the weight of an edge, if there is one, multiplies its
+    exponential.
 
     Args:
-        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias of the queries; without a weight the input is the queries.
+        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias of the queries; without a
+            weight the input is the queries.
         key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
         v (torch.Tensor): ``[N_s, H * C]``.
         edges (SortedEdges): ``[2, E]``, sources and targets.
@@ -90,12 +107,16 @@ def edge_attention(
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""``[E, H]``: :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge, head by head (Eq. 8 of LiteGT)."""
+    r"""``[E, H]``: :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge, head by head (Eq. 8 of
+    LiteGT)."""
     return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
-def edge_softmax(k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None) -> Tensor:
-    r"""``[E, H]``: the weights of :meth:`edge_attention` from keys ``[N_s, H * C]`` and queries ``[N_t, H * C]``."""
+def edge_softmax(
+    k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None
+) -> Tensor:
+    r"""``[E, H]``: the weights of :meth:`edge_attention` from keys ``[N_s, H * C]`` and queries
+    ``[N_t, H * C]``."""
     if edge_weight is None:
         return softmax(_logits(k, q, edge_index, heads), edge_index[1], num_nodes=q.size(0))
     share = _softmax_share(_logits(k, q, edge_index, heads), edge_index[1], q.size(0), edge_weight)
@@ -103,19 +124,27 @@ def edge_softmax(k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weig
 
 
 def mean_weight(
-    edge_index: Tensor, num_targets: int, dtype: torch.dtype, left_out: Tensor | None = None, edge_weight: Tensor | None = None
+    edge_index: Tensor,
+    num_targets: int,
+    dtype: torch.dtype,
+    left_out: Tensor | None = None,
+    edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""``[E, 1]``: the weight of each edge (default: 1) over the sum of those into its target, and 0 for the targets in :obj:`left_out`
-    ``[N_t]``, and where the sum is 0."""
+    r"""``[E, 1]``: the weight of each edge (default: 1) over the sum of those into its target, and
+    0 for the targets in :obj:`left_out` ``[N_t]``, and where the sum is 0."""
     weight = None if edge_weight is None else edge_weight.to(dtype)
     total = weighted_degree(edge_index[1], num_targets, dtype, weight)
-    total = total.masked_fill(total == 0 if left_out is None else (total == 0) | left_out, torch.inf)[edge_index[1]]
+    total = total.masked_fill(
+        total == 0 if left_out is None else (total == 0) | left_out, torch.inf
+    )[edge_index[1]]
     return ((1.0 if weight is None else weight) / total)[:, None]
 
 
-def row_normalized(score: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None) -> Tensor:
-    r"""Scores ``[E, H]``, times the weights of the edges, divided by their sum over the edges into a target; where that is 0, its edges
-    have the weights of a mean."""
+def row_normalized(
+    score: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None
+) -> Tensor:
+    r"""Scores ``[E, H]``, times the weights of the edges, divided by their sum over the edges into
+    a target; where that is 0, its edges have the weights of a mean."""
     score = score if edge_weight is None else score * edge_weight.to(score.dtype)[:, None]
     total = scatter(score, edge_index[1], 0, num_targets, 'sum')[edge_index[1]]
     dead = total == 0
@@ -128,18 +157,24 @@ def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
 
 
 def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight: Tensor) -> Tensor:
-    r"""``[E, H]``: the exponential of each edge over the weighted sum of those into its target, 0 where all weights are 0. The maximum is
-    that of the weighted exponentials, so that edges of weight 0 have no part in it."""
+    r"""``[E, H]``: the exponential of each edge over the weighted sum of those into its target, 0
+    where all weights are 0. The maximum is that of the weighted exponentials, so that edges of
+    weight 0 have no part in it."""
     weight = edge_weight.to(logits.dtype)[:, None]
     with torch.no_grad():
         top = scatter(logits + weight.log(), target, 0, num_targets, 'max')[target]
-    power = (logits - top.masked_fill(top == -torch.inf, 0)).clamp(max=largest_power(logits.dtype)).exp()
+    power = (
+        (logits - top.masked_fill(top == -torch.inf, 0))
+        .clamp(max=largest_power(logits.dtype))
+        .exp()
+    )
     total = scatter(power * weight, target, 0, num_targets, 'sum')[target]
     return power * inverse_of(total)
 
 
 class _Part(NamedTuple):
-    r"""The targets that attend and the sources they attend to, by their ids (none: all), and the edges between, by their places."""
+    r"""The targets that attend and the sources they attend to, by their ids (none: all), and the
+    edges between, by their places."""
 
     sources: Tensor | None
     targets: Tensor | None
@@ -152,12 +187,16 @@ class _Part(NamedTuple):
         edges = edge_index[:, mask[edge_index[1]]]
         used = mask.new_zeros(num_sources)
         used[edges[0]] = True
-        places = torch.stack([(part.cumsum(0) - 1)[ids] for part, ids in zip((used, mask), edges, strict=True)])
+        places = torch.stack(
+            [(part.cumsum(0) - 1)[ids] for part, ids in zip((used, mask), edges, strict=True)]
+        )
         return cls(used.nonzero().flatten(), mask.nonzero().flatten(), places)
 
     def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
         r"""Returns the order of the edges: that of :obj:`orders` where these are all edges."""
-        return stored_rows(orders if self.targets is None else EdgeOrders(), self.edges, num_targets, by_source)
+        return stored_rows(
+            orders if self.targets is None else EdgeOrders(), self.edges, num_targets, by_source
+        )
 
 
 def _taken(x: Tensor, nodes: Tensor | None) -> Tensor:
@@ -175,21 +214,37 @@ def _chosen(edge_weight: Tensor | None, edge_index: Tensor, mask: Tensor | None)
 
 
 def _spread(grad: Tensor, edge_weight: Tensor, edge_index: Tensor, mask: Tensor | None) -> Tensor:
-    return grad if mask is None else torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
+    return (
+        grad
+        if mask is None
+        else torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
+    )
 
 
 def _projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     dtype = compute_dtype(x.dtype)
-    return x.to(dtype) if weight is None else linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
+    return (
+        x.to(dtype)
+        if weight is None
+        else linear(x.to(dtype), weight.to(dtype), convert(bias, dtype))
+    )
 
 
 @operator(EdgeAttentionArguments, returns=('out',))
 def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
-    x_src, x_dst, v, edge_index, mask = arguments.x_src, arguments.x_dst, arguments.v, arguments.edge_index, arguments.mask
+    x_src, x_dst, v, edge_index, mask = (
+        arguments.x_src,
+        arguments.x_dst,
+        arguments.v,
+        arguments.edge_index,
+        arguments.mask,
+    )
     part = _Part.of(edge_index, mask, x_src.size(0))
     k = _projected(_taken(x_src, part.sources), arguments.key_weight, arguments.key_bias)
     q = _projected(_taken(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
-    weight = edge_softmax(k, q, part.edges, arguments.heads, _chosen(arguments.edge_weight, edge_index, mask))
+    weight = edge_softmax(
+        k, q, part.edges, arguments.heads, _chosen(arguments.edge_weight, edge_index, mask)
+    )
     out = sums(_taken(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
     return _given_back(out, part.targets, v.new_empty(x_dst.size(0), 0))
 
@@ -197,7 +252,12 @@ def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
 @_edge_attention.backward(outputs=('out',))
 def _(arguments: EdgeAttentionArguments, grad, _saved):
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
-    edge_weight, edge_index, mask, heads = arguments.edge_weight, arguments.edge_index, arguments.mask, arguments.heads
+    edge_weight, edge_index, mask, heads = (
+        arguments.edge_weight,
+        arguments.edge_index,
+        arguments.mask,
+        arguments.heads,
+    )
     part = _Part.of(edge_index, mask, x_src.size(0))
     source, value = (_taken(x, part.sources) for x in (x_src, v))
     target, grad_out = (_taken(x, part.targets) for x in (x_dst, grad.out))
@@ -208,11 +268,18 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     edge_part = _chosen(edge_weight, edge_index, mask)
     weight = edge_softmax(k, q, part.edges, heads, edge_part)
     grad_weight = products(value, grad_out, part.edges, heads)
-    grad_weight = grad_weight - scatter(grad_weight * weight, part.edges[1], 0, q.size(0), 'sum')[part.edges[1]]
+    grad_weight = (
+        grad_weight
+        - scatter(grad_weight * weight, part.edges[1], 0, q.size(0), 'sum')[part.edges[1]]
+    )
     grad_edge_weight = None
     if edge_weight is not None and edge_part is not None:
-        share = _softmax_share(_logits(k, q, part.edges, heads), part.edges[1], q.size(0), edge_part)
-        grad_edge_weight = _spread((grad_weight * share).sum(1).to(edge_weight.dtype), edge_weight, edge_index, mask)
+        share = _softmax_share(
+            _logits(k, q, part.edges, heads), part.edges[1], q.size(0), edge_part
+        )
+        grad_edge_weight = _spread(
+            (grad_weight * share).sum(1).to(edge_weight.dtype), edge_weight, edge_index, mask
+        )
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
     of_keys = _projection_grads(grad_k, source, arguments.key_weight, arguments.key_bias)
@@ -229,12 +296,19 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     }
 
 
-def _projection_grads(grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the gradients of the input, weight and bias of a linear part from that of its output."""
+def _projection_grads(
+    grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    r"""Returns the gradients of the input, weight and bias of a linear part from that of its
+    output."""
     if weight is None:
         return grad, None, None
     grad_weight = (grad.t() @ x.to(grad.dtype)).to(weight.dtype)
-    return grad @ weight.to(grad.dtype), grad_weight, None if bias is None else grad.sum(0).to(bias.dtype)
+    return (
+        grad @ weight.to(grad.dtype),
+        grad_weight,
+        None if bias is None else grad.sum(0).to(bias.dtype),
+    )
 
 
 @_edge_attention.fake
@@ -256,14 +330,25 @@ def _(arguments: DistanceArguments, grad, _saved):
 @_edge_distances.fake
 def _(arguments: DistanceArguments):
     k = arguments.k
-    return k.new_empty((arguments.edge_index.shape[1], arguments.heads), dtype=compute_dtype(k.dtype))
+    return k.new_empty(
+        (arguments.edge_index.shape[1], arguments.heads), dtype=compute_dtype(k.dtype)
+    )
 
 
 def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> int:
-    x_src, x_dst, v, query_weight = arguments.x_src, arguments.x_dst, arguments.v, arguments.query_weight
+    x_src, x_dst, v, query_weight = (
+        arguments.x_src,
+        arguments.x_dst,
+        arguments.v,
+        arguments.query_weight,
+    )
     part = _Part.of(arguments.edge_index, arguments.mask, x_src.size(0))
     sides = (x_src, part.sources, arguments.key_weight), (x_dst, part.targets, query_weight)
-    projections = sum(2 * (x if nodes is None else nodes).size(0) * weight.numel() for x, nodes, weight in sides if weight is not None)
+    projections = sum(
+        2 * (x if nodes is None else nodes).size(0) * weight.numel()
+        for x, nodes, weight in sides
+        if weight is not None
+    )
     width = x_dst.size(1) if query_weight is None else query_weight.size(0)
     score, read = (2 * part.edges.size(1) * size for size in (width, v.size(1)))
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read

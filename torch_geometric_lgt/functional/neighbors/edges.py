@@ -14,8 +14,8 @@ from torch_geometric_lgt.typing import Adj
 
 
 class Rows(NamedTuple):
-    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``, and the :obj:`order` ``[E]`` of the
-    edges unless they already lie so."""
+    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``,
+    and the :obj:`order` ``[E]`` of the edges unless they already lie so."""
 
     pointer: Tensor
     source: Tensor
@@ -23,7 +23,8 @@ class Rows(NamedTuple):
 
 
 class EdgeOrders(NamedTuple):
-    r"""The two orders of edges as operators take them, each left to be found where it is :obj:`None`."""
+    r"""The two orders of edges as operators take them, each left to be found where it is
+    :obj:`None`."""
 
     target_pointer: Tensor | None = None
     target_source: Tensor | None = None
@@ -34,9 +35,10 @@ class EdgeOrders(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be found; see :meth:`sorted_edges`. The
-    :obj:`weight` ``[E]`` of edges with weights is in the order of :obj:`edge_index`. In compiled code, where the number of distinct edges
-    is not known, :obj:`first` ``[E]`` marks those that count."""
+    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be
+    found; see :meth:`sorted_edges`. The :obj:`weight` ``[E]`` of edges with weights is in the order
+    of :obj:`edge_index`. In compiled code, where the number of distinct edges is not known,
+    :obj:`first` ``[E]`` marks those that count."""
 
     edge_index: Tensor
     by_target: Rows
@@ -52,67 +54,114 @@ class SortedEdges(NamedTuple):
         r"""Whether these are edges between so many nodes."""
         sizes = (num_dst, num_src)
         return all(
-            part is None or part.pointer.size(0) == size + 1 for part, size in zip((self.by_target, self.by_source), sizes, strict=True)
+            part is None or part.pointer.size(0) == size + 1
+            for part, size in zip((self.by_target, self.by_source), sizes, strict=True)
         )
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge_index') -> Tensor:
-    r"""The edges ``[2, E]`` (sources, targets) in int64, from a dense :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
-    :class:`torch_sparse.SparseTensor` or a transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges. Errors
+    r"""The edges ``[2, E]`` (sources, targets) in int64, from a dense :obj:`edge_index`, a
+    :class:`torch_geometric.EdgeIndex`, a transposed :class:`torch_sparse.SparseTensor` or a
+    transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges. Errors
     name the :obj:`argument`.
 
     Raises:
         TypeError: If it is none of these.
-        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id lies outside the nodes, sorted edges are
-            those between other numbers of nodes, or edges have weights other than 1, which would be dropped.
+        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id
+            lies outside the nodes, sorted edges are those between other numbers of nodes, or edges
+            have weights other than 1, which would be dropped.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
-    traced = torch.compiler.is_compiling()  # when values of a matrix may be 1, and sorted edges have weights that are not
+    traced = (
+        torch.compiler.is_compiling()
+    )  # when values of a matrix may be 1, and sorted edges have weights that are not
     if weight is not None and (not traced or isinstance(edge_index, SortedEdges)):
-        bounds = '' if traced or weight.numel() == 0 else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
-        raise ValueError(f'{argument!r} must have no weights other than 1, which are not used here{bounds}; give the edges [2, E] alone')
+        bounds = (
+            ''
+            if traced or weight.numel() == 0
+            else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
+        )
+        raise ValueError(
+            f'{argument!r} must have no weights other than 1, which are not used here{bounds}; '
+            'give the edges [2, E] alone'
+        )
     return edges
 
 
 def weighted_edges(
-    edge_index: Adj, num_src: int, num_dst: int, edge_weight: Tensor | None = None, argument: str = 'edge_index'
+    edge_index: Adj,
+    num_src: int,
+    num_dst: int,
+    edge_weight: Tensor | None = None,
+    argument: str = 'edge_index',
 ) -> tuple[Tensor, Tensor | None]:
-    r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of a sparse matrix or the weights of
-    sorted edges. Edges of a sparse matrix are read row by row. Values that are all 1 and need no gradient are left out.
+    r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of
+    a sparse matrix or the weights of sorted edges. Edges of a sparse matrix are read row by row.
+    Values that are all 1 and need no gradient are left out.
 
     Raises:
         TypeError: As :meth:`edge_list`.
-        ValueError: As :meth:`edge_list`, or if :obj:`edge_weight` does not hold a floating-point number for each edge, or the edges have
-            weights already.
+        ValueError: As :meth:`edge_list`, or if :obj:`edge_weight` does not hold a floating-point
+            number for each edge, or the edges have weights already.
     """
     edges, value = _read(edge_index, num_src, num_dst, argument)
     if edge_weight is None:
         return edges, value
     if value is not None:
-        raise ValueError(f"'edge_weight' must be None where {argument!r} has values (got both); multiply them, or give the edges alone")
+        raise ValueError(
+            f"'edge_weight' must be None where {argument!r} has values (got both); multiply them, "
+            'or give the edges alone'
+        )
     if not isinstance(edge_weight, Tensor) or edge_weight.shape != edges.shape[1:]:
-        shape = tuple(edge_weight.shape) if isinstance(edge_weight, Tensor) else type(edge_weight).__name__
-        raise ValueError(f"'edge_weight' must have shape ({edges.size(1)},), one number for each edge (got {shape})")
+        shape = (
+            tuple(edge_weight.shape)
+            if isinstance(edge_weight, Tensor)
+            else type(edge_weight).__name__
+        )
+        raise ValueError(
+            f"'edge_weight' must have shape ({edges.size(1)},), one number for each edge (got "
+            f'{shape})'
+        )
     if not edge_weight.is_floating_point():
-        raise ValueError(f"'edge_weight' must hold floating-point numbers (got {edge_weight.dtype}); convert it with edge_weight.float()")
+        raise ValueError(
+            f"'edge_weight' must hold floating-point numbers (got {edge_weight.dtype}); convert it "
+            'with edge_weight.float()'
+        )
     if edge_weight.device != edges.device:
-        raise ValueError(f"'edge_weight' must be on the device of {argument!r}, {edges.device} (got {edge_weight.device})")
+        raise ValueError(
+            f"'edge_weight' must be on the device of {argument!r}, {edges.device} (got "
+            f'{edge_weight.device})'
+        )
     return edges, edge_weight
 
 
 def check_not_negative(weight: Tensor | None) -> None:
     r"""Raises a ValueError where a weight is negative, infinite or NaN."""
-    if weight is not None and may_read_values() and not bool(((weight >= 0) & (weight < torch.inf)).all()):
+    if (
+        weight is not None
+        and may_read_values()
+        and not bool(((weight >= 0) & (weight < torch.inf)).all())
+    ):
         bounds = f'{float(weight.min())} to {float(weight.max())}'
-        raise ValueError(f"'edge_weight' must not be negative where neighbours are averaged, and finite (got {bounds})")
+        raise ValueError(
+            "'edge_weight' must not be negative where neighbours are averaged, and finite (got "
+            f'{bounds})'
+        )
 
 
-def _read(edge_index: Adj, num_src: int, num_dst: int, argument: str) -> tuple[Tensor, Tensor | None]:
+def _read(
+    edge_index: Adj, num_src: int, num_dst: int, argument: str
+) -> tuple[Tensor, Tensor | None]:
     if isinstance(edge_index, SortedEdges):
         if not edge_index.fit(num_src, num_dst):
-            raise ValueError(f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it again with sorted_edges")
+            raise ValueError(
+                f"'edge_index' must be sorted for {num_src} sources and {num_dst} targets; sort it "
+                'again with sorted_edges'
+            )
         edges = edge_index.edge_index
-        return edges if edge_index.by_source is not None else _checked(edges, num_src, num_dst, argument), edge_index.weight
+        return edges if edge_index.by_source is not None else _checked(
+            edges, num_src, num_dst, argument
+        ), edge_index.weight
     value = None
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, value = edge_index.coo()
@@ -120,18 +169,26 @@ def _read(edge_index: Adj, num_src: int, num_dst: int, argument: str) -> tuple[T
     if isinstance(edge_index, EdgeIndex):
         edge_index = edge_index.as_tensor()
     if not isinstance(edge_index, Tensor):
-        raise TypeError(f'{argument!r} must be a tensor [2, E] or a sparse matrix (got {type(edge_index).__name__})')
+        raise TypeError(
+            f'{argument!r} must be a tensor [2, E] or a sparse matrix (got '
+            f'{type(edge_index).__name__})'
+        )
     if edge_index.layout != torch.strided:
         matrix = edge_index.to_sparse_coo().coalesce()
         (target, source), value = matrix.indices(), matrix.values()
         edge_index = torch.stack([source, target])
-    return _checked(edge_index, num_src, num_dst, argument), None if value is None else _weights_of(value, argument)
+    return _checked(edge_index, num_src, num_dst, argument), None if value is None else _weights_of(
+        value, argument
+    )
 
 
 def _weights_of(value: Tensor, argument: str) -> Tensor | None:
     r"""The values of a sparse matrix as weights; those that change nothing are left out."""
     if value.dim() != 1:
-        raise ValueError(f'{argument!r} must have one value for each edge (got values of shape {tuple(value.shape)}); leave them out')
+        raise ValueError(
+            f'{argument!r} must have one value for each edge (got values of shape '
+            f'{tuple(value.shape)}); leave them out'
+        )
     if not value.requires_grad and may_read_values() and bool((value == 1).all()):
         return None
     return value if value.is_floating_point() else value.to(torch.get_default_dtype())
@@ -140,38 +197,53 @@ def _weights_of(value: Tensor, argument: str) -> Tensor | None:
 def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> Tensor:
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
-        raise ValueError(f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}')
+        raise ValueError(
+            f'{argument!r} must have shape [2, E] (got {tuple(edge_index.shape)}){hint}'
+        )
     if edge_index.dtype not in (torch.long, torch.int32):
-        raise ValueError(f'{argument!r} must hold int64 node ids (got {edge_index.dtype}); convert it with {argument}.long()')
+        raise ValueError(
+            f'{argument!r} must hold int64 node ids (got {edge_index.dtype}); convert it with '
+            f'{argument}.long()'
+        )
     edge_index = edge_index.long()
     if edge_index.numel() > 0 and may_read_values():
         low, high = edge_index.amin(1).tolist(), edge_index.amax(1).tolist()
-        for name, least, most, bound in zip(('source', 'target'), low, high, (num_src, num_dst), strict=True):
+        for name, least, most, bound in zip(
+            ('source', 'target'), low, high, (num_src, num_dst), strict=True
+        ):
             if least < 0 or most >= bound:
                 hint = '; are the ids one-based?' if least == 1 and most == bound else ''
-                raise ValueError(f'{argument!r} must hold {name} ids from 0 to {bound - 1} (got {least} to {most}){hint}')
+                raise ValueError(
+                    f'{argument!r} must hold {name} ids from 0 to {bound - 1} (got {least} to '
+                    f'{most}){hint}'
+                )
     return edge_index
 
 
 def sorted_edges(
-    edge_index: Adj, num_src: int, num_dst: int, backward: bool | None = None, edge_weight: Tensor | None = None
+    edge_index: Adj,
+    num_src: int,
+    num_dst: int,
+    backward: bool | None = None,
+    edge_weight: Tensor | None = None,
 ) -> SortedEdges:
-    r"""The edges and both their orders, for layers and models to find them once where many steps see one graph.
+    r"""The edges and both their orders, for layers and models to find them once where many steps
+    see one graph.
 
     Args:
-        edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other format that PyG's layers take; edges that
-            are sorted already are given back.
+        edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
+            format that PyG's layers take; edges that are sorted already are given back.
         num_src (int): Number of sources.
         num_dst (int): Number of targets.
-        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes then find it. (default: :obj:`None`,
-            whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, those of a sparse matrix row by row. (default: :obj:`None`,
-            the values of a sparse matrix, or without)
+        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes
+            then find it. (default: :obj:`None`, whether gradients are enabled)
+        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, those of a sparse
+            matrix row by row. (default: :obj:`None`, the values of a sparse matrix, or without)
 
     Raises:
         TypeError: If it is no known format.
-        ValueError: If an id lies outside the nodes, the format's shape or dtype is another, or :obj:`edge_weight` does not fit the edges or
-            they have weights already.
+        ValueError: If an id lies outside the nodes, the format's shape or dtype is another, or
+            :obj:`edge_weight` does not fit the edges or they have weights already.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
@@ -186,10 +258,18 @@ def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
         source = source[order]
-    return Rows(torch.searchsorted(target.contiguous(), torch.arange(num_targets + 1, device=target.device)), source, order)
+    return Rows(
+        torch.searchsorted(
+            target.contiguous(), torch.arange(num_targets + 1, device=target.device)
+        ),
+        source,
+        order,
+    )
 
 
-def stored_rows(orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False) -> Rows:
+def stored_rows(
+    orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False
+) -> Rows:
     r"""Returns the order that an operator was passed, or finds it."""
     pointer, source, order = orders[3:] if by_source else orders[:3]
     if pointer is None or source is None:
@@ -207,13 +287,19 @@ class SortArguments(Arguments):
 @operator(SortArguments, returns=('pointer', 'source', 'order'))
 def _sorted_edges(arguments: SortArguments) -> tuple[Tensor, Tensor, Tensor]:
     pointer, source, order = rows_of(arguments.edge_index, arguments.num_targets)
-    return pointer, source.clone(), torch.arange(source.numel(), device=source.device) if order is None else order
+    return (
+        pointer,
+        source.clone(),
+        torch.arange(source.numel(), device=source.device) if order is None else order,
+    )
 
 
 @_sorted_edges.fake
 def _(arguments: SortArguments):
     num_edges = arguments.edge_index.shape[1]
-    return arguments.edge_index.new_empty(arguments.num_targets + 1), *(arguments.edge_index.new_empty(num_edges) for _ in range(2))
+    return arguments.edge_index.new_empty(arguments.num_targets + 1), *(
+        arguments.edge_index.new_empty(num_edges) for _ in range(2)
+    )
 
 
 def _find_rows(edge_index: Tensor, num_targets: int) -> Rows:
@@ -223,22 +309,24 @@ def _find_rows(edge_index: Tensor, num_targets: int) -> Rows:
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without itself."""
+    r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without
+    itself."""
     (row, col), first = distinct_pairs(torch.cat([edge_index, edge_index.flip(0)], 1), num_nodes)
     return row.new_zeros(num_nodes).scatter_add_(0, row, (first & (row != col)).long())
 
 
 def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of them ``[E]`` are the first of their
-    equals: shapes that are known without the numbers."""
+    r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of
+    them ``[E]`` are the first of their equals: shapes that are known without the numbers."""
     key = (pairs[0] * num_nodes + pairs[1]).sort().values
     first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
     return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
 
 
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
-    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p` edges, each pair once, by their target;
-    with :obj:`self_loops` also those joined by fewer. The number of pairs may grow fast with :math:`p`.
+    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p`
+    edges, each pair once, by their target; with :obj:`self_loops` also those joined by fewer. The
+    number of pairs may grow fast with :math:`p`.
 
     Raises:
         ValueError: If a higher order than 1 is to be exported.
@@ -250,17 +338,22 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
 
 
 def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
-    r"""The edges ``[2, E]`` by their target, with :obj:`self_loops` one for each node beside them, and which of them ``[E]`` are the first
-    of their equals."""
+    r"""The edges ``[2, E]`` by their target, with :obj:`self_loops` one for each node beside them,
+    and which of them ``[E]`` are the first of their equals."""
     loops = torch.arange(num_nodes if self_loops else 0, device=edge_index.device).expand(2, -1)
     pairs, first = distinct_pairs(torch.cat([edge_index.flip(0), loops], 1), num_nodes)
     return pairs.flip(0), first
 
 
-@torch.compiler.disable(reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns")
+@torch.compiler.disable(
+    reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns"
+)
 def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
     if torch.compiler.is_compiling():
-        raise ValueError("'relational_order' must be at most 1 to be exported with edges: pass what the method 'hops' returns")
+        raise ValueError(
+            "'relational_order' must be at most 1 to be exported with edges: pass what the method "
+            "'hops' returns"
+        )
     row, col = edge_index.cpu().numpy()
     one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
     one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one
@@ -268,26 +361,38 @@ def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> 
     for p in range(order):
         walks = walks if p == 0 else csr_array(walks @ one)
         pairs = coo_array(csr_array(walks.T))
-        found.append(torch.from_numpy(np.stack([pairs.col, pairs.row])).long().to(edge_index.device))
+        found.append(
+            torch.from_numpy(np.stack([pairs.col, pairs.row])).long().to(edge_index.device)
+        )
     return found
 
 
-def weighted_hop(edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Edges and weights that add up to the first order of :meth:`hops`, each pair with the mean of the weights of its edges: the edges
-    that share a pair share that. With :obj:`self_loops` one for each node with the weight 1 stands behind them, and given ones have 0."""
+def weighted_hop(
+    edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    r"""Edges and weights that add up to the first order of :meth:`hops`, each pair with the mean of
+    the weights of its edges: the edges that share a pair share that. With :obj:`self_loops` one for
+    each node with the weight 1 stands behind them, and given ones have 0."""
     source, target = edge_index
     pair = target * num_nodes + source
     known = pair.sort().values
-    weight = weight / (torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair))
+    weight = weight / (
+        torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair)
+    )
     if not self_loops:
         return edge_index, weight
     loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
-    return torch.cat([edge_index, loops], 1), torch.cat([weight.masked_fill(source == target, 0), weight.new_ones(num_nodes)])
+    return torch.cat([edge_index, loops], 1), torch.cat(
+        [weight.masked_fill(source == target, 0), weight.new_ones(num_nodes)]
+    )
 
 
-def edges_into(nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-    r"""The edges whose target is one of :obj:`nodes`, and their weights; targets become places in :obj:`nodes`, where a node may stand more
-    than once. Edges that are sorted by target are not sorted again."""
+def edges_into(
+    nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    r"""The edges whose target is one of :obj:`nodes`, and their weights; targets become places in
+    :obj:`nodes`, where a node may stand more than once. Edges that are sorted by target are not
+    sorted again."""
     if not bool((edge_index[1, 1:] >= edge_index[1, :-1]).all()):
         order = edge_index[1].argsort()
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
@@ -298,7 +403,8 @@ def edges_into(nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None) 
 
 
 def ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The numbers from each :obj:`start` on, :obj:`length` of them, one range after the other: the range of each, and the number."""
+    r"""The numbers from each :obj:`start` on, :obj:`length` of them, one range after the other: the
+    range of each, and the number."""
     index = torch.repeat_interleave(length)
     first = length.cumsum(0) - length
     return index, torch.arange(index.numel(), device=index.device) + (start - first)[index]

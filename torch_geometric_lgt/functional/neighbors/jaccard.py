@@ -11,23 +11,27 @@ from torch_geometric_lgt.typing import Adj
 NEIGHBORS = ('all', 'in', 'out')
 
 
-def jaccard(edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighbors: str = 'all') -> Tensor:
+def jaccard(
+    edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighbors: str = 'all'
+) -> Tensor:
     r"""The Jaccard index of the neighbourhoods of each pair (Eq. 7 of LiteGT):
 
     .. math::
         J_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|}
 
-    with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself, and 0 where neither has one. A node paired
-    with itself gets 1 if it has a neighbour. Time grows with the sum over the distinct pairs of the smaller degree, memory is
-    :math:`O(N + E + P)`. With numba installed the counting is compiled, once a process has looked at some million neighbours, and runs on
-    all threads.
+    with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself, and 0
+    where neither has one. A node paired with itself gets 1 if it has a neighbour. Time grows with
+    the sum over the distinct pairs of the smaller degree, memory is :math:`O(N + E + P)`. With
+    numba installed the counting is compiled, once a process has looked at some million neighbours,
+    and runs on all threads.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
         num_nodes (int): :math:`N`.
         pairs (torch.Tensor, optional): ``[2, P]``. (default: :obj:`None`, the edges)
-        neighbors (str, optional): The neighbours that count: the sources of the edges into a node (:obj:`"in"`), the targets of those out
-            of it (:obj:`"out"`), or both (:obj:`"all"`). (default: :obj:`"all"`)
+        neighbors (str, optional): The neighbours that count: the sources of the edges into a node
+            (:obj:`"in"`), the targets of those out of it (:obj:`"out"`), or both (:obj:`"all"`).
+            (default: :obj:`"all"`)
 
     Returns:
         ``[P]``
@@ -41,7 +45,9 @@ def jaccard(edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighb
     return torch.from_numpy(index).to(edges.device, torch.get_default_dtype())
 
 
-def jaccard_of(pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def jaccard_of(
+    pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
+) -> np.ndarray:
     r"""The index of each pair ``[P]``, from :meth:`neighborhoods`."""
     shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
     return shared / np.maximum(degree[one] + degree[other] - shared, 1)
@@ -55,11 +61,13 @@ def minhash_jaccard(
     neighbors: str = 'all',
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""An unbiased estimate of :meth:`jaccard`: the share of :math:`K` random orders of the nodes in which both neighbourhoods have the
-    same first node (`"On the resemblance and containment of documents" <https://doi.org/10.1109/SEQUEN.1997.666900>`_).
+    r"""An unbiased estimate of :meth:`jaccard`: the share of :math:`K` random orders of the nodes
+    in which both neighbourhoods have the same first node (`"On the resemblance and containment of
+    documents" <https://doi.org/10.1109/SEQUEN.1997.666900>`_).
 
-    Its standard deviation is :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`, and an error beyond :math:`\epsilon` has a probability of
-    at most :math:`2 \exp(-2 K \epsilon^2)`. Time is :math:`O(K (N + E + P))` whatever the degrees, memory :math:`O(N + E + P)`.
+    Its standard deviation is :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`, and an error beyond
+    :math:`\epsilon` has a probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is
+    :math:`O(K (N + E + P))` whatever the degrees, memory :math:`O(N + E + P)`.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): As in :meth:`jaccard`.
@@ -85,24 +93,39 @@ def minhash_jaccard(
     place[filled] = np.arange(filled.size)
     one, other = place[one], place[other]
     both, equal = (one >= 0) & (other >= 0), np.zeros(one.size, np.int64)
-    keys = torch.randint(1 << 62, (num_hashes,), generator=generator, device=None if generator is None else generator.device)
+    keys = torch.randint(
+        1 << 62,
+        (num_hashes,),
+        generator=generator,
+        device=None if generator is None else generator.device,
+    )
     if filled.size > 0:
         for key in keys.tolist():
-            first = np.minimum.reduceat(_scrambled(np.arange(num_nodes), key)[neighbor], pointer[filled])
+            first = np.minimum.reduceat(
+                _scrambled(np.arange(num_nodes), key)[neighbor], pointer[filled]
+            )
             equal += both & (first[one] == first[other])
     return torch.from_numpy(equal / num_hashes).to(edges.device, torch.get_default_dtype())
 
 
-def neighborhoods(edges: Tensor, num_nodes: int, neighbors: str = 'all') -> tuple[np.ndarray, np.ndarray]:
-    r"""Where the neighbours of each node begin ``[N + 1]``, and the neighbours: distinct, sorted, without the node itself.
+def neighborhoods(
+    edges: Tensor, num_nodes: int, neighbors: str = 'all'
+) -> tuple[np.ndarray, np.ndarray]:
+    r"""Where the neighbours of each node begin ``[N + 1]``, and the neighbours: distinct, sorted,
+    without the node itself.
 
     Raises:
         ValueError: If :obj:`neighbors` is none of the three.
     """
     if neighbors not in NEIGHBORS:
-        raise ValueError(f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})")
+        raise ValueError(
+            f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})"
+        )
     source, target = edges[:, edges[0] != edges[1]].cpu().numpy()
-    row, column = {'in': (target, source), 'out': (source, target)}.get(neighbors) or (np.r_[source, target], np.r_[target, source])
+    row, column = {'in': (target, source), 'out': (source, target)}.get(neighbors) or (
+        np.r_[source, target],
+        np.r_[target, source],
+    )
     matrix = csr_array((np.ones(row.size, bool), (row, column)), shape=(num_nodes, num_nodes))
     matrix.sum_duplicates()
     return matrix.indptr.astype(np.int64), matrix.indices

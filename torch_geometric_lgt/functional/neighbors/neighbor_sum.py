@@ -16,7 +16,8 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, Pai
 
 
 class SumArguments(Arguments):
-    r"""The arguments of the operator of :meth:`neighbor_sum`, with weights of which one kind is there: learned ones or constants."""
+    r"""The arguments of the operator of :meth:`neighbor_sum`, with weights of which one kind is
+    there: learned ones or constants."""
 
     x: Differentiable
     edge_index: Tensor
@@ -27,16 +28,21 @@ class SumArguments(Arguments):
 
     @property
     def weight(self) -> Tensor:
-        return cast(Tensor, self.constant_weight if self.learned_weight is None else self.learned_weight)
+        return cast(
+            Tensor, self.constant_weight if self.learned_weight is None else self.learned_weight
+        )
 
 
-def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int) -> Tensor:
+def neighbor_sum(
+    x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int
+) -> Tensor:
     r"""The weighted sums over the neighbours
 
     .. math::
         \mathbf{h}_i = \sum_{(j, i) \in \mathcal{E}} w_{ji} \, \mathbf{x}_j
 
-    head by head, as products with a sparse matrix: nothing of the size ``[E, C]`` is kept. Edges that occur again count again.
+    head by head, as products with a sparse matrix: nothing of the size ``[E, C]`` is kept. Edges
+    that occur again count again.
 
     Args:
         x (torch.Tensor): ``[N_s, H * C]``.
@@ -47,7 +53,11 @@ def neighbor_sum(x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_tar
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, orders = (edges.edge_index, edges.orders()) if isinstance(edges, SortedEdges) else (edges, EdgeOrders())
+    edge_index, orders = (
+        (edges.edge_index, edges.orders())
+        if isinstance(edges, SortedEdges)
+        else (edges, EdgeOrders())
+    )
     learned = weight.requires_grad
     arguments = SumArguments(
         x=x,
@@ -68,16 +78,21 @@ def symmetric_weight(
     degree: Tensor | PairTensor | None = None,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""``[E, 1]``: :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees of the targets, the sums of
-    weights (default: 1 each), summed up here unless they are given: those of a graph of which these edges are a part. As in PyG's
-    :meth:`gcn_norm`, where weights add up to 0 the edges get 0, and where they add up to less NaN.
+    r"""``[E, 1]``: :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the
+    in-degrees of the targets, the sums of weights (default: 1 each), summed up here unless they are
+    given: those of a graph of which these edges are a part. As in PyG's :meth:`gcn_norm`, where
+    weights add up to 0 the edges get 0, and where they add up to less NaN.
 
     Raises:
-        ValueError: If :obj:`degree` has not one number for each node, or a node with edges has degree 0.
+        ValueError: If :obj:`degree` has not one number for each node, or a node with edges has
+            degree 0.
     """
     weight = None if edge_weight is None else edge_weight.to(dtype)
     if degree is None:
-        pair = [weighted_degree(ids, num, dtype, weight) for ids, num in zip(edge_index, (num_src, num_dst), strict=True)]
+        pair = [
+            weighted_degree(ids, num, dtype, weight)
+            for ids, num in zip(edge_index, (num_src, num_dst), strict=True)
+        ]
     else:
         pair = degree if isinstance(degree, tuple) else (degree, degree)
         _check_degrees(pair, (num_src, num_dst))
@@ -85,17 +100,27 @@ def symmetric_weight(
     return weight_of_degrees(edge_index, pair, dtype, 1.0 if weight is None else weight)
 
 
-def weighted_degree(ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None) -> Tensor:
-    r"""``[N]``: the sum of the weights of the edges with each of the :obj:`ids` ``[E]``, or their number."""
-    return counts(ids, num_nodes, dtype) if weight is None else scatter(weight, ids, 0, num_nodes, 'sum')
+def weighted_degree(
+    ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None
+) -> Tensor:
+    r"""``[N]``: the sum of the weights of the edges with each of the :obj:`ids` ``[E]``, or their
+    number."""
+    return (
+        counts(ids, num_nodes, dtype)
+        if weight is None
+        else scatter(weight, ids, 0, num_nodes, 'sum')
+    )
 
 
 def root(degree: Tensor) -> Tensor:
-    r""":math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0: what is divided by it is 0."""
+    r""":math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0: what is divided by
+    it is 0."""
     return degree.masked_fill(degree == 0, torch.inf).sqrt()
 
 
-def weight_of_degrees(edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float = 1.0) -> Tensor:
+def weight_of_degrees(
+    edge_index: Tensor, pair: Sequence[Tensor], dtype: torch.dtype, weight: Tensor | float = 1.0
+) -> Tensor:
     source, target = (root(part.to(dtype))[ids] for part, ids in zip(pair, edge_index, strict=True))
     return (weight / source / target)[:, None]
 
@@ -106,7 +131,8 @@ def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor |
     counted = edge_index if weight is None else edge_index[:, weight != 0]
     if any(not bool((part[ids] > 0).all()) for part, ids in zip(pair, counted, strict=True)):
         raise ValueError(
-            "'degree' must be at least 1 for nodes with edges (got less): give that of the graph the edges are from; "
+            "'degree' must be at least 1 for nodes with edges (got less): give that of the graph "
+            'the edges are from; '
             'NodeDegree counts no self loops'
         )
 
@@ -114,7 +140,10 @@ def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor |
 def _check_degrees(pair: Sequence[Tensor], sizes: tuple[int, int]) -> None:
     if any(part.shape != (size,) for part, size in zip(pair, sizes, strict=True)):
         shapes = [tuple(part.shape) for part in pair]
-        raise ValueError(f"'degree' must hold one number per node, {sizes[0]} for sources and {sizes[1]} for targets (got {shapes})")
+        raise ValueError(
+            f"'degree' must hold one number per node, {sizes[0]} for sources and {sizes[1]} for "
+            f'targets (got {shapes})'
+        )
 
 
 @operator(SumArguments, returns=('out',))
@@ -126,10 +155,15 @@ def _neighbor_sum(arguments: SumArguments) -> Tensor:
 @_neighbor_sum.backward(outputs=('out',))
 def _(arguments: SumArguments, grad, _saved):
     x, edge_index, weight = arguments.x, arguments.edge_index, arguments.weight
-    grad_x = sums(grad.out, stored_rows(arguments.orders, edge_index, x.size(0), by_source=True), weight)
+    grad_x = sums(
+        grad.out, stored_rows(arguments.orders, edge_index, x.size(0), by_source=True), weight
+    )
     if arguments.learned_weight is None:
         return {'x': grad_x}
-    return {'x': grad_x, 'learned_weight': products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype)}
+    return {
+        'x': grad_x,
+        'learned_weight': products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype),
+    }
 
 
 @_neighbor_sum.fake
@@ -141,4 +175,6 @@ def _flops(arguments: SumArguments) -> int:
     return 2 * arguments.edge_index.shape[1] * arguments.x.shape[1]
 
 
-_neighbor_sum.flops(_flops, lambda arguments: _flops(arguments) * (1 if arguments.learned_weight is None else 2))
+_neighbor_sum.flops(
+    _flops, lambda arguments: _flops(arguments) * (1 if arguments.learned_weight is None else 2)
+)

@@ -14,32 +14,37 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class AdjacencyMaskedAttention(KernelLayer):
-    r"""Kernelised attention to the neighbours only, Eq. 8 of the "Masked Graph Transformer for Large-Scale Recommendation" paper with the
-    adjacency matrix as the mask, as in its ablation:
+    r"""Kernelised attention to the neighbours only, Eq. 8 of the "Masked Graph Transformer for
+    Large-Scale Recommendation" paper with the adjacency matrix as the mask, as in its ablation:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
     with the weights :math:`w_{ij}` of the edges, by default 1, as entries of the mask.
-    The paper does not say whether a node is its own neighbour: here it is where :obj:`edge_index` says so. A node without an incoming edge
-    gives 0.
+    The paper does not say whether a node is its own neighbour: here it is where :obj:`edge_index`
+    says so. A node without an incoming edge gives 0.
 
     Args:
         channels (int): Size of each sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`.
-            (default: :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
-        value_projection (bool, optional): If :obj:`True`, values have a linear part of their own. (default: :obj:`False`)
-        key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :obj:`channels`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+            channels of a key)
+        value_projection (bool, optional): If :obj:`True`, values have a linear part of their own.
+            (default: :obj:`False`)
+        key_channels (int, optional): Channels of queries and keys over all heads. (default:
+            :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges; their weights :math:`(E)` *(optional)*
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges;
+          their weights :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or a weight is negative.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or a
+            weight is negative.
     """
 
     def __init__(
@@ -51,22 +56,52 @@ class AdjacencyMaskedAttention(KernelLayer):
         value_projection: bool = False,
         key_channels: int | None = None,
     ) -> None:
-        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True, key_channels)
+        super().__init__(
+            channels,
+            channels,
+            heads,
+            True,
+            feature_map,
+            num_features,
+            1.0,
+            value_projection,
+            True,
+            key_channels,
+        )
         self.neighbor_sum = NeighborSum()
 
-    def forward(self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None) -> Tensor:
-        r"""Runs the layer. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
+    def forward(
+        self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        r"""Runs the layer. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of
+        a sparse matrix."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
         edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
         check_not_negative(weight)
-        factors: dict[str, Any] = {'edge_weight': weight, 'edge_mask': self.neighbor_sum.edge_mask(edges.size(1))}
-        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src)))
+        factors: dict[str, Any] = {
+            'edge_weight': weight,
+            'edge_mask': self.neighbor_sum.edge_mask(edges.size(1)),
+        }
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1))
+            for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src))
+        )
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
-            out = adjacency_attention(q, k, v, edges, phi.kind, phi.projection, scale=self._scale(False), power=phi.power, **factors)
+            out = adjacency_attention(
+                q,
+                k,
+                v,
+                edges,
+                phi.kind,
+                phi.projection,
+                scale=self._scale(False),
+                power=phi.power,
+                **factors,
+            )
         else:
             out = adjacency_attention(phi(q), phi(k), v, edges, 'values', **factors)
         return out.flatten(1)

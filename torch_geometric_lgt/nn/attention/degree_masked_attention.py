@@ -20,8 +20,8 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class DegreeMaskedAttention(KernelLayer):
-    r"""The :math:`O(N)` all-pair attention with a learnable degree mask (Eq. 8-12) from the "Masked Graph Transformer for Large-Scale
-    Recommendation" paper:
+    r"""The :math:`O(N)` all-pair attention with a learnable degree mask (Eq. 8-12) from the "Masked
+    Graph Transformer for Large-Scale Recommendation" paper:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
@@ -29,28 +29,32 @@ class DegreeMaskedAttention(KernelLayer):
         M_{ij} = \sin \left( \frac{\pi}{2} \cdot \frac{z_i + z_j}{2} \right), \qquad
         z_i = \sigma(\mathbf{w}^{\top} \mathbf{e}_{\deg(i)} + b)
 
-    over the nodes :math:`j` of the graph that holds :math:`i`; the sine of the sum makes the mask separable with rank 2.
-    Differs from the paper: nothing is added to :math:`\phi` or to the denominator.
+    over the nodes :math:`j` of the graph that holds :math:`i`; the sine of the sum makes the mask
+    separable with rank 2. Differs from the paper: nothing is added to :math:`\phi` or to the
+    denominator.
 
     Args:
         channels (int): Size of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): As in :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default:
-            :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
-        max_degree (int, optional): Largest degree of the embedding table; larger ones count as this, with a warning. (default: :obj:`512`)
-        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the inputs themselves. (default:
-            :obj:`False`)
-        key_channels (int, optional): Channels of queries and keys over all heads. (default: :obj:`None`, as many as :obj:`channels`)
+        feature_map (str or torch.nn.Module, optional): As in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+            channels of a key)
+        max_degree (int, optional): Largest degree of the embedding table; larger ones count as
+            this, with a warning. (default: :obj:`512`)
+        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the
+            inputs themselves. (default: :obj:`False`)
+        key_channels (int, optional): Channels of queries and keys over all heads. (default:
+            :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees :math:`(N)` or a pair; batch vector(s)
-          *(optional)*
+        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees
+          :math:`(N)` or a pair; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or neither :obj:`degree` nor
-            :obj:`edge_index` is given.
+        ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or
+            neither :obj:`degree` nor :obj:`edge_index` is given.
     """
 
     def __init__(
@@ -65,7 +69,18 @@ class DegreeMaskedAttention(KernelLayer):
     ) -> None:
         if max_degree < 0:
             raise ValueError(f"'max_degree' must be at least 0 (got {max_degree})")
-        super().__init__(channels, channels, heads, True, feature_map, num_features, 1.0, value_projection, True, key_channels)
+        super().__init__(
+            channels,
+            channels,
+            heads,
+            True,
+            feature_map,
+            num_features,
+            1.0,
+            value_projection,
+            True,
+            key_channels,
+        )
         self.max_degree = max_degree
         self.degree_embedding = Embedding(max_degree + 1, channels)
         self.lin_degree = Linear(channels, 1)
@@ -80,32 +95,58 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where :obj:`degree` is not given. With
-        :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated."""
-        return self._heads_merged(self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state))
+        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where
+        :obj:`degree` is not given. With :obj:`state` every query reads from it and the key side of
+        :obj:`x` is not evaluated."""
+        return self._heads_merged(
+            self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
+        )
 
-    def attention_state(self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
-        set need the same :obj:`batch_size`, the number of graphs in all parts."""
-        return self._state(x, self._masks(x, degree, None)[0], segments(batch, x.size(0), batch_size, x.device), None)
+    def attention_state(
+        self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> AttentionState:
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read
+        by :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of
+        graphs in all parts."""
+        return self._state(
+            x,
+            self._masks(x, degree, None)[0],
+            segments(batch, x.size(0), batch_size, x.device),
+            None,
+        )
 
     def attention_scores(
-        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None, degree: Tensor | PairTensor | None = None
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        batch: Batch = None,
+        degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs. Without
-        :obj:`degree` the pairs count as the graph's edges."""
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`; 0 across graphs. Without :obj:`degree` the pairs count as the graph's
+        edges."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
-    def _masks(self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None) -> tuple[Tensor, Tensor]:
+    def _masks(
+        self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None
+    ) -> tuple[Tensor, Tensor]:
         if degree is None:
             if edge_index is None:
-                raise ValueError("'degree' or 'edge_index' must be given (got neither); the NodeDegree transform computes degrees")
+                raise ValueError(
+                    "'degree' or 'edge_index' must be given (got neither); the NodeDegree "
+                    'transform computes degrees'
+                )
             if not isinstance(x, Tensor):
-                raise ValueError("'degree' must be given for a pair 'x'; the NodeDegree transform computes degrees")
+                raise ValueError(
+                    "'degree' must be given for a pair 'x'; the NodeDegree transform computes "
+                    'degrees'
+                )
             check_devices(x.device, edge_index=edge_index)
             degree = degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0))
         if isinstance(degree, Tensor) and not isinstance(x, Tensor):
-            raise ValueError("'degree' must be a pair for a pair 'x', of sources and targets (got one tensor)")
+            raise ValueError(
+                "'degree' must be a pair for a pair 'x', of sources and targets (got one tensor)"
+            )
         if isinstance(degree, Tensor):
             angle = self._angle(degree, cast(Tensor, x))
             return self._weights(angle, angle)
@@ -113,9 +154,15 @@ class DegreeMaskedAttention(KernelLayer):
         return self._weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
-        if degree.dim() != 1 or degree.numel() != x.size(0) or degree.is_floating_point() or degree.dtype == torch.bool:
+        if (
+            degree.dim() != 1
+            or degree.numel() != x.size(0)
+            or degree.is_floating_point()
+            or degree.dtype == torch.bool
+        ):
             raise ValueError(
-                f"'degree' must hold one whole number per node (got {degree.dtype} {tuple(degree.shape)} for {x.size(0)} nodes)"
+                f"'degree' must hold one whole number per node (got {degree.dtype} "
+                f'{tuple(degree.shape)} for {x.size(0)} nodes)'
             )
         check_devices(x.device, degree=degree)
         degree = degree.long()
@@ -124,9 +171,15 @@ class DegreeMaskedAttention(KernelLayer):
                 raise ValueError(f"'degree' must be at least 0 (got {int(degree.min())})")
             above = int((degree > self.max_degree).sum())
             if above > 0:
-                warnings.warn(f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count as that", stacklevel=4)
+                warnings.warn(
+                    f"{above} nodes have a degree above 'max_degree' = {self.max_degree} and count "
+                    'as that',
+                    stacklevel=4,
+                )
         with torch.autocast(x.device.type, enabled=False):
-            embedding, weight, bias = linear_part(self.lin_degree, embedding_rows(self.degree_embedding, self.max_degree + 1))
+            embedding, weight, bias = linear_part(
+                self.lin_degree, embedding_rows(self.degree_embedding, self.max_degree + 1)
+            )
             dtype = compute_dtype(embedding.dtype)
             if weight is not None:
                 embedding = linear(embedding.to(dtype), weight.to(dtype), convert(bias, dtype))

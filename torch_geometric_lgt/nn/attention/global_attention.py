@@ -20,25 +20,32 @@ class GlobalAttention(PerformerAttention):
         out = gps(x, edge_index, batch)
 
     :class:`~torch_geometric.nn.GPSConv` calls instances of :class:`torch.nn.MultiheadAttention` and
-    :class:`torch_geometric.nn.attention.PerformerAttention` and passes over any other module in silence. This class is a subclass of the
-    latter without its parameters. The layer gets the rows of the mask as flat node features with their batch vector, so that a graph's
-    output is that of the layer for this graph alone.
+    :class:`torch_geometric.nn.attention.PerformerAttention` and passes over any other module in
+    silence. This class is a subclass of the latter without its parameters. The layer gets the rows
+    of the mask as flat node features with their batch vector, so that a graph's output is that of
+    the layer for this graph alone.
 
-    Differs from the class that PyG had under this name, a readout, now :class:`torch_geometric.nn.aggr.AttentionalAggregation`.
+    Differs from the class that PyG had under this name, a readout, now
+    :class:`torch_geometric.nn.aggr.AttentionalAggregation`.
 
     Args:
-        conv (torch.nn.Module): A layer whose :meth:`forward` takes :obj:`x`, :obj:`batch` and :obj:`batch_size` and keeps the width:
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
-            :class:`~torch_geometric_lgt.nn.SGFormerConv` or :class:`~torch_geometric_lgt.nn.DIFFormerConv`. What else it needs it gets from
+        conv (torch.nn.Module): A layer whose :meth:`forward` takes :obj:`x`, :obj:`batch` and
+            :obj:`batch_size` and keeps the width:
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
+            :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
+            :class:`~torch_geometric_lgt.nn.SGFormerConv` or
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. What else it needs it gets from
             :meth:`arguments`.
 
     Shapes:
-        - **input:** node features :math:`(B, N_{max}, C)`; mask of the nodes :math:`(B, N_{max})` *(optional)*
+        - **input:** node features :math:`(B, N_{max}, C)`; mask of the nodes :math:`(B, N_{max})`
+          *(optional)*
         - **output:** node features :math:`(B, N_{max}, C)`, 0 outside the mask
 
     Raises:
         TypeError: If :obj:`conv` is no module.
-        ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or does not keep the width.
+        ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or does not keep the
+            width.
     """
 
     def __init__(self, conv: torch.nn.Module) -> None:
@@ -47,7 +54,8 @@ class GlobalAttention(PerformerAttention):
             raise TypeError(f"'conv' must be a layer (got {type(conv).__name__})")
         if not {'batch', 'batch_size'} <= inspect.signature(conv.forward).parameters.keys():
             raise ValueError(
-                f"'conv' must take 'batch' and 'batch_size' to tell the graphs of a batch apart (got {type(conv).__name__}); "
+                "'conv' must take 'batch' and 'batch_size' to tell the graphs of a batch apart "
+                f'(got {type(conv).__name__}); '
                 'use KernelAttentionConv, DegreeMaskedAttention, SGFormerConv or DIFFormerConv'
             )
         self.conv = conv
@@ -55,7 +63,8 @@ class GlobalAttention(PerformerAttention):
 
     @contextmanager
     def arguments(self, **arguments: Any) -> Iterator[None]:
-        r"""Passes more arguments to the layer while the context lasts, as :class:`~torch_geometric.nn.GPSConv` passes none:
+        r"""Passes more arguments to the layer while the context lasts, as
+        :class:`~torch_geometric.nn.GPSConv` passes none:
 
         .. code-block:: python
 
@@ -77,11 +86,16 @@ class GlobalAttention(PerformerAttention):
             raise ValueError(f"'x' must have shape [B, N_max, C] (got {tuple(x.shape)})")
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
         if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
-            raise ValueError(f"'mask' must hold a bool for each of {tuple(x.shape[:2])} rows (got {mask.dtype} {tuple(mask.shape)})")
+            raise ValueError(
+                f"'mask' must hold a bool for each of {tuple(x.shape[:2])} rows (got {mask.dtype} "
+                f'{tuple(mask.shape)})'
+            )
         graph, node = mask.nonzero(as_tuple=True)
         out = self.conv(x[graph, node], batch=graph, batch_size=x.size(0), **self._arguments)
         if out.shape != (graph.numel(), x.size(2)):
-            raise ValueError(f"'conv' must keep the width of its input, {x.size(2)} (got {out.size(1)})")
+            raise ValueError(
+                f"'conv' must keep the width of its input, {x.size(2)} (got {out.size(1)})"
+            )
         return out.new_zeros(*mask.shape, out.size(1)).index_put((graph, node), out)
 
     @torch.no_grad()

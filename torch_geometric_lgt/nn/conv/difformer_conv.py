@@ -15,41 +15,49 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class DIFFormerConv(LinearLayer):
-    r"""The diffusion operator from the `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
-    <https://arxiv.org/abs/2301.09474>`_ paper:
+    r"""The diffusion operator from the `"DIFFormer: Scalable (Graph) Transformers Induced by Energy
+    Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_ paper:
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2} \mathbf{V}, \qquad
         S_{ij} = \frac{f(\mathbf{q}_i, \mathbf{k}_j)}{\sum_l f(\mathbf{q}_i, \mathbf{k}_l)}
 
-    over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in
-    :math:`O(N)`) or :math:`f = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory :math:`O(N)`).
-    Degrees are those of the given edges, no self loops are added; edges that occur again count again. With weights of edges they stand in
-    :math:`\mathbf{A}`, and :math:`\mathbf{D}` holds their sums.
-    Differs from the paper: queries and keys have linear parts, as in the authors' code, and values too unless
-    ``value_projection=False``.
+    over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top}
+    \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f =
+    \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
+    :math:`O(N)`). Degrees are those of the given edges, no self loops are added; edges that occur
+    again count again. With weights of edges they stand in :math:`\mathbf{A}`, and
+    :math:`\mathbf{D}` holds their sums. Differs from the paper: queries and keys have linear parts,
+    as in the authors' code, and values too unless ``value_projection=False``.
 
     Args:
-        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets;
+            :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
-        norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i / \|\mathbf{q}_i\|` (:obj:`"row"`, the
-            paper's) or :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head (:obj:`"frobenius"`, the authors'
-            code: the weights tend to those of a plain mean as :math:`1 / N`). (default: :obj:`"row"`)
-        use_graph (bool, optional): If :obj:`False`, the second term is left out. (default: :obj:`True`)
+        norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i
+            / \|\mathbf{q}_i\|` (:obj:`"row"`, the paper's) or :math:`\tilde{\mathbf{Q}} =
+            \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head (:obj:`"frobenius"`, the authors'
+            code: the weights tend to those of a plain mean as :math:`1 / N`). (default:
+            :obj:`"row"`)
+        use_graph (bool, optional): If :obj:`False`, the second term is left out. (default:
+            :obj:`True`)
         graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the paper. (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
+            :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
+            paper. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`; edges with :obj:`use_graph`;
-          batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`;
+          edges with :obj:`use_graph`; batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or :obj:`norm` is unknown, edges are missing, or the
-            sigmoid kernel meets more than :math:`2^{33}` pairs.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
+            :obj:`norm` is unknown, edges are missing, or the sigmoid kernel meets more than
+            :math:`2^{33}` pairs.
     """
 
     def __init__(
@@ -81,13 +89,16 @@ class DIFFormerConv(LinearLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. For a sampled part of a
-        graph, :obj:`degree` ``[N]`` (or out-degrees of sources and in-degrees of targets) holds the degrees in the whole, with weights
-        their sums. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
+        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are
+        not evaluated. For a sampled part of a graph, :obj:`degree` ``[N]`` (or out-degrees of
+        sources and in-degrees of targets) holds the degrees in the whole, with weights their sums.
+        The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
         if self.kernel == 'sigmoid' and state is not None:
-            raise ValueError("'state' must be None with the sigmoid kernel, which has none; use kernel='simple'")
+            raise ValueError(
+                "'state' must be None with the sigmoid kernel, which has none; use kernel='simple'"
+            )
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
@@ -98,28 +109,45 @@ class DIFFormerConv(LinearLayer):
         else:
             self._check_targets(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-            out = sigmoid_attention(self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs)[0]
+            out = sigmoid_attention(
+                self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs
+            )[0]
         if not self.use_graph:
             return out
         if edge_index is None or self.neighbor_sum is None:
-            raise ValueError("'edge_index' must be given; for attention alone make the layer with use_graph=False")
+            raise ValueError(
+                "'edge_index' must be given; for attention alone make the layer with "
+                'use_graph=False'
+            )
         check_devices(x_dst.device, edge_index=edge_index, degree=degree)
-        edges, dtype = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight), compute_dtype(value.dtype)
-        weight = self.graph_weight * symmetric_weight(edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree, edges.weight)
+        edges, dtype = (
+            sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight),
+            compute_dtype(value.dtype),
+        )
+        weight = self.graph_weight * symmetric_weight(
+            edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree, edges.weight
+        )
         return out + self.neighbor_sum(value, edges, weight, x_dst.size(0))
 
-    def attention_state(self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None) -> AttentionState:
+    def attention_state(
+        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> AttentionState:
         r"""The state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
 
         Raises:
             ValueError: With the sigmoid kernel, which has none.
         """
         if self.kernel == 'sigmoid':
-            raise ValueError("'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'")
+            raise ValueError(
+                "'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'"
+            )
         return super().attention_state(x, batch, batch_size)
 
-    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
-        r"""The weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
+    def attention_scores(
+        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+    ) -> Tensor:
+        r"""The weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`; 0 across graphs."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
@@ -129,9 +157,14 @@ class DIFFormerConv(LinearLayer):
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         q, k = self.lin_query(x_dst), self.lin_key(x_src)
         _, maximum, total = sigmoid_attention(q, k, x_src[:, :0], self.heads, sources, targets)
-        same_graph = node_to_graph(sources, x_src.size(0))[pairs[0]] == node_to_graph(targets, x_dst.size(0))[pairs[1]]
+        same_graph = (
+            node_to_graph(sources, x_src.size(0))[pairs[0]]
+            == node_to_graph(targets, x_dst.size(0))[pairs[1]]
+        )
         return sigmoid_scores(q, k, maximum, total, self.heads, pairs, same_graph)
 
     def __repr__(self) -> str:
-        sizes = f'{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}'
+        sizes = (
+            f'{self.in_channels}, {self.out_channels}, heads={self.heads}, kernel={self.kernel!r}'
+        )
         return f'{self.__class__.__name__}({sizes})'

@@ -18,63 +18,80 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class KernelAttentionConv(KernelLayer):
-    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for Large-Scale Recommendation" paper, also
-    that of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
-    `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
+    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for
+    Large-Scale Recommendation" paper, also that of `"NodeFormer"
+    <https://arxiv.org/abs/2306.08385>`_ and `"Rethinking Attention with Performers"
+    <https://arxiv.org/abs/2009.14794>`_:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
 
-    with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps estimate attention with the logits
-    :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
-    With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean of :math:`K` such attentions, in each
-    of which key :math:`j` weighs :math:`\exp(g_{jk} / \tau)` with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their
-    mean over the noise tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`, which is what is evaluated.
-    With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input` ``'value'`` (the authors' code) or
-    ``'output'`` (the paper's slides, with :math:`P = 1`)
+    with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps
+    estimate attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
+    With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
+    of :math:`K` such attentions, in each of which key :math:`j` weighs :math:`\exp(g_{jk} / \tau)`
+    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their mean over the noise
+    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`, which is
+    what is evaluated. With ``relational_order=P`` NodeFormer's relational bias is added, for
+    :obj:`relational_input` ``'value'`` (the authors' code) or ``'output'`` (the paper's slides,
+    with :math:`P = 1`)
 
     .. math::
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V} \qquad \textrm{or} \qquad
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
 
-    where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by walks of :math:`p` edges. (The code's
-    third order is the fourth power of the adjacency.) With weights of edges :math:`\mathbf{A}_1` holds them, 1 for a node and itself, and
-    :math:`\mathbf{D}` their sums. An edge that occurs again counts once, with the mean of the weights.
-    Differs from the papers: exponentials keep a maximum per graph, head and feature, and no constant is added to :math:`\phi`.
+    where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by
+    walks of :math:`p` edges. (The code's third order is the fourth power of the adjacency.) With
+    weights of edges :math:`\mathbf{A}_1` holds them, 1 for a node and itself, and
+    :math:`\mathbf{D}` their sums. An edge that occurs again counts once, with the mean of the
+    weights. Differs from the papers: exponentials keep a maximum per graph, head and feature, and
+    no constant is added to :math:`\phi`.
 
     Args:
-        in_channels (int or tuple): Size of each input sample, or those of sources and targets; :obj:`-1` takes that of the first input.
+        in_channels (int or tuple): Size of each input sample, or those of sources and targets;
+            :obj:`-1` takes that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and the heads are averaged. (default:
-            :obj:`True`)
-        feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`,
-            :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
+        concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and
+            the heads are averaged. (default: :obj:`True`)
+        feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
+            :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
+            :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
             :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as channels of a key)
-        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others have none. (default: :obj:`1.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves. (default: :obj:`True`)
-        num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default: :obj:`0`, no noise)
-        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in training: :obj:`"softmax"`, without
-            :math:`\tau`, or :obj:`"tempered"`, those of training, as in NodeFormer's code. (default: :obj:`"softmax"`)
+        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+            channels of a key)
+        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others
+            have none. (default: :obj:`1.0`)
+        value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.
+            (default: :obj:`True`)
+        num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default:
+            :obj:`0`, no noise)
+        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in
+            training: :obj:`"softmax"`, without :math:`\tau`, or :obj:`"tempered"`, those of
+            training, as in NodeFormer's code. (default: :obj:`"softmax"`)
         relational_order (int, optional): :math:`P`. (default: :obj:`0`)
-        relational_input (str, optional): :obj:`"value"` or :obj:`"output"`. (default: :obj:`"value"`)
-        relational_weight (str, optional): :obj:`"sigmoid"`, or :obj:`"identity"` for :math:`b_p` in place of :math:`\sigma(b_p)`; one for
-            each head. (default: :obj:`"sigmoid"`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
-        key_channels (int, optional): Channels of queries and keys over all heads, :math:`C` of each. (default: :obj:`None`, as many as
-            those of the values)
+        relational_input (str, optional): :obj:`"value"` or :obj:`"output"`. (default:
+            :obj:`"value"`)
+        relational_weight (str, optional): :obj:`"sigmoid"`, or :obj:`"identity"` for :math:`b_p` in
+            place of :math:`\sigma(b_p)`; one for each head. (default: :obj:`"sigmoid"`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
+            :obj:`True`)
+        key_channels (int, optional): Channels of queries and keys over all heads, :math:`C` of
+            each. (default: :obj:`None`, as many as those of the values)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair :math:`((N_s, F_s), (N_t, F_t))`;
-          edges for the bias, with a pair those of each order; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair
+          :math:`((N_s, F_s), (N_t, F_t))`; edges for the bias, with a pair those of each order;
+          batch vector(s) *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, :obj:`value_projection` is off with
-            unequal widths, or the feature map does not fit :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not
-            those of :obj:`relational_order` orders, :obj:`temperature` is not positive, or another option is unknown.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`,
+            :obj:`value_projection` is off with unequal widths, or the feature map does not fit
+            :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not those of
+            :obj:`relational_order` orders, :obj:`temperature` is not positive, or another option is
+            unknown.
     """
 
     def __init__(
@@ -96,15 +113,29 @@ class KernelAttentionConv(KernelLayer):
         key_channels: int | None = None,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, feature_map, num_features, temperature, value_projection, bias, key_channels
+            in_channels,
+            out_channels,
+            heads,
+            concat,
+            feature_map,
+            num_features,
+            temperature,
+            value_projection,
+            bias,
+            key_channels,
         )
-        if num_gumbel_samples < 0 or (num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'):
+        if num_gumbel_samples < 0 or (
+            num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'
+        ):
             raise ValueError(
-                f"'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is 'positive', 'orthogonal' or 'simplex' "
+                "'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is "
+                "'positive', 'orthogonal' or 'simplex' "
                 f'(got {num_gumbel_samples} and {feature_map!r})'
             )
         if gumbel_evaluation not in ('softmax', 'tempered'):
-            raise ValueError(f"'gumbel_evaluation' must be 'softmax' or 'tempered' (got {gumbel_evaluation!r})")
+            raise ValueError(
+                f"'gumbel_evaluation' must be 'softmax' or 'tempered' (got {gumbel_evaluation!r})"
+            )
         if relational_order < 0:
             raise ValueError(f"'relational_order' must be at least 0 (got {relational_order})")
         self.num_gumbel_samples, self.gumbel_evaluation = num_gumbel_samples, gumbel_evaluation
@@ -122,31 +153,51 @@ class KernelAttentionConv(KernelLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are not evaluated. :obj:`edge_index` serves
-        the relational bias alone: the edges of the graph, or those of each order (see :meth:`hops`), which then are not found again in each
-        call. For a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias of order 1 needs them.
-        The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix, with an order of 1."""
+        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are
+        not evaluated. :obj:`edge_index` serves the relational bias alone: the edges of the graph,
+        or those of each order (see :meth:`hops`), which then are not found again in each call. For
+        a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias
+        of order 1 needs them. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or
+        the values of a sparse matrix, with an order of 1."""
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
             return self._heads_merged(self._attend(x, (None, None), batch, batch_size, state))
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
-            raise ValueError("'x' must be one tensor with relational_input='output', which sums the outputs of the sources (got a pair)")
+            raise ValueError(
+                "'x' must be one tensor with relational_input='output', which sums the outputs of "
+                'the sources (got a pair)'
+            )
         self._check_sources(x_src)
         value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
-        return self._heads_merged(out + self.relational_bias(value, out, edge_index, degree, edge_weight))
+        return self._heads_merged(
+            out + self.relational_bias(value, out, edge_index, degree, edge_weight)
+        )
 
-    def hops(self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None) -> list[SortedEdges]:
-        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's."""
-        return [] if self.relational_bias is None else self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
+    def hops(
+        self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> list[SortedEdges]:
+        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward`
+        in place of the graph's."""
+        return (
+            []
+            if self.relational_bias is None
+            else self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
+        )
 
     def attention_state(
-        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None, *, noise: Tensor | None = None
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        noise: Tensor | None = None,
     ) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data
-        set need the same :obj:`batch_size`, the number of graphs in all parts. In training with samples their noise is :obj:`noise`
-        ``[N, H * K]``, from :meth:`key_noise`, or drawn anew.
+        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read
+        by :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of
+        graphs in all parts. In training with samples their noise is :obj:`noise` ``[N, H * K]``,
+        from :meth:`key_noise`, or drawn anew.
 
         Raises:
             ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` does not fit.
@@ -157,28 +208,46 @@ class KernelAttentionConv(KernelLayer):
             raise ValueError(f"'noise' must have shape {shape} (got {tuple(noise.shape)})")
         return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), noise)
 
-    def attention_scores(self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]`; 0 across graphs."""
+    def attention_scores(
+        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+    ) -> Tensor:
+        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`; 0 across graphs."""
         return self._scores(x, (None, None), edge_index, batch)
 
     def log_edge_probability(
-        self, x: Tensor, edge_index: Adj | SortedEdges, batch: Tensor | None = None, batch_size: int | None = None
+        self,
+        x: Tensor,
+        edge_index: Adj | SortedEdges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
     ) -> Tensor:
-        r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]` of the same graph, in :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
+        r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that
+        target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]` of the same graph, in
+        :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
 
         Raises:
             ValueError: If the feature map estimates no softmax.
         """
         if getattr(self.feature_map, 'kind', None) != 'softmax':
-            raise ValueError("'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of weights")
+            raise ValueError(
+                "'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of "
+                'weights'
+            )
         self._check_sources(x)
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
-        queries, keys = (replace(self._side(x, lin, None, False), scale=scale) for lin in (self.lin_query, self.lin_key))
-        state = build_state(keys, ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1)))), nodes)
-        return log_attention_scores(queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes)
+        queries, keys = (
+            replace(self._side(x, lin, None, False), scale=scale)
+            for lin in (self.lin_query, self.lin_key)
+        )
+        state = build_state(
+            keys, ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1)))), nodes
+        )
+        return log_attention_scores(
+            queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes
+        )
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})'

@@ -7,39 +7,46 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class SGFormerConv(LinearLayer):
-    r"""The :math:`O(N)` simple global attention from the `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
-    Representations" <https://arxiv.org/abs/2306.10759>`_ paper:
+    r"""The :math:`O(N)` simple global attention from the `"SGFormer: Simplifying and Empowering
+    Transformers for Large-Graph Representations" <https://arxiv.org/abs/2306.10759>`_ paper:
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V})
         \right], \qquad
         \mathbf{D} = \mathrm{diag} \left( \mathbf{1} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{1}) \right)
 
-    over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} / \|\mathbf{Q}\|_F` and
-    :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph and head. With Frobenius norms the share of the output that
-    comes from other nodes falls as :math:`1 / N` or faster: ``norm='row'`` divides each query and key by its own length and keeps it.
+    over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
+    \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
+    and head. With Frobenius norms the share of the output that comes from other nodes falls as
+    :math:`1 / N` or faster: ``norm='row'`` divides each query and key by its own length and keeps
+    it.
 
-    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only, averages its heads, and takes for
-    :math:`N` the nodes of the largest graph of the batch, so that an output changes with what else is in the batch.
+    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only,
+    averages its heads, and takes for :math:`N` the nodes of the largest graph of the batch, so that
+    an output changes with what else is in the batch.
 
     Args:
-        in_channels (int): Size of each input sample, of sources and targets alike; :obj:`-1` takes that of the first input.
+        in_channels (int): Size of each input sample, of sources and targets alike; :obj:`-1` takes
+            that of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. A row whose denominator is 0 up to rounding errors gives 0: where all
-            keys are the opposite of the query, with Frobenius norms in graphs of one node only. (default: :obj:`"frobenius"`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default: :obj:`True`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input, as the authors' code has them on small graphs.
-            (default: :obj:`True`)
+        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. A row whose denominator is 0 up to
+            rounding errors gives 0: where all keys are the opposite of the query, with Frobenius
+            norms in graphs of one node only. (default: :obj:`"frobenius"`)
+        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
+            :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as the
+            authors' code has them on small graphs. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t, F_{in}))`, where the first
-          :math:`\mathbf{V}` is that of the targets; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t,
+          F_{in}))`, where the first :math:`\mathbf{V}` is that of the targets; batch vector(s)
+          *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown, or sources and targets
-            have unequal sizes.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown,
+            or sources and targets have unequal sizes.
     """
 
     self_term = True
@@ -56,7 +63,8 @@ class SGFormerConv(LinearLayer):
         super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
         if self.source_channels != self.target_channels:
             raise ValueError(
-                f"'in_channels' must be one size, because targets have values of their own from 'lin_value' (got {in_channels}); "
+                "'in_channels' must be one size, because targets have values of their own from "
+                f"'lin_value' (got {in_channels}); "
                 'project sources or targets before, or use DIFFormerConv'
             )
 
@@ -69,8 +77,8 @@ class SGFormerConv(LinearLayer):
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x` is not evaluated. :obj:`edge_index` is
-        unused."""
+        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x`
+        is not evaluated. :obj:`edge_index` is unused."""
         return self._attend(x, batch, batch_size, state)
 
     def __repr__(self) -> str:

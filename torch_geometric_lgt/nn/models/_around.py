@@ -15,8 +15,9 @@ States = Sequence[AttentionState] | None
 
 
 class Around(NamedTuple):
-    r"""What a layer sees beside its input: edges, graph ids, the degrees in the whole graph, the states of nodes that are not at hand, one
-    for each layer, the processes that have the others, and how many nodes, the first of the input, are keys (:obj:`None`: all)."""
+    r"""What a layer sees beside its input: edges, graph ids, the degrees in the whole graph, the
+    states of nodes that are not at hand, one for each layer, the processes that have the others,
+    and how many nodes, the first of the input, are keys (:obj:`None`: all)."""
 
     edges: Edges
     batch: Tensor | None = None

@@ -18,12 +18,21 @@ def model_key(model: Module) -> tuple[str, str]:
         ValueError: If the size of a parameter is not known yet.
     """
     if any(is_lazy(parameter) for parameter in model.parameters()):
-        raise ValueError("'in_channels' = -1 is not known before the first input; run the model once before it writes to a folder")
+        raise ValueError(
+            "'in_channels' = -1 is not known before the first input; run the model once before it "
+            'writes to a folder'
+        )
     settings = []
     for name, module in model.named_modules():
-        plain = sorted((key, repr(value)) for key, value in vars(module).items() if key != 'training' and isinstance(value, SETTINGS))
+        plain = sorted(
+            (key, repr(value))
+            for key, value in vars(module).items()
+            if key != 'training' and isinstance(value, SETTINGS)
+        )
         settings.append((name, type(module).__name__, plain))
-    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(settings)
+    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(
+        settings
+    )
 
 
 def graph_key(store: Any) -> str:
@@ -33,10 +42,17 @@ def graph_key(store: Any) -> str:
         ValueError: If it has neither.
     """
     if isinstance(store, Data):
-        held = {f'{name}-{part}': x for name, value in store.to_dict().items() for part, x in enumerate(_strided(value))}
+        held = {
+            f'{name}-{part}': x
+            for name, value in store.to_dict().items()
+            for part, x in enumerate(_strided(value))
+        }
         return checksum({name: value.cpu().contiguous() for name, value in held.items()})
     if not hasattr(store, 'files'):
-        raise ValueError(f"'folder' must be None for a graph that neither is a Data nor has files (got {type(store).__name__})")
+        raise ValueError(
+            "'folder' must be None for a graph that neither is a Data nor has files (got "
+            f'{type(store).__name__})'
+        )
     return repr(store.files)
 
 

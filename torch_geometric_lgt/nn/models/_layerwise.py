@@ -36,7 +36,9 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
     weight = reference(model.lin_in)
 
     def first(part: Part) -> Tensor:
-        return model.input_layer(to_device(stream.node_values('x', part.nodes), weight.device).to(weight.dtype))
+        return model.input_layer(
+            to_device(stream.node_values('x', part.nodes), weight.device).to(weight.dtype)
+        )
 
     found = [stream.fill('layer-0', model.hidden_channels, weight.dtype, first)]
     counted = model.reads_edges and last > 0
@@ -46,20 +48,31 @@ def stream_layers(model: 'Backbone', stream: Stream, last: int) -> list[Tensor]:
     return found
 
 
-def _stream_layer(model: 'Backbone', stream: Stream, layer: int, x: Tensor, first: Tensor, degree: Tensor | None) -> Tensor:
+def _stream_layer(
+    model: 'Backbone', stream: Stream, layer: int, x: Tensor, first: Tensor, degree: Tensor | None
+) -> Tensor:
     device, conv = reference(model.lin_in).device, model.convs[layer]
-    state = stream.state(f'state-{layer}', lambda nodes: conv.attention_state(to_device(x[nodes], device)))
+    state = stream.state(
+        f'state-{layer}', lambda nodes: conv.attention_state(to_device(x[nodes], device))
+    )
 
     def rows(part: Part) -> Tensor:
         here, own = to_device(x[part.nodes], device), to_device(first[part.nodes], device)
         if degree is None:
             return model.layer(layer, here, own, Around(None), state)
         edges = model.layer_edges(part.to(device))
-        there, ends = to_device(x[part.n_id], device), (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device))
+        there, ends = (
+            to_device(x[part.n_id], device),
+            (degree[part.n_id, 0].to(device), degree[part.nodes, 1].to(device)),
+        )
         around = Around(edges, degree=ends if model.reads_pairs else None)
-        return model.layer(layer, (there, here) if model.reads_pairs else there, own, around, state)[: part.size]
+        return model.layer(
+            layer, (there, here) if model.reads_pairs else there, own, around, state
+        )[: part.size]
 
-    return stream.fill(f'layer-{layer + 1}', model.hidden_channels, x.dtype, rows, degree is not None)
+    return stream.fill(
+        f'layer-{layer + 1}', model.hidden_channels, x.dtype, rows, degree is not None
+    )
 
 
 def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
@@ -67,7 +80,10 @@ def stream_litegt(model: 'LiteGT', stream: Stream) -> Callable[[Part], Tensor]:
     weight = reference(model.lin_in)
 
     def first(part: Part) -> Tensor:
-        values = (stream.node_values(name, part.nodes) for name in ('x', *(['laplacian_pe'] if model.lin_pe is not None else [])))
+        values = (
+            stream.node_values(name, part.nodes)
+            for name in ('x', *(['laplacian_pe'] if model.lin_pe is not None else []))
+        )
         return model.inputs(*(to_device(value, weight.device).to(weight.dtype) for value in values))
 
     x = stream.fill('layer-0', model.hidden_channels, weight.dtype, first)
@@ -81,11 +97,15 @@ def _stream_edge_layer(model: 'LiteGT', stream: Stream, index: int, x: Tensor) -
     sampled = stream.has('attention_mask')
 
     def rows(part: Part) -> Tensor:
-        here, there = (model.reduced(index, to_device(x[nodes], device)) for nodes in (part.nodes, part.n_id))
+        here, there = (
+            model.reduced(index, to_device(x[nodes], device)) for nodes in (part.nodes, part.n_id)
+        )
         jaccard = stream.edge_values('edge_jaccard', part)
         mask = stream.node_values('attention_mask', part.nodes).to(device) if sampled else None
         part = part.to(device)
-        edges = sorted_edges(part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight)
+        edges = sorted_edges(
+            part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
+        )
         return layer((there, here), edges, None if jaccard is None else jaccard.to(device), mask)
 
     return stream.fill(f'layer-{index + 1}', layer.conv.out_channels, x.dtype, rows, True)
@@ -100,13 +120,17 @@ def stream_mgformer(model: 'MGFormer', stream: Stream) -> Callable[[Part], Tenso
     return lambda part: x(_ids(part.nodes, device))
 
 
-def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
+def _stream_masked_layer(
+    model: 'MGFormer', stream: Stream, index: int, x: Callable[[Tensor], Tensor]
+) -> Tensor:
     layer, weight = cast(Any, model.layers[index]), reference(model.embedding)
 
     def near(part: Part) -> Tensor:
         here = x(_ids(part.nodes, weight.device))
         part = part.to(weight.device)
-        out = layer((x(part.n_id.to(weight.device)), here), part.edge_index, edge_weight=part.edge_weight)
+        out = layer(
+            (x(part.n_id.to(weight.device)), here), part.edge_index, edge_weight=part.edge_weight
+        )
         return out + here if model.residual else out
 
     def far(part: Part) -> Tensor:
@@ -119,12 +143,19 @@ def _stream_masked_layer(model: 'MGFormer', stream: Stream, index: int, x: Calla
 
     adjacent = model.mask == 'adjacency'
     state = None if adjacent else stream.state(f'state-{index}', of)
-    return stream.fill(f'layer-{index + 1}', layer.in_channels, weight.dtype, near if adjacent else far, adjacent)
+    return stream.fill(
+        f'layer-{index + 1}', layer.in_channels, weight.dtype, near if adjacent else far, adjacent
+    )
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    r"""Copies rows to a device. Copies to a GPU come from pinned memory, so that the host goes on with the next part meanwhile."""
-    return x.to(device) if device.type != 'cuda' or x.is_cuda else x.pin_memory().to(device, non_blocking=True)
+    r"""Copies rows to a device. Copies to a GPU come from pinned memory, so that the host goes on
+    with the next part meanwhile."""
+    return (
+        x.to(device)
+        if device.type != 'cuda' or x.is_cuda
+        else x.pin_memory().to(device, non_blocking=True)
+    )
 
 
 def _ids(nodes: slice, device: torch.device) -> Tensor:

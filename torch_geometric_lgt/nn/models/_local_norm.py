@@ -6,26 +6,39 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
-from torch_geometric.nn import BatchNorm, GraphNorm, GraphSizeNorm, HeteroBatchNorm, LayerNorm, MeanSubtractionNorm, PairNorm
+from torch_geometric.nn import (
+    BatchNorm,
+    GraphNorm,
+    GraphSizeNorm,
+    HeteroBatchNorm,
+    LayerNorm,
+    MeanSubtractionNorm,
+    PairNorm,
+)
 
 from torch_geometric_lgt.distributed import all_reduce_moments
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
 
-LEARNED_STATISTICS = (_BatchNorm, _InstanceNorm, HeteroBatchNorm)  # in evaluation those of the training, unless these are not tracked
+LEARNED_STATISTICS = (
+    _BatchNorm,
+    _InstanceNorm,
+    HeteroBatchNorm,
+)  # in evaluation those of the training, unless these are not tracked
 STATISTICS = (GraphNorm, GraphSizeNorm, MeanSubtractionNorm, PairNorm)
 
 
 class Processes(NamedTuple):
-    r"""The processes that share a graph, and the number of first rows that are the nodes of this one (None: all)."""
+    r"""The processes that share a graph, and the number of first rows that are the nodes of this
+    one (None: all)."""
 
     group: ProcessGroup
     num_nodes: int | None
 
 
 class LocalNorm(BatchNorm):
-    r""":class:`torch_geometric.nn.BatchNorm`; in training with :obj:`processes`, means and variances are those of the nodes of all of
-    them, each of which counts once."""
+    r""":class:`torch_geometric.nn.BatchNorm`; in training with :obj:`processes`, means and
+    variances are those of the nodes of all of them, each of which counts once."""
 
     def forward(self, x: Tensor, processes: Processes | None = None) -> Tensor:
         norm: Any = self.module
@@ -34,7 +47,10 @@ class LocalNorm(BatchNorm):
         z = x.to(compute_dtype(x.dtype))
         count, mean, variance = all_reduce_moments(z[: processes.num_nodes], processes.group)
         if may_read_values() and int(count) == 1:
-            raise ValueError("'process_group' must have more than 1 node in training, as batch normalisation has no variance of one")
+            raise ValueError(
+                "'process_group' must have more than 1 node in training, as batch normalisation "
+                'has no variance of one'
+            )
         if norm.training and norm.running_mean is not None:
             self._track(count, mean.detach(), variance.detach())
         out = (z - mean) * (variance + norm.eps).rsqrt()
@@ -44,9 +60,14 @@ class LocalNorm(BatchNorm):
     def _track(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
         norm: Any = self.module
         norm.num_batches_tracked += 1
-        share = 1 / norm.num_batches_tracked.to(mean.dtype) if norm.momentum is None else norm.momentum
+        share = (
+            1 / norm.num_batches_tracked.to(mean.dtype) if norm.momentum is None else norm.momentum
+        )
         share = share * (count > 0).to(mean.dtype)
-        for running, new in ((norm.running_mean, mean), (norm.running_var, variance * count / (count - 1).clamp(min=1))):
+        for running, new in (
+            (norm.running_mean, mean),
+            (norm.running_var, variance * count / (count - 1).clamp(min=1)),
+        ):
             running.lerp_(new.to(running.dtype), share.to(running.dtype))
 
 
@@ -58,11 +79,16 @@ def check_statistics(gnn: torch.nn.Module) -> None:
     """
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
     for name, module in gnn.named_modules():
-        learned = isinstance(module, LEARNED_STATISTICS) and (module.training or module.running_mean is None)
+        learned = isinstance(module, LEARNED_STATISTICS) and (
+            module.training or module.running_mean is None
+        )
         graph_wide = isinstance(module, LayerNorm) and module.mode == 'graph'
         if module not in synchronised and (learned or graph_wide or isinstance(module, STATISTICS)):
             raise ValueError(
-                f"'gnn' must not normalise over nodes with 'process_group' (got {module} as {name!r}, which sees the nodes of one process "
-                "only); leave 'gnn' out for the default network, whose statistics are those of all processes, use a norm of single nodes "
-                "such as 'layer_norm' in the mode 'node', or evaluate a batch normalisation by its running statistics, with eval()"
+                f"'gnn' must not normalise over nodes with 'process_group' (got {module} as "
+                f'{name!r}, which sees the nodes of one process '
+                "only); leave 'gnn' out for the default network, whose statistics are those of all "
+                'processes, use a norm of single nodes '
+                "such as 'layer_norm' in the mode 'node', or evaluate a batch normalisation by its "
+                'running statistics, with eval()'
             )

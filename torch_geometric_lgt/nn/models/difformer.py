@@ -14,15 +14,17 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class DIFFormer(Backbone):
-    r"""The model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
-    <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes of a graph and over its edges,
+    r"""The model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained
+    Diffusion" <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes of a graph
+    and over its edges,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
-    Differs from the authors' code: the norm is that of each row unless ``norm='frobenius'``, the heads share :obj:`hidden_channels` instead
-    of being averaged, and graphs of a batch do not attend to each other.
+    Differs from the authors' code: the norm is that of each row unless ``norm='frobenius'``, the
+    heads share :obj:`hidden_channels` instead of being averaged, and graphs of a batch do not
+    attend to each other.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -30,25 +32,30 @@ class DIFFormer(Backbone):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of steps. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        kernel (str, optional): :obj:`"simple"`, linear in the number of nodes, or :obj:`"sigmoid"`, quadratic. (default: :obj:`"simple"`)
-        norm (str, optional): :obj:`"row"` or :obj:`"frobenius"`, see :class:`~torch_geometric_lgt.nn.DIFFormerConv`. (default:
-            :obj:`"row"`)
+        kernel (str, optional): :obj:`"simple"`, linear in the number of nodes, or :obj:`"sigmoid"`,
+            quadratic. (default: :obj:`"simple"`)
+        norm (str, optional): :obj:`"row"` or :obj:`"frobenius"`, see
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, edges are not used. (default: :obj:`True`)
         graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
-        tau (float, optional): :math:`\tau` in (0, 1]; with 1 nothing of :math:`\mathbf{Z}^{(l-1)}` is kept. (default: :obj:`0.5`)
-        use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`. (default: :obj:`False`)
+        tau (float, optional): :math:`\tau` in (0, 1]; with 1 nothing of :math:`\mathbf{Z}^{(l-1)}`
+            is kept. (default: :obj:`0.5`)
+        use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`.
+            (default: :obj:`False`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
         act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as in the paper. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as
+            in the paper. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector *(optional)*; weights of the edges :math:`(E)`
-          *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
+          *(optional)*; weights of the edges :math:`(E)` *(optional)*
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
-        ValueError: If a size or :obj:`tau` is out of range, an argument of the layer is, or edges are missing.
+        ValueError: If a size or :obj:`tau` is out of range, an argument of the layer is, or edges
+            are missing.
     """
 
     def __init__(
@@ -73,7 +80,15 @@ class DIFFormer(Backbone):
             raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")
 
         def make_conv() -> DIFFormerConv:
-            arguments = hidden_channels, hidden_channels, heads, kernel, norm, use_graph, graph_weight
+            arguments = (
+                hidden_channels,
+                hidden_channels,
+                heads,
+                kernel,
+                norm,
+                use_graph,
+                graph_weight,
+            )
             return DIFFormerConv(*arguments, value_projection=value_projection)
 
         sizes = in_channels, hidden_channels, out_channels, num_layers
@@ -95,15 +110,20 @@ class DIFFormer(Backbone):
         process_group: ProcessGroup | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. The weights of the edges are :obj:`edge_weight`
-        ``[E]`` or the values of a sparse matrix. A part of a graph with all neighbours of its
-        nodes passes their :obj:`degree` in the whole, with weights their sums, see :class:`~torch_geometric_lgt.transforms.NodeDegree`. To
-        attend to all nodes it has the states of the others in :obj:`states`, see
-        :meth:`attention_memory`, or sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own nodes
-        (default: all) are keys too."""
+        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. The
+        weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix. A part
+        of a graph with all neighbours of its nodes passes their :obj:`degree` in the whole, with
+        weights their sums, see :class:`~torch_geometric_lgt.transforms.NodeDegree`. To attend to
+        all nodes it has the states of the others in :obj:`states`, see :meth:`attention_memory`, or
+        sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own
+        nodes (default: all) are keys too."""
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        return self.readout(self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)))
+        return self.readout(
+            self.layers(
+                x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)
+            )
+        )
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
         if not self.reads_edges:
@@ -112,6 +132,15 @@ class DIFFormer(Backbone):
             return edge_index
         return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
 
-    def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
-        out = self.convs[layer](x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree)
+    def step(
+        self,
+        layer: int,
+        x: Tensor | PairTensor,
+        first: Tensor,
+        around: Around,
+        state: AttentionState | None,
+    ) -> Tensor:
+        out = self.convs[layer](
+            x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree
+        )
         return out + first if self.use_source else out

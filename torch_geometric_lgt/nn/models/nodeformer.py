@@ -18,15 +18,18 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class NodeFormer(Backbone):
-    r"""The model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for Node Classification"
-    <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax attention with a relational bias,
+    r"""The model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for Node
+    Classification" <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax
+    attention with a relational bias,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)}) \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
 
-    each head with :obj:`hidden_channels` channels, see :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, and the edge loss
-    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers. Differs from the authors' code: projections are
-    drawn once instead of from a seed that the data give, graphs of a batch do not attend to each other, weights live in the log domain.
+    each head with :obj:`hidden_channels` channels, see
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, and the edge loss
+    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers. Differs
+    from the authors' code: projections are drawn once instead of from a seed that the data give,
+    graphs of a batch do not attend to each other, weights live in the log domain.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -34,7 +37,8 @@ class NodeFormer(Backbone):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): As in the layer. (default: :obj:`"orthogonal"`)
+        feature_map (str or torch.nn.Module, optional): As in the layer. (default:
+            :obj:`"orthogonal"`)
         num_features (int, optional): Random features per head. (default: :obj:`30`)
         temperature (float, optional): :math:`\tau`. (default: :obj:`0.25`)
         num_gumbel_samples (int, optional): :math:`K`; 0 trains without noise. (default: :obj:`10`)
@@ -42,16 +46,19 @@ class NodeFormer(Backbone):
         relational_order (int, optional): Orders of the relational bias. (default: :obj:`1`)
         relational_input (str, optional): As in the layer. (default: :obj:`"value"`)
         relational_weight (str, optional): As in the layer. (default: :obj:`"sigmoid"`)
-        residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added. (default: :obj:`True`)
+        residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added.
+            (default: :obj:`True`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
-        activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input layer does. (default: :obj:`False`)
-        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads all layers. (default: :obj:`False`)
+        activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input
+            layer does. (default: :obj:`False`)
+        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads all layers.
+            (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"elu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch vector *(optional)*; weights of the edges
-          :math:`(E)` *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch
+          vector *(optional)*; weights of the edges :math:`(E)` *(optional)*
         - **output:** scores :math:`(N, F_{out})`, with the edge loss if it is asked for
 
     Raises:
@@ -97,8 +104,12 @@ class NodeFormer(Backbone):
 
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
         sizes = in_channels, hidden_channels, out_channels, num_layers
-        super().__init__(*sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels)
-        self.lin_heads = ModuleList(Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers))
+        super().__init__(
+            *sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels
+        )
+        self.lin_heads = ModuleList(
+            Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers)
+        )
         self.relational_order, self.jumping_knowledge = relational_order, jumping_knowledge
         self.shares = (1.0, 1.0 if residual else 0.0)
         self.reads_edges, self.reads_pairs = relational_order > 0, relational_input == 'value'
@@ -118,18 +129,23 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
         edge_weight: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the relational bias (see :meth:`hops`;
-        ``torch.compile`` and ``torch.export`` take orders above 1 as these only), or is :obj:`None`: no graph, no bias. The edge loss is
-        that of the edges of the first order, in which with ``relational_input='value'`` each node is its own neighbour, or without a bias
-        of the graph's, over the nodes at hand. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse
-        matrix; the edge loss has none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
+        r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the
+        relational bias (see :meth:`hops`; ``torch.compile`` and ``torch.export`` take orders above
+        1 as these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges
+        of the first order, in which with ``relational_input='value'`` each node is its own
+        neighbour, or without a bias of the graph's, over the nodes at hand. The weights of the
+        graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix; the edge loss
+        has none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
 
         Raises:
-            ValueError: If there are weights, and the bias is of more orders than one or the edge loss is asked for.
+            ValueError: If there are weights, and the bias is of more orders than one or the edge
+                loss is asked for.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        layers = self.layers(x, Around(edges, batch, batch_size, degree, states, num_keys, process_group))
+        layers = self.layers(
+            x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)
+        )
         out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
@@ -139,24 +155,52 @@ class NodeFormer(Backbone):
     def counted_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         if part.edge_weight is None:
             return remove_self_loops(coalesce(part.edge_index))[0], None
-        return remove_self_loops(*self.convs[0].relational_bias.weighted_hop(part.edge_index, part.n_id.numel(), part.edge_weight))
+        return remove_self_loops(
+            *self.convs[0].relational_bias.weighted_hop(
+                part.edge_index, part.n_id.numel(), part.edge_weight
+            )
+        )
 
     def layer_edges(self, part: Part) -> Edges:
         if self.relational_order > 1:
-            raise ValueError(f"'relational_order' must be at most 1 where neighbours of one hop are at hand (got {self.relational_order})")
+            raise ValueError(
+                "'relational_order' must be at most 1 where neighbours of one hop are at hand "
+                f'(got {self.relational_order})'
+            )
         if not self.reads_pairs:
             return self.hops(part.edge_index, part.n_id.numel(), part.edge_weight)
         edges, weight = self.counted_edges(part)
         own = torch.arange(part.size, device=edges.device)
         weight = None if weight is None else torch.cat([weight, weight.new_ones(part.size)])
-        return [sorted_edges(torch.cat([edges, own.expand(2, -1)], 1), part.n_id.numel(), part.size, edge_weight=weight)]
+        return [
+            sorted_edges(
+                torch.cat([edges, own.expand(2, -1)], 1),
+                part.n_id.numel(),
+                part.size,
+                edge_weight=weight,
+            )
+        ]
 
-    def step(self, layer: int, x: Tensor | PairTensor, first: Tensor, around: Around, state: AttentionState | None) -> Tensor:
+    def step(
+        self,
+        layer: int,
+        x: Tensor | PairTensor,
+        first: Tensor,
+        around: Around,
+        state: AttentionState | None,
+    ) -> Tensor:
         conv = self.convs[layer]
-        return self.lin_heads[layer](conv(x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree))
+        return self.lin_heads[layer](
+            conv(
+                x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree
+            )
+        )
 
-    def hops(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> list[SortedEdges]:
-        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward` in place of the graph's: found once."""
+    def hops(
+        self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> list[SortedEdges]:
+        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward`
+        in place of the graph's: found once."""
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
@@ -164,22 +208,43 @@ class NodeFormer(Backbone):
             check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:
             none = sorted_edges(
-                torch.empty(2, 0, dtype=torch.long, device=reference(self.lin_in).device), num_nodes, num_nodes, backward=True
+                torch.empty(2, 0, dtype=torch.long, device=reference(self.lin_in).device),
+                num_nodes,
+                num_nodes,
+                backward=True,
             )
             return [none] * self.relational_order if self.relational_order > 0 else none
         if self.relational_order == 0:
             return edge_index
         if self.convs[0].relational_bias.neighbor_sum.explain and not isinstance(edge_index, list):
-            return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)  # the mask is one of the graph's edges
+            return sorted_edges(
+                edge_index, num_nodes, num_nodes, edge_weight=edge_weight
+            )  # the mask is one of the graph's edges
         return self.hops(edge_index, num_nodes, edge_weight)
 
-    def _edge_loss(self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None) -> Tensor:
+    def _edge_loss(
+        self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None
+    ) -> Tensor:
         num_nodes = layers[0].size(0)
-        edges = self.hops(edges, num_nodes) if isinstance(edges, SortedEdges) and self.relational_order > 0 else edges
+        edges = (
+            self.hops(edges, num_nodes)
+            if isinstance(edges, SortedEdges) and self.relational_order > 0
+            else edges
+        )
         edges = edges[0] if isinstance(edges, list) else edges
-        first, weight = (edges.first, edges.weight) if isinstance(edges, SortedEdges) else (None, None)
+        first, weight = (
+            (edges.first, edges.weight) if isinstance(edges, SortedEdges) else (None, None)
+        )
         if weight is not None:
-            raise ValueError("'edge_weight' must be None with return_edge_loss=True: the edge loss has no weights (got some)")
+            raise ValueError(
+                "'edge_weight' must be None with return_edge_loss=True: the edge loss has no "
+                'weights (got some)'
+            )
         edges = edge_list(edges, num_nodes, num_nodes)
-        parts = [conv.log_edge_probability(z, edges, batch, batch_size) for conv, z in zip(self.convs, layers, strict=False)]
-        return torch.stack([edge_regularization(part, edges, num_nodes, first) for part in parts]).mean()
+        parts = [
+            conv.log_edge_probability(z, edges, batch, batch_size)
+            for conv, z in zip(self.convs, layers, strict=False)
+        ]
+        return torch.stack(
+            [edge_regularization(part, edges, num_nodes, first) for part in parts]
+        ).mean()

@@ -1,5 +1,7 @@
-# G graphs of n nodes each, H heads, C channels of a key, D of a value, M features, R rank, W = R * (D + 1). A program serves one head of
-# one graph; all sums are in float32; CP, DP, RP are sizes padded to a power of 2, BN and BM nodes and features of a block.
+# G graphs of n nodes each, H heads, C channels of a key, D of a value, M features, R rank, W = R *
+# (D + 1). A program serves one head of one graph; all sums are in float32; CP, DP, RP are sizes
+# padded to a power of 2, BN and BM nodes and features of a block.
+# and features of a block.
 import triton
 import triton.language as tl
 
@@ -38,7 +40,11 @@ def read(
             total += a[:, None] * tl.dot(feature, value, input_precision=PRECISION)
             weights += a * tl.sum(feature * weight[None, :], 1)
     inverse = inverse_of(weights)
-    tl.store(out + (rows * H + h)[:, None] * D + d[None, :], total * inverse[:, None], mask=there[:, None] & (d < D)[None, :])
+    tl.store(
+        out + (rows * H + h)[:, None] * D + d[None, :],
+        total * inverse[:, None],
+        mask=there[:, None] & (d < D)[None, :],
+    )
     tl.store(normaliser + rows * H + h, weights, mask=there)
 
 
@@ -49,19 +55,26 @@ def query_grads(
     BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""The gradients of the queries of one block of nodes and of their mask weights, ``[N, H, R]``, and for :meth:`sums_grads` the
-    largest logarithm and the gradient of the denominator of each."""
+    r"""The gradients of the queries of one block of nodes and of their mask weights, ``[N, H, R]``,
+    and for :meth:`sums_grads` the largest logarithm and the gradient of the denominator of each."""
     head = tl.program_id(1)
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d, ranks = tl.arange(0, CP), tl.arange(0, DP), tl.arange(0, RP)
     place = tl.program_id(0) * BN + tl.arange(0, BN)
     there, rows, state = place < n, base + place, head.to(tl.int64) * M
-    x, g = load_tile(q + h * C, rows, H * C, c, there, C), load_tile(grad + h * D, rows, H * D, d, there, D)
+    x, g = (
+        load_tile(q + h * C, rows, H * C, c, there, C),
+        load_tile(grad + h * D, rows, H * D, d, there, D),
+    )
     weights = tl.load(normaliser + rows * H + h, mask=there, other=0.0)
     inverse = inverse_of(weights)
     g *= inverse[:, None]
     peak = largest(x, w, maximum + state, c, M, C, BN, BM, LEAST, PRECISION)
-    along, held, slope = tl.zeros((BN, RP), tl.float32), tl.zeros((BN, RP), tl.float32), tl.zeros((BN,), tl.float32)
+    along, held, slope = (
+        tl.zeros((BN, RP), tl.float32),
+        tl.zeros((BN, RP), tl.float32),
+        tl.zeros((BN,), tl.float32),
+    )
     for first in range(0, M, BM):
         logits, _, m = bounded(x, w, maximum + state, c, first, M, C, BM, PRECISION)
         feature = exponentials(logits, peak[:, None], m, M, LOG_TINY)
@@ -71,7 +84,9 @@ def query_grads(
             a = mask_weight(mask, rows, there, r, R, MASKED)
             slope -= a * part * inverse
             along += tl.where((ranks == r)[None, :], part[:, None], 0.0)
-            held += tl.where((ranks == r)[None, :], tl.sum(feature * weight[None, :], 1)[:, None], 0.0)
+            held += tl.where(
+                (ranks == r)[None, :], tl.sum(feature * weight[None, :], 1)[:, None], 0.0
+            )
     total = tl.zeros((BN, CP), tl.float32)
     for first in range(0, M, BM):
         logits, tile, m = bounded(x, w, maximum + state, c, first, M, C, BM, PRECISION)
@@ -80,15 +95,26 @@ def query_grads(
         for r in tl.static_range(R):
             value, weight = state_columns(sums, state + m, m < M, d, r, D, R)
             a = mask_weight(mask, rows, there, r, R, MASKED)
-            read_along = tl.dot(g, tl.trans(value), input_precision=PRECISION) + slope[:, None] * weight[None, :]
+            read_along = (
+                tl.dot(g, tl.trans(value), input_precision=PRECISION)
+                + slope[:, None] * weight[None, :]
+            )
             grad_feature += a[:, None] * read_along
         total += tl.dot(feature * grad_feature, tile, input_precision=PRECISION)
-    tl.store(grad_q + (rows * H + h)[:, None] * C + c[None, :], total, mask=there[:, None] & (c < C)[None, :])
+    tl.store(
+        grad_q + (rows * H + h)[:, None] * C + c[None, :],
+        total,
+        mask=there[:, None] & (c < C)[None, :],
+    )
     tl.store(peaks + rows * H + h, peak, mask=there)
     tl.store(slopes + rows * H + h, slope, mask=there)
     if MASKED:
         place = (rows * H + h)[:, None] * R + ranks[None, :]
-        tl.store(grad_mask + place, along + held * slope[:, None], mask=there[:, None] & (ranks < R)[None, :])
+        tl.store(
+            grad_mask + place,
+            along + held * slope[:, None],
+            mask=there[:, None] & (ranks < R)[None, :],
+        )
 
 
 @triton.jit
@@ -97,7 +123,8 @@ def sums_grads(
     C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""The gradient of a state from the nodes of one span, under one mask weight, for one block of features."""
+    r"""The gradient of a state from the nodes of one span, under one mask weight, for one block of
+    features."""
     part, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2) // R
     r = tl.program_id(2) % R
     base, h = (head // H).to(tl.int64) * n, head % H
@@ -117,7 +144,13 @@ def sums_grads(
         den = tl.load(normaliser + rows * H + h, mask=there, other=0.0)
         g = load_tile(grad + h * D, rows, H * D, d, there, D) * inverse_of(den)[:, None]
         total += tl.dot(tl.trans(feature), g, input_precision=PRECISION)
-        weights += tl.sum(feature * tl.load(slopes + rows * H + h, mask=there, other=0.0)[:, None], 0)
+        weights += tl.sum(
+            feature * tl.load(slopes + rows * H + h, mask=there, other=0.0)[:, None], 0
+        )
     row = ((part * tl.num_programs(1) + head).to(tl.int64) * M + m) * (R * (D + 1))
-    tl.store(grad_sums + row[:, None] + r * D + d[None, :], total, mask=(m < M)[:, None] & (d < D)[None, :])
+    tl.store(
+        grad_sums + row[:, None] + r * D + d[None, :],
+        total,
+        mask=(m < M)[:, None] & (d < D)[None, :],
+    )
     tl.store(grad_sums + row + R * D + r, weights, mask=m < M)
