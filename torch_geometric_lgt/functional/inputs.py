@@ -69,13 +69,12 @@ class KernelInput:
     def aligned(self) -> 'KernelInput':
         r"""Returns the same input with its parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
+        parts = self.weight, self.bias, self.mask, self.projection, self.noise
+        if all(part is None or part.dtype == dtype for part in parts):
+            return self
+        weight, bias, mask, projection, noise = (convert(part, dtype) for part in parts)
         return replace(
-            self,
-            weight=convert(self.weight, dtype),
-            bias=convert(self.bias, dtype),
-            mask=convert(self.mask, dtype),
-            projection=convert(self.projection, dtype),
-            noise=convert(self.noise, dtype),
+            self, weight=weight, bias=bias, mask=mask, projection=projection, noise=noise
         )
 
 
@@ -100,6 +99,8 @@ class ValueInput:
     def aligned(self) -> 'ValueInput':
         r"""Returns the same values with their parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
+        if all(part is None or part.dtype == dtype for part in (self.weight, self.bias)):
+            return self
         return ValueInput(
             x=self.x, weight=convert(self.weight, dtype), bias=convert(self.bias, dtype)
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from operator import attrgetter
 from types import NoneType
-from typing import Annotated, Any, ClassVar, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from typing_extensions import Self, dataclass_transform
 
 from torch_geometric_lgt.typing import GRADIENT
 
+K = TypeVar('K')
 Size = Annotated[int, 'SymInt']
 SCHEMAS = {Tensor: 'Tensor', int: 'int', float: 'float', bool: 'bool', str: 'str'}
 
@@ -52,6 +53,8 @@ class Arguments:
     _records: ClassVar[tuple[Record, ...]]
     _shared: ClassVar[tuple[tuple[int, int], ...]]
     _values: ClassVar[Any]
+    _gradients: ClassVar[frozenset[str]]
+    _gradient_places: ClassVar[tuple[tuple[str, str, str], ...]]
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -63,6 +66,9 @@ class Arguments:
             (paths.index(path), paths.index(other)) for path, other in cls.shares.items()
         )
         cls._values = attrgetter(*paths)
+        cls._gradients = frozenset(slot.path for slot in cls.slots if slot.has_gradient)
+        places = (slot.path.partition('.') for slot in cls.slots if slot.has_gradient)
+        cls._gradient_places = tuple(places)
 
     def pack(self) -> list[Any]:
         r"""Returns the values in their order."""
@@ -84,7 +90,7 @@ class Arguments:
         for position, other in cls._shared:
             if values[position] is None:
                 values[position] = values[other]
-        return cls(**{record.field: _made(record, values) for record in cls._records})
+        return _filled(cls, {record.field: _made(record, values) for record in cls._records})
 
     @classmethod
     def pack_gradients(cls, gradients: Mapping[str, Any], like: Tensor) -> list[Tensor]:
@@ -94,17 +100,31 @@ class Arguments:
         Raises:
             KeyError: If there is a gradient for an argument that has none.
         """
-        found = dict(_flat(gradients))
-        ordered = [found.pop(slot.path, None) for slot in cls.slots if slot.has_gradient]
-        if found:
-            raise KeyError(f'{cls.__name__} has no gradient for {sorted(found)}')
-        return [like.new_empty(0) if gradient is None else gradient for gradient in ordered]
+        unknown = set(_paths_of(gradients)) - cls._gradients
+        if unknown:
+            raise KeyError(f'{cls.__name__} has no gradient for {sorted(unknown)}')
+        out = []
+        for field, _, name in cls._gradient_places:
+            part = gradients.get(field)
+            gradient = part.get(name) if name and part is not None else part
+            out.append(like.new_empty(0) if gradient is None else gradient)
+        return out
 
 
 def _made(record: Record, values: list[Any]) -> Any:
     if not record.names:
         return values[record.first]
-    return record.kind(**dict(zip(record.names, values[record.first :], strict=False)))
+    part = values[record.first : record.first + len(record.names)]
+    if issubclass(record.kind, tuple):
+        return record.kind(*part)
+    return _filled(record.kind, dict(zip(record.names, part, strict=True)))
+
+
+def _filled(kind: type[K], values: dict[str, Any]) -> K:
+    r"""Returns a frozen dataclass with these values, without the cost of its constructor."""
+    made = object.__new__(kind)
+    made.__dict__.update(values)
+    return made
 
 
 def _types(record: type) -> dict[str, Any]:
@@ -151,9 +171,9 @@ def _at(value: Any, path: str) -> Any:
     return value
 
 
-def _flat(gradients: Mapping[str, Any], above: str = '') -> Iterator[tuple[str, Tensor | None]]:
-    for name, value in gradients.items():
+def _paths_of(gradients: Mapping[str, Any]) -> Iterator[str]:
+    for field, value in gradients.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f'{above}{name}.')
+            yield from (f'{field}.{name}' for name in value)
         else:
-            yield above + name, value
+            yield field
