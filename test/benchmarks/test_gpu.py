@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import subprocess
 from types import SimpleNamespace
@@ -5,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from benchmarks.common.results import ROOT
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import layers, models, report, trainings
 from benchmarks.gpu.run import OutOfTimeError, Run
@@ -20,6 +22,17 @@ def run(tmp_path, monkeypatch, *arguments):
         'sys.argv', ['gpu', '--device', 'cpu', '--rehearse', '--output', str(tmp_path), *arguments]
     )
     gpu.main()
+
+
+def page(results):
+    spec = importlib.util.spec_from_file_location('gpu_page', ROOT / 'docs' / 'gpu.py')
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.page(results)
+
+
+def test_the_page_without_results_says_so(tmp_path):
+    assert 'No result of a GPU is published yet' in page(tmp_path)
 
 
 @pytest.fixture
@@ -43,6 +56,11 @@ def test_the_whole_run_rehearsed(tmp_path, monkeypatch, capsys):
     tables = {path.stem for path in (tmp_path / 'gpu').glob('*.csv')}
     assert tables == {'device', 'layers', 'models', 'summary'}
     assert {path.stem for path in (tmp_path / 'gpu').glob('*.png')} == {'times', 'shares'}
+    text = page(tmp_path / 'gpu')
+    assert [
+        f'{name}.csv' in text for name in ('summary', 'device', 'layers', 'models', 'autotuning')
+    ] == [True] * 4 + [False]
+    assert [f'{name}.png' in text for name in ('times', 'shares')] == [True] * 2
     sbm = json.loads((tmp_path / 'sbm' / 'litegt-jaccard-sampling-cluster.json').read_text())
     assert sbm['config']['epochs'] == 1
     tests = json.loads((tmp_path / 'gpu' / 'tests-pytest.json').read_text())['metrics']
