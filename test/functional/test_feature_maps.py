@@ -1,12 +1,8 @@
 import pytest
 import torch
 
-from torch_geometric_lgt.functional.feature_maps import (
-    gaussian_projection,
-    log_features,
-    log_features_vjp,
-    simplex_rows,
-)
+from torch_geometric_lgt.functional.feature_maps import MAPS
+from torch_geometric_lgt.functional.projections import gaussian_projection, simplex_rows
 from torch_geometric_lgt.testing import dense
 
 
@@ -65,15 +61,15 @@ def test_features_match_dense_with_gradient(kind):
     x = torch.randn(9, 5, dtype=torch.float64)
     x[0] = 0
     projection = torch.randn(7, 5, dtype=torch.float64)
-    log, value = log_features(kind, x, projection, 3.0, x.square().sum(-1, keepdim=True))
+    log, value = MAPS[kind].log_features(x, projection, 3.0, x.square().sum(-1, keepdim=True))
     fast = (1.0 if log is None else log.exp()) * (1.0 if value is None else value)
     leaf = x[1:].clone().requires_grad_()
     slow = dense.feature_map(kind, leaf, projection)
     torch.testing.assert_close(fast[1:], slow.detach(), atol=1e-10, rtol=1e-10)
     grad = torch.randn_like(slow)
     (expected,) = torch.autograd.grad(slow, leaf, grad)
-    actual = log_features_vjp(
-        kind, x, projection, 3.0, True, fast, torch.cat([torch.zeros_like(grad[:1]), grad])
+    actual = MAPS[kind].vjp(
+        x, projection, 3.0, True, fast, torch.cat([torch.zeros_like(grad[:1]), grad])
     )
     torch.testing.assert_close(actual[1:], expected, atol=1e-10, rtol=1e-10)
     assert actual[0].abs().max() == 0
@@ -82,7 +78,7 @@ def test_features_match_dense_with_gradient(kind):
 @pytest.mark.parametrize('scale', [1e-30, 1e12])
 def test_focused_is_finite_and_keeps_the_norm_at_any_scale(scale):
     x = torch.rand(3, 8) * scale
-    value = log_features('focused', x, None, 3.0, None)[1]
+    value = MAPS['focused'].log_features(x, None, 3.0, None)[1]
     torch.testing.assert_close(value.norm(dim=1) / scale, x.norm(dim=1) / scale)
 
 
@@ -94,7 +90,7 @@ def test_focused_features_and_gradients_of_any_scale_are_those_of_scale_one(scal
     leaf, exact = (scale * x).requires_grad_(), (scale * x).double() / scale
     exact.requires_grad_()
     value, expected = (
-        log_features('focused', leaf, None, 3.0, None)[1],
+        MAPS['focused'].log_features(leaf, None, 3.0, None)[1],
         dense.feature_map('focused', exact),
     )
     grad = torch.randn(4, 8)
@@ -104,14 +100,14 @@ def test_focused_features_and_gradients_of_any_scale_are_those_of_scale_one(scal
     )
     for actual in (
         torch.autograd.grad(value, leaf, grad)[0],
-        log_features_vjp('focused', leaf.detach(), None, 3.0, True, value, grad),
+        MAPS['focused'].vjp(leaf.detach(), None, 3.0, True, value, grad),
     ):
         torch.testing.assert_close(actual, slope.float(), rtol=1e-5, atol=1e-5)
 
 
 def test_elu_keeps_its_digits_far_below_zero():
     x = torch.tensor([-5.0, -20.0, -80.0])
-    log, value = log_features('elu', x, None, 3.0, None)
+    log, value = MAPS['elu'].log_features(x, None, 3.0, None)
     torch.testing.assert_close(log.exp() * value, x.exp(), rtol=1e-6, atol=0)
 
 
@@ -142,7 +138,7 @@ def test_the_first_power_has_the_gradient_of_a_relu_which_is_0_at_0():
     x = torch.tensor([[0.0, 2.0, -1.0, 3.0]], dtype=torch.float64)
     grad, feature = torch.tensor([[5.0, 7.0, 11.0, 13.0]], dtype=torch.float64), x.relu()
     torch.testing.assert_close(
-        log_features_vjp('focused', x, None, 1.0, True, feature, grad), grad * (x > 0)
+        MAPS['focused'].vjp(x, None, 1.0, True, feature, grad), grad * (x > 0)
     )
 
 

@@ -1,7 +1,6 @@
 from torch_geometric_lgt.functional.attention.kernel import kernel_attention
 from torch_geometric_lgt.functional.attention.linear import linear_attention
 from torch_geometric_lgt.functional.attention.state import AttentionState
-from torch_geometric_lgt.functional.feature_maps import gaussian_projection
 from torch_geometric_lgt.functional.losses import (
     alignment,
     alignment_uniformity,
@@ -11,6 +10,7 @@ from torch_geometric_lgt.functional.losses import (
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.neighbors.node_sampling import attention_distance
+from torch_geometric_lgt.functional.projections import gaussian_projection
 
 __all__ = [
     'AttentionState',

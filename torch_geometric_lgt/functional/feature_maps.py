@@ -1,160 +1,219 @@
 # H heads, C channels per head, M features, `...` any leading dimensions.
-import math
-from functools import partial
+r"""Feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`, one object for each, in :obj:`MAPS` by
+its name. A new map is one more class here."""
+
 from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-PROJECTED_KINDS = ('softmax', 'fourier')
-BIASED_KINDS = ('biased', 'biased_unit')
-UNIT_KINDS = ('unit', 'biased_unit')
-LINEAR_KINDS = ('relu', 'focused', 'values', 'unit', *BIASED_KINDS)
+LogFeatures = tuple[Tensor | None, Tensor | None]
 
 
-def gaussian_projection(
-    num_features: int,
-    channels: int,
-    geometry: str = 'orthogonal',
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    r"""Draws :math:`\mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}` for positive random features, in
-    float64.
+class Map:
+    r"""A feature map, here that of features given as they are: :math:`\phi(\mathbf{x}) =
+    \mathbf{x}`.
 
-    :math:`\mathbf{R}` is Haar-orthogonal, :math:`D_{ii} \sim \chi_C` and :math:`\mathbf{S}` the
-    identity (:obj:`"orthogonal"`, `"Rethinking Attention with Performers"
-    <https://arxiv.org/abs/2009.14794>`_) or the rows of a regular simplex (:obj:`"simplex"`, Eq. 7
-    of "Masked Graph Transformer for Large-Scale Recommendation"): unit rows with pairwise inner
-    products :math:`-1/(C-1)`. :obj:`"positive"` draws independent Gaussian rows. More than
-    :obj:`channels` features are drawn in independent blocks; a block that is cut keeps the geometry
-    among its rows.
-
-    Args:
-        num_features (int): Number of rows :math:`M`.
-        channels (int): Number of columns :math:`C`.
-        geometry (str, optional): :obj:`"positive"`, :obj:`"orthogonal"` or :obj:`"simplex"`.
-            (default: :obj:`"orthogonal"`)
-        generator (torch.Generator, optional): To draw from, on its device. (default: :obj:`None`,
-            the global one)
-
-    Raises:
-        ValueError: If a size is not positive, :obj:`geometry` is unknown, or a simplex is asked for
-            with one channel.
+    Attributes:
+        name (str): Its name in :obj:`MAPS`.
+        is_public (bool): Whether functions take the name.
+        is_positive (bool): Whether no feature is negative.
+        is_exponential (bool): Whether features are exponentials, whose maximum is subtracted.
+        has_projection (bool): Whether there is a projection ``[M, C]``; the map then estimates a
+            softmax or a Gaussian kernel.
+        has_constant (bool): Whether a feature of 1 comes first.
+        has_unit_rows (bool): Whether rows are brought to length 1.
+        takes_samples (bool): Whether keys may be weighed several times.
     """
-    if num_features < 1 or channels < 1:
-        raise ValueError(
-            f"'num_features' and 'channels' must be positive (got {num_features} and {channels})"
-        )
-    if geometry not in ('positive', 'orthogonal', 'simplex'):
-        raise ValueError(
-            f"'geometry' must be 'positive', 'orthogonal' or 'simplex' (got {geometry!r})"
-        )
-    if geometry == 'simplex' and channels == 1:
-        raise ValueError(
-            "'geometry' = 'simplex' needs at least 2 channels (got 1); use 'orthogonal'"
-        )
-    draw = partial(
-        torch.randn,
-        dtype=torch.float64,
-        generator=generator,
-        device=None if generator is None else generator.device,
-    )
-    if geometry == 'positive':
-        return draw(num_features, channels)
-    blocks = []
-    for start in range(0, num_features, channels):
-        rotation, upper = torch.linalg.qr(draw(channels, channels))
-        rotation = rotation * upper.diagonal().sign()
-        rows = (
-            rotation
-            if geometry == 'orthogonal'
-            else simplex_rows(channels, rotation.device) @ rotation
-        )
-        norms = draw(channels, channels).norm(dim=1, keepdim=True)
-        blocks.append((rows * norms)[: num_features - start])
-    return torch.cat(blocks)
 
+    is_public = True
+    is_positive = is_exponential = has_projection = takes_samples = False
 
-def simplex_rows(m: int, device: torch.device | None = None) -> Tensor:
-    r"""The :math:`m` unit rows of a regular simplex in :math:`m` dimensions, with pairwise inner
-    products :math:`-1/(m-1)`, in float64."""
-    centred = torch.eye(m, dtype=torch.float64, device=device) - 1.0 / m
-    return centred * math.sqrt(m / (m - 1))
+    def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
+        self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
 
+    def num_features(self, channels: int, projection: Tensor | None) -> int:
+        r"""Returns :math:`M`."""
+        return channels + self.has_constant if projection is None else projection.shape[0]
 
-def log_features(
-    kind: str, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    r"""The features :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)` as the pair :math:`(l, s)`, each
-    :obj:`None` where it is constant.
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        r"""Returns :math:`l` and :math:`s`, each :obj:`None` where it is constant.
 
-    =============  ==========================================================================  ======================
-    kind           :math:`l`                                                                   :math:`s`
-    =============  ==========================================================================  ======================
-    ``softmax``    :math:`\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2`               1
-    ``fourier``    :math:`\|\mathbf{x}\|^2 / 2`                                                cos and sin of Wx
-    ``elu``        min(x, 0)                                                                   1 + relu(x)
-    ``relu``       0                                                                           relu(x)
-    ``focused``    0                                                                           norm-preserving relu(x)^p
-    ``logits``     x                                                                           1
-    ``values``     0                                                                           x
-    ``unit``       0                                                                           x/||x||, 0 for 0
-    ``biased``     0                                                                           1 and ``values``, or with ``_unit`` ``unit``
-    =============  ==========================================================================  ======================
+        A factor that depends on the query alone cancels in the attention: queries come without
+        :obj:`squared`, the sums of squares ``[..., 1]`` of keys.
+        """
+        x = unit_rows(x)[0] if self.has_unit_rows else x
+        return None, pad(x, (1, 0), value=1.0) if self.has_constant else x
 
-    A factor that depends on the query alone cancels in the attention: queries come without
-    :obj:`squared`, the sums of squares ``[..., 1]`` of keys.
-    """
-    if kind == 'logits':
-        return x, None
-    if kind in ('values', 'unit', *BIASED_KINDS):
-        x = unit_rows(x)[0] if kind in UNIT_KINDS else x
-        return None, pad(x, (1, 0), value=1.0) if kind in BIASED_KINDS else x
-    if kind == 'elu':
-        return x.clamp(max=0), x.relu() + 1
-    if kind == 'relu':
-        return None, x.relu()
-    if kind == 'focused':
-        return None, _focused(x, power)[0]
-    logits = x @ cast(Tensor, projection).t()
-    if kind == 'softmax':
-        return (logits if squared is None else logits.sub_(squared, alpha=0.5)), None
-    return (None if squared is None else squared / 2), torch.cat([logits.cos(), logits.sin()], -1)
-
-
-def log_features_vjp(
-    kind: str,
-    x: Tensor,
-    projection: Tensor | None,
-    power: float,
-    is_key: bool,
-    feature: Tensor,
-    grad: Tensor,
-) -> Tensor:
-    r"""The gradient with respect to :obj:`x`, given the gradient with respect to the (scaled)
-    :obj:`feature` values."""
-    if kind in BIASED_KINDS:
-        feature, grad = feature[..., 1:], grad[..., 1:]
-    if kind in UNIT_KINDS:
-        return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
-    if kind in ('values', *BIASED_KINDS):
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        r"""Returns the gradient of :obj:`x` from that of the (scaled) :obj:`feature`."""
+        if self.has_constant:
+            feature, grad = feature[..., 1:], grad[..., 1:]
+        if self.has_unit_rows:
+            return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
         return grad
-    if kind == 'elu':
-        return grad * feature / (x.relu() + 1)
-    if kind == 'relu':
-        return grad * (feature > 0)
-    if kind == 'focused':
-        return _focused_vjp(x, power, grad)
-    if kind == 'fourier':
+
+
+class InternalMap(Map):
+    r"""The map of an attention that has no name of its own: DIFFormer's and SGFormer's."""
+
+    is_public = False
+
+
+class Softmax(Map):
+    r"""Positive random features, :math:`l_m = \mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2`:
+    an estimate of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
+
+    is_positive = is_exponential = has_projection = takes_samples = True
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        logits = x @ cast(Tensor, projection).t()
+        return logits if squared is None else logits.sub_(squared, alpha=0.5), None
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        grad = grad.mul_(feature)
+        out = grad @ cast(Tensor, projection)
+        return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
+
+
+class Fourier(Map):
+    r"""Random Fourier features: :math:`l = \|\mathbf{x}\|^2 / 2`, and cosines and sines of
+    :math:`\mathbf{W} \mathbf{x}`."""
+
+    is_exponential = has_projection = True
+
+    def num_features(self, channels: int, projection: Tensor | None) -> int:
+        return 2 * cast(Tensor, projection).shape[0]
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        angle = x @ cast(Tensor, projection).t()
+        log = None if squared is None else squared / 2
+        return log, torch.cat([angle.cos(), angle.sin()], -1)
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
         (cos, sin), (grad_cos, grad_sin) = feature.chunk(2, -1), grad.chunk(2, -1)
         out = (grad_sin * cos - grad_cos * sin) @ cast(Tensor, projection)
         return out.addcmul_(x, (grad * feature).sum(-1, keepdim=True)) if is_key else out
-    grad = grad.mul_(feature)
-    if kind == 'logits':
-        return grad
-    out = grad @ cast(Tensor, projection)
-    return out.addcmul_(x, grad.sum(-1, keepdim=True), value=-1) if is_key else out
+
+
+class Elu(Map):
+    r""":math:`\mathrm{elu}(\mathbf{x}) + 1`: :math:`l = \min(\mathbf{x}, 0)` and :math:`s = 1 +
+    \mathrm{relu}(\mathbf{x})`."""
+
+    is_positive = is_exponential = True
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        return x.clamp(max=0), x.relu() + 1
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        return grad * feature / (x.relu() + 1)
+
+
+class Relu(Map):
+    r""":math:`\mathrm{relu}(\mathbf{x})`."""
+
+    is_positive = True
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        return None, x.relu()
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        return grad * (feature > 0)
+
+
+class Focused(Map):
+    r""":math:`\mathrm{relu}(\mathbf{x})^p` at the length of :math:`\mathrm{relu}(\mathbf{x})`."""
+
+    is_positive = True
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        return None, _focused(x, power)[0]
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        return _focused_vjp(x, power, grad)
+
+
+class Logits(Map):
+    r"""Features given by their logarithms, :math:`l = \mathbf{x}`."""
+
+    is_positive = is_exponential = takes_samples = True
+
+    def log_features(
+        self, x: Tensor, projection: Tensor | None, power: float, squared: Tensor | None
+    ) -> LogFeatures:
+        return x, None
+
+    def vjp(
+        self,
+        x: Tensor,
+        projection: Tensor | None,
+        power: float,
+        is_key: bool,
+        feature: Tensor,
+        grad: Tensor,
+    ) -> Tensor:
+        return grad.mul_(feature)
 
 
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,3 +249,20 @@ def _focused_vjp(x: Tensor, power: float, grad: Tensor) -> Tensor:
     along = (grad * direction).sum(-1, keepdim=True)
     slope = power * unit.pow(power - 1) * (length / raised_length)
     return along * unit / length + slope * (grad - along * direction) * (unit > 0)
+
+
+MAPS: dict[str, Map] = {
+    each.name: each
+    for each in (
+        Softmax('softmax'),
+        Fourier('fourier'),
+        Relu('relu'),
+        Focused('focused'),
+        Map('values'),
+        Elu('elu'),
+        Logits('logits'),
+        InternalMap('unit', has_unit_rows=True),
+        InternalMap('biased', has_constant=True),
+        InternalMap('biased_unit', has_constant=True, has_unit_rows=True),
+    )
+}

@@ -5,16 +5,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import (
-    BIASED_KINDS,
-    LINEAR_KINDS,
-    PROJECTED_KINDS,
-    UNIT_KINDS,
-)
+from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
-
-SAMPLED_KINDS = ('softmax', 'logits')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +45,10 @@ class KernelInput:
     noise: Tensor | None = None
     self_value: DifferentiableOrNone = None
 
+    @property
+    def map(self) -> Map:
+        return MAPS[self.kind]
+
     def rank(self) -> int:
         return 1 if self.mask is None else self.mask.shape[1]
 
@@ -59,12 +56,7 @@ class KernelInput:
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
 
     def num_features(self) -> int:
-        drawn = (
-            self.channels() + (self.kind in BIASED_KINDS)
-            if self.projection is None
-            else self.projection.shape[0]
-        )
-        return self.samples * (2 * drawn if self.kind == 'fourier' else drawn)
+        return self.samples * self.map.num_features(self.channels(), self.projection)
 
     def aligned(self) -> 'KernelInput':
         r"""Returns the same input with its parameters in the dtype that sums are computed in."""
@@ -126,13 +118,16 @@ def kernel_input(
         raise ValueError(
             f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})'
         )
-    drawn = feature_map in PROJECTED_KINDS
-    if feature_map not in (*PROJECTED_KINDS, *LINEAR_KINDS, 'elu', 'logits'):
-        known = (*PROJECTED_KINDS, 'relu', 'focused', 'values', 'elu', 'logits')
-        geometries = "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
+    known = tuple(name for name, each in MAPS.items() if each.is_public)
+    if feature_map not in known:
+        geometries = (
+            "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a "
+            'projection'
+        )
         raise ValueError(
             f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})"
         )
+    drawn = MAPS[feature_map].has_projection
     if drawn != (projection is not None):
         need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
@@ -166,9 +161,10 @@ def kernel_input(
 
 
 def check_samples(kind: str, mask: Tensor | None) -> None:
-    if kind not in SAMPLED_KINDS or mask is not None:
+    sampled = tuple(name for name, each in MAPS.items() if each.takes_samples)
+    if kind not in sampled or mask is not None:
         raise ValueError(
-            f'samples need one of the feature maps {SAMPLED_KINDS} and no mask (got {kind!r} and '
+            f'samples need one of the feature maps {sampled} and no mask (got {kind!r} and '
             f'{"a" if mask is not None else "no"} mask)'
         )
 
@@ -201,5 +197,5 @@ def rounding_share(queries: KernelInput) -> float:
     vectors of at most unit length, as a share of the constant. Those of :math:`C` products are at
     most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated elsewhere, with
     other rounding errors in their linear part."""
-    units = (queries.channels() + 8) * (1 if queries.kind in UNIT_KINDS else 64)
+    units = (queries.channels() + 8) * (1 if queries.map.has_unit_rows else 64)
     return units * torch.finfo(compute_dtype(queries.x.dtype)).eps

@@ -11,7 +11,7 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
-from torch_geometric_lgt.functional.feature_maps import PROJECTED_KINDS
+from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, check_projection
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
@@ -69,7 +69,8 @@ class KernelLayer(AttentionLayer):
         return self.training and self.num_gumbel_samples > 0
 
     def _scale(self, sampling: bool) -> float:
-        if getattr(self.feature_map, 'kind', None) not in PROJECTED_KINDS:
+        phi = self.feature_map
+        if not isinstance(phi, FeatureMap) or not MAPS[phi.kind].has_projection:
             return 1.0
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
         return (self.head_key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25

@@ -2,7 +2,8 @@
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.feature_maps import gaussian_projection, log_features
+from torch_geometric_lgt.functional.feature_maps import MAPS
+from torch_geometric_lgt.functional.projections import gaussian_projection
 
 RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
 PLAIN_MAPS = ('elu', 'relu', 'focused')
@@ -79,8 +80,8 @@ class FeatureMap(torch.nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention
         layers never form them like this."""
-        log, value = log_features(
-            self.kind, x, self.projection, self.power, x.square().sum(-1, keepdim=True)
+        log, value = MAPS[self.kind].log_features(
+            x, self.projection, self.power, x.square().sum(-1, keepdim=True)
         )
         scale = torch.ones_like(x[..., :1]) if log is None else log.exp()
         return scale if value is None else scale * value

@@ -17,12 +17,6 @@ from torch_geometric_lgt.functional._engine.layout import (
     split,
     take,
 )
-from torch_geometric_lgt.functional.feature_maps import (
-    BIASED_KINDS,
-    LINEAR_KINDS,
-    log_features,
-    log_features_vjp,
-)
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, rounding_share
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
@@ -98,8 +92,8 @@ class Queries:
         M]``, the largest exponential 1."""
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), self.side.heads)
-        log, value = log_features(self.side.kind, q, self.side.projection, self.side.power, None)
-        if self.side.kind in LINEAR_KINDS:
+        log, value = self.side.map.log_features(q, self.side.projection, self.side.power, None)
+        if not self.side.map.is_exponential:
             return x, q, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
         return x, q, scaled(log, value, largest(log, -1))
@@ -117,7 +111,7 @@ class Queries:
             den = last if mask is None else (last * mask).sum(-1, keepdim=True)
             own = self_value_of(self.side, nodes, sums.size(0))
             den = den if own is None else den + 1
-            if own is not None or self.side.kind in BIASED_KINDS:
+            if own is not None or self.side.map.has_constant:
                 constant = sums[:, :, :1, -1:] if own is None else 1.0
                 den = without_cancellation(den, constant * rounding_share(self.side))
             inverse = inverse_of(den)
@@ -177,9 +171,7 @@ class QueryGrads(Queries):
                 columns = spread(g, slope, mask)
                 grad_feature = columns @ transposed
             grad_sums += columns.transpose(2, 3) @ feature
-            grad_q = log_features_vjp(
-                side.kind, q, side.projection, side.power, False, feature, grad_feature
-            )
+            grad_q = side.map.vjp(q, side.projection, side.power, False, feature, grad_feature)
             self.grad.add(nodes, x, join(grad_q))
         return grad_sums.transpose(2, 3)
 
@@ -237,7 +229,7 @@ class Keys:
         r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys
         ``[G, H]`` of no node."""
         side, dtype = self.side, compute_dtype(self.side.x.dtype)
-        start = 0.0 if side.kind in LINEAR_KINDS else neutral(dtype)
+        start = neutral(dtype) if side.map.is_exponential else 0.0
         maximum = side.x.new_full((graphs, side.heads, side.num_features()), start, dtype=dtype)
         sums = maximum.new_zeros(
             (*maximum.shape, side.rank() * (self.values.channels(side.heads) + 1))
@@ -255,7 +247,7 @@ class Keys:
             _, k, _, v = self.evaluate(nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
             squares += squared.sum((2, 3))
-            log, value = log_features(side.kind, k, side.projection, side.power, squared)
+            log, value = side.map.log_features(k, side.projection, side.power, squared)
             weighted = sampled(log, noise_of(side, nodes, graphs))
             if weighted is not None:
                 new = torch.maximum(maximum, weighted.amax(2))
@@ -266,7 +258,7 @@ class Keys:
             feature = self.weighed(log, value, nodes, maximum)
             product = columns.transpose(2, 3) @ feature
             if (
-                side.kind in LINEAR_KINDS and mask is None
+                not side.map.is_exponential and mask is None
             ):  # sums in which terms cancel: those of a product have larger rounding errors
                 product[:, :, -1] = feature.sum(2)
             sums += product
@@ -298,7 +290,7 @@ class KeyGrads(Keys):
             mask = mask_of(side, nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
             feature = self.weighed(
-                *log_features(side.kind, k, side.projection, side.power, squared), nodes, maximum
+                *side.map.log_features(k, side.projection, side.power, squared), nodes, maximum
             )
             columns = feature @ grad_sums
             if self.grad_mask is not None:
@@ -313,9 +305,7 @@ class KeyGrads(Keys):
             if side.noise is not None:  # the samples have one key
                 grad_feature = (grad_feature * feature).unflatten(-1, (side.samples, -1)).sum(-2)
                 feature = grad_feature.new_ones(())
-            grad_k = log_features_vjp(
-                side.kind, k, side.projection, side.power, True, feature, grad_feature
-            )
+            grad_k = side.map.vjp(k, side.projection, side.power, True, feature, grad_feature)
             if grad_squares is not None:
                 slope = grad_squares[..., None, None]
                 grad_k.add_(torch.where(slope == 0, 0, k * slope), alpha=2)  # keys may be infinite

@@ -18,7 +18,6 @@ from torch_geometric_lgt.functional._engine.layout import (
     split,
     take,
 )
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features, log_features_vjp
 from torch_geometric_lgt.functional.inputs import rounding_share
 from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
 
@@ -35,8 +34,8 @@ class Pairs:
         self.to, self.of, self.factor = to, of, None if factor is None else factor[:, :, None]
         self.side = side
         self.key_input, self.k, self.value_input, self.v = keys.evaluate(of, graphs)
-        log, value = log_features(
-            side.kind, self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True)
+        log, value = side.map.log_features(
+            self.k, side.projection, side.power, self.k.square().sum(-1, keepdim=True)
         )
         of_feature = self.k.new_zeros(()) if log is None else largest(log, 2)
         self.key_feature = scaled(log, value, of_feature)
@@ -62,7 +61,7 @@ class Pairs:
         r"""Writes the rows of the targets, see :meth:`Queries.read`."""
         den = self.masked.sum(-1, keepdim=True)
         den = den if self.own is None else den + 1
-        if self.own is not None or self.side.kind in BIASED_KINDS:
+        if self.own is not None or self.side.map.has_constant:
             constant = self.k.size(2) if self.own is None else 1
             den = without_cancellation(den, constant * rounding_share(self.side))
         inverse = inverse_of(den)
@@ -100,11 +99,7 @@ class Pairs:
                 grad_read * self.factor,
             )
         grad_q, grad_k = (
-            join(
-                log_features_vjp(
-                    own.kind, x, own.projection, own.power, own is keys.side, feature, grad_feature
-                )
-            )
+            join(own.map.vjp(x, own.projection, own.power, own is keys.side, feature, grad_feature))
             for own, x, feature, grad_feature in (
                 (queries.side, self.q, self.query_feature, grad_query),
                 (keys.side, self.k, self.key_feature, grad_key),

@@ -14,7 +14,6 @@ from torch_geometric_lgt.functional._engine.chunked import (
     scaled,
 )
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, noise_of, split, take
-from torch_geometric_lgt.functional.feature_maps import log_features, log_features_vjp
 from torch_geometric_lgt.functional.numerics import inverse_of, neutral
 
 MAX_GAP = 40.0  # sums may be this far, as a logarithm, below what they are divided by
@@ -77,7 +76,7 @@ class SampledKeys(Keys):
             _, k, _, v = self.evaluate(nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
             squares += squared.sum((2, 3))
-            log = cast(Tensor, log_features(side.kind, k, side.projection, side.power, squared)[0])
+            log = cast(Tensor, side.map.log_features(k, side.projection, side.power, squared)[0])
             noise = cast(Tensor, noise_of(side, nodes, graphs))
             peak, node = noise.max(2)
             reached = torch.gather(log, 2, node[..., None].expand(-1, -1, -1, log.size(-1)))
@@ -132,7 +131,7 @@ class SampledQueries(Queries):
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), self.side.heads)
         log = cast(
-            Tensor, log_features(self.side.kind, q, self.side.projection, self.side.power, None)[0]
+            Tensor, self.side.map.log_features(q, self.side.projection, self.side.power, None)[0]
         )
         of_feature, _, alike = split_maximum(maximum, self.side.samples)
         of_feature = of_feature[..., :1, :] if bool(alike.all()) else of_feature
@@ -188,8 +187,8 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
             grad_values += g.transpose(2, 3) @ feature.flatten(-2)
             grad_weights -= (feature * along).sum(2)
             grad_log = read.addcmul_(along, weights[:, :, None], value=-1).mul_(feature).sum(-2)
-            grad_q = log_features_vjp(
-                side.kind, q, side.projection, side.power, False, grad_log.new_ones(()), grad_log
+            grad_q = side.map.vjp(
+                q, side.projection, side.power, False, grad_log.new_ones(()), grad_log
             )
             self.grad.add(nodes, x, join(grad_q))
         return torch.cat([grad_values.transpose(2, 3), grad_weights.flatten(-2)[..., None]], -1)

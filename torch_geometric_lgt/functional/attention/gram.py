@@ -6,7 +6,6 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.gram import affine_ratio, centres, gram
 from torch_geometric_lgt.functional.attention.state import AttentionState
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, rounding_share
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -30,7 +29,7 @@ def gram_state(
         q = _map(queries, keys.heads, to_centre.double())
         weighted = torch.einsum('bef,bfhd->behd', products, torch.cat([v, _constant(v)], -1))
         sums = torch.einsum('behc,behd->bhcd', k, weighted)
-        if keys.kind in BIASED_KINDS:
+        if keys.map.has_constant:
             sums = torch.cat([weighted[:, -1:].transpose(1, 2), sums], 2)
         squares, query_squares = (
             torch.einsum('bef,behc,bfhc->bh', part, w, w).clamp(min=0)
@@ -52,7 +51,7 @@ def gram_read(
         query = _map(queries, queries.heads, centre.double())
         maps = torch.einsum('behc,bhcd->behd', query, sums[:, :, -queries.channels() :])
         constant = _constant(query)
-        if queries.kind in BIASED_KINDS:
+        if queries.map.has_constant:
             maps = maps + constant * sums[:, None, :, 0]
         if own is not None:
             maps = maps + torch.cat([_map(own, queries.heads, centre.double()), constant], -1)

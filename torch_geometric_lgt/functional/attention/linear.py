@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional.attention.state import (
     read_state,
     sums_of_squares,
 )
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, value_input
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
 
@@ -77,7 +77,7 @@ def linear_attention(
             f'(got {tuple(own.shape)})'
         )
     kind = linear_kind(norm, own is not None)
-    queries, keys = (kernel_input(x, None, kind, None, 1.0, 1.0) for x in (q, k))
+    queries, keys = (KernelInput(x=x.flatten(1), heads=q.size(1), kind=kind) for x in (q, k))
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
     form = LinearForm(

@@ -12,7 +12,6 @@ from torch_geometric_lgt.functional._engine.chunked import Queries, scaled
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
-from torch_geometric_lgt.functional.feature_maps import BIASED_KINDS, log_features
 from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share
 from torch_geometric_lgt.functional.numerics import without_cancellation
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph
@@ -102,7 +101,7 @@ def attention_scores(
             for side in (q, k)
         )
         total = (torch.einsum('ehm,ehmr->ehr', phi_q, denominator) * a).sum(-1) + own
-        if own or q.kind in BIASED_KINDS:
+        if own or q.map.has_constant:
             total = without_cancellation(
                 total, (own or denominator[:, :, 0, 0]) * rounding_share(q)
             )
@@ -150,16 +149,14 @@ def log_attention_scores(
 
 def _exponents(side: KernelInput) -> Tensor:
     r"""Those of the features of queries, ``[E, H, M]``."""
-    log = log_features(side.kind, split(side.x, 1, side.heads), side.projection, side.power, None)[
-        0
-    ]
+    log = side.map.log_features(split(side.x, 1, side.heads), side.projection, side.power, None)[0]
     return cast(Tensor, log)[0].transpose(0, 1)
 
 
 def _key_features(k: KernelInput) -> tuple[Tensor | None, Tensor | None]:
     r"""The features of keys as :meth:`log_features` gives them, ``[E, H, M]``."""
     key = split(k.x, 1, k.heads)
-    found = log_features(k.kind, key, k.projection, k.power, key.square().sum(-1, keepdim=True))
+    found = k.map.log_features(key, k.projection, k.power, key.square().sum(-1, keepdim=True))
     log, value = (None if part is None else part[0].transpose(0, 1) for part in found)
     return log, value
 

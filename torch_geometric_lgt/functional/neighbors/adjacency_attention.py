@@ -4,7 +4,7 @@ from torch import Tensor
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
-from torch_geometric_lgt.functional.feature_maps import log_features
+from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.functional.numerics import (
@@ -86,9 +86,9 @@ def _attended(
     edge_weight: Tensor | None,
     edge_mask: Tensor | None,
 ) -> Tensor:
-    log_q, value_q = log_features(feature_map, q, projection, power, None)
-    log_k, value_k = log_features(
-        feature_map, k, projection, power, k.square().sum(-1, keepdim=True)
+    log_q, value_q = MAPS[feature_map].log_features(q, projection, power, None)
+    log_k, value_k = MAPS[feature_map].log_features(
+        k, projection, power, k.square().sum(-1, keepdim=True)
     )
     row, col = edge_index
     if (
