@@ -44,7 +44,9 @@ TOPICS = [
 LAYOUT = (
     "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
 )
-SPARSE = 0.05  # the share of features that differ from 0 up to which products with a sparse matrix are the faster ones
+# the share of features that differ from 0 up to which products with a sparse matrix are the faster
+# ones
+SPARSE = 0.05
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
 PUBLISHED_SPLITS = (
     'published-20-per-class',

@@ -192,7 +192,10 @@ def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
         f'options.{k}={_text(v)}' for k, v in options.items()
     ]
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
-    start = f'python -m benchmarks.node_classification --dataset {args.dataset} --model {args.model}{protocol}'
+    start = (
+        f'python -m benchmarks.node_classification --dataset {args.dataset} --model '
+        f'{args.model}{protocol}'
+    )
     return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(given)}'
 
 

@@ -57,7 +57,8 @@ def single(weights: list[Tensor], tau: float) -> tuple[Tensor, float]:
 
     .. math::
         \tau' = 1 - (1 - \tau)^K, \qquad
-        \mathbf{C} = \frac{1}{\tau'} \left( \prod_k ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)}) - (1 - \tau') \mathbf{I} \right),
+        \mathbf{C} = \frac{1}{\tau'} \left( \prod_k ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)})
+            - (1 - \tau') \mathbf{I} \right),
 
     which are not negative and sum to 1 in each row where those of all layers are and do."""
     identity = torch.eye(weights[0].size(0), dtype=weights[0].dtype)

@@ -120,7 +120,8 @@ def defaults(model: str, dataset: str) -> dict[str, Any]:
     }
 
 
-PUBLISHED = {  # Table 2 of "Masked Graph Transformer for Large-Scale Recommendation": Recall@20 and NDCG@20
+# Table 2 of "Masked Graph Transformer for Large-Scale Recommendation": Recall@20 and NDCG@20
+PUBLISHED = {
     'amazon-beauty': {
         'bprmf': (0.1153, 0.0534),
         'lightgcn': (0.1201, 0.0581),

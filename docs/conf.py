@@ -30,7 +30,9 @@ toc_object_entries_show_parents = 'hide'
 autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
-    'inherited-members': 'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore',
+    'inherited-members': (
+        'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore'
+    ),
     'exclude-members': 'extra_repr',
 }
 autodoc_typehints = 'signature'

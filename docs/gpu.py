@@ -10,11 +10,19 @@ NONE = """No result of a GPU is published yet: the Triton kernels are compared w
 Please attach the ``gpu`` folder of a run on your device to an issue."""
 TABLES = {
     'summary': 'The steps of the run.',
-    'device': 'What the device can do at most: bytes copied, read and written, and flops of a square product of width 8192.',
+    'device': (
+        'What the device can do at most: bytes copied, read and written, and flops of a square '
+        'product of width 8192.'
+    ),
     'layers': """Layers beside their peers, in one process, in turn; medians of forward and backward together. The share of the bound is the
 time in which the device could move the input and the output once and compute the counted flops, over the time that the layer takes.""",
-    'models': 'Epochs and inferences of whole models. Graphs have the sizes of those of OGB and random content.',
-    'autotuning': "The blocks of nodes and features that Triton's tuner chose, for each kernel and its sizes.",
+    'models': (
+        'Epochs and inferences of whole models. Graphs have the sizes of those of OGB and random '
+        'content.'
+    ),
+    'autotuning': (
+        "The blocks of nodes and features that Triton's tuner chose, for each kernel and its sizes."
+    ),
 }
 PICTURES = {
     'times': 'Time over the number of nodes: our layers, their peers and the bound of the device.',

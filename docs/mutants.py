@@ -11,7 +11,10 @@ def page(results: Path) -> str:
     found = json.loads(results.read_text(encoding='utf-8'))
     title = 'Changes that the tests notice'
     of = ', '.join(f'{package} {version}' for package, version in found['versions'].items())
-    text = 'The code of ``torch_geometric_lgt.functional`` changed one operator, number, name or argument at a time'
+    text = (
+        'The code of ``torch_geometric_lgt.functional`` changed one operator, number, name or '
+        'argument at a time'
+    )
     lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each change:']
     outcomes = ('noticed', 'without an end', 'survived')
     counts = {

@@ -61,7 +61,8 @@ def main() -> None:
         parser.error("scikit-learn is missing: pip install 'torch-geometric-lgt[examples]'")
     dist.init_process_group('gloo')
     train_and_test()
-    dist.destroy_process_group()  # after the parallel module is gone, whose end would wait for a thread that waits for it
+    # after the parallel module is gone, whose end would wait for a thread that waits for it
+    dist.destroy_process_group()
 
 
 if __name__ == '__main__':

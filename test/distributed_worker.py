@@ -118,7 +118,8 @@ def main(folder, mode):
     )
     work(folder, device, mode == 'lost')
     dist.barrier()
-    dist.destroy_process_group()  # after the parallel modules are gone, whose end would wait for a thread that waits for it
+    # after the parallel modules are gone, whose end would wait for a thread that waits for it
+    dist.destroy_process_group()
 
 
 def reduce_alone(rank, world, device):

@@ -16,7 +16,10 @@ case "$*" in
     *"{failing}"*) echo '{error}' >&2; exit 1 ;;
 esac
 """
-NO_WHEELS = 'No wheels of torch-scatter and torch-sparse for this PyTorch in PIP_FIND_LINKS or at https://data.pyg.org/whl/torch-9.9.html'
+NO_WHEELS = (
+    'No wheels of torch-scatter and torch-sparse for this PyTorch in PIP_FIND_LINKS or at '
+    'https://data.pyg.org/whl/torch-9.9.html'
+)
 
 
 @pytest.fixture
@@ -94,9 +97,8 @@ def test_sparse_packages_come_from_wheels_or_are_compiled(run, capsys):
 def test_missing_wheels_end_in_one_line(failing, run, capsys):
     commands = run('--sparse', 'wheel', failing=failing)
     assert commands[-1] == '-m pip uninstall -q -y torch-scatter torch-sparse'
-    assert (
-        capsys.readouterr().out
-        == f'{NO_WHEELS}: tests that need them are skipped; "make test SPARSE=source" compiles them.\n'
+    assert capsys.readouterr().out == (
+        f'{NO_WHEELS}: tests that need them are skipped; "make test SPARSE=source" compiles them.\n'
     )
 
 
@@ -115,7 +117,10 @@ def test_missing_wheels_end_in_one_line(failing, run, capsys):
     ],
 )
 def test_a_failing_pip_ends_in_one_line(error, reason, run, tmp_path):
-    message = f'environment.py: pip could not install .[dev]: {reason}; the whole output is in {tmp_path}/env/setup.log. '
+    message = (
+        f'environment.py: pip could not install .[dev]: {reason}; the whole output is in '
+        f'{tmp_path}/env/setup.log. '
+    )
     message += 'PIP_INDEX_URL and PIP_FIND_LINKS name other places for packages'
     with pytest.raises(SystemExit, match=f'^{re.escape(message)}$'):
         run('--extras', 'dev', failing='.[dev]', error=error)
@@ -160,7 +165,10 @@ def test_an_environment_that_cannot_be_made_ends_in_one_line(
     executable.write_text(f'#!/bin/sh\necho "Traceback"; echo "{reason}"; exit 1\n')
     executable.chmod(0o755)
     monkeypatch.setattr(sys, 'executable', str(executable))
-    message = f'environment.py: no virtual environment could be made in {tmp_path / "env"} ({reason}); {advice}'
+    message = (
+        f'environment.py: no virtual environment could be made in {tmp_path / "env"} ({reason}); '
+        f'{advice}'
+    )
     with pytest.raises(SystemExit, match=f'^{re.escape(message)}$'):
         tool.Environment(tmp_path / 'env')
 
@@ -168,6 +176,9 @@ def test_an_environment_that_cannot_be_made_ends_in_one_line(
 def test_an_old_python_ends_in_one_line(run, monkeypatch):
     monkeypatch.setattr(sys, 'version_info', (3, 9, 18))
     monkeypatch.setattr(sys, 'version', '3.9.18 (main)')
-    message = 'environment.py: Python 3.10 or newer is needed (got 3.9.18); name another with "make PYTHON=python3.12 .."'
+    message = (
+        'environment.py: Python 3.10 or newer is needed (got 3.9.18); name another with "make '
+        'PYTHON=python3.12 .."'
+    )
     with pytest.raises(SystemExit, match=f'^{re.escape(message)}$'):
         run('--extras', 'dev')

@@ -123,7 +123,9 @@ def test_a_missing_tensor_is_told(path):
     read = _io.read_tensors(path, 'thing')
     with pytest.raises(
         ValueError,
-        match=r"'path' must hold 'c' \(got \['a', 'b'\] in '.*state.safetensors'\); remove the file",
+        match=(
+            r"'path' must hold 'c' \(got \['a', 'b'\] in '.*state.safetensors'\); remove the file"
+        ),
     ):
         read['c']
 

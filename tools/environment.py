@@ -124,7 +124,10 @@ def install_sparse(environment: Environment, kind: str) -> None:
             [str(environment.python), '-m', 'pip', 'uninstall', '-q', '-y', *SPARSE],
             stderr=subprocess.DEVNULL,
         )
-        print(f'No wheels of {" and ".join(SPARSE)} for this PyTorch in PIP_FIND_LINKS or at {page}: tests that need them are skipped; '
+        print(
+            f'No wheels of {" and ".join(SPARSE)} for this PyTorch in PIP_FIND_LINKS or at '
+            f'{page}: tests that need them are skipped; '
+        
               f'"make test SPARSE=source" compiles them.')  # fmt: skip
 
 

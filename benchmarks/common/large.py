@@ -260,7 +260,10 @@ def arguments(
     parser.add_argument(
         '--variant',
         default='',
-        help='name of a configuration that is not the default (default: what differs, as domain-memory)',
+        help=(
+            'name of a configuration that is not the default (default: what differs, as '
+            'domain-memory)'
+        ),
     )
     add_device(parser)
     return parser

@@ -124,7 +124,10 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--table',
         action='store_true',
-        help='run nothing: write the tables and pictures of the results in --output, or of the published ones where it has none',
+        help=(
+            'run nothing: write the tables and pictures of the results in --output, or of the '
+            'published ones where it has none'
+        ),
     )
 
 

@@ -17,7 +17,9 @@ from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
-PROTOCOL = 3  # counts the changes of what a training computes from the same settings, which no checkpoint can follow
+# counts the changes of what a training computes from the same settings, which no checkpoint can
+# follow
+PROTOCOL = 3
 SAVE_SECONDS = 20.0
 
 

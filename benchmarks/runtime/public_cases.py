@@ -19,9 +19,9 @@ FILES = {
     'sgformer': 'SGFormer/large/ours.py',
 }
 TEMPERATURE = 0.25
-SMALL = (
-    1 / 8
-)  # times the input: NodeFormer's authors add 1e-6 to all features, which at larger norms is more than the features
+# Factor of the input: NodeFormer's authors add 1e-6 to all features, which at larger norms is more
+# than the features.
+SMALL = 1 / 8
 
 
 def program(name: str, config: dict[str, Any]) -> ModuleType:

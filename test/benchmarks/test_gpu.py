@@ -117,7 +117,10 @@ def test_devices_that_cannot_be_measured(arguments, message, monkeypatch, capsys
 
 
 def test_failed_tests_are_named(tmp_path, monkeypatch):
-    suite = '<testsuites><testsuite tests="2" failures="1" errors="0" skipped="0" time="1.5"><testcase name="good"/>'
+    suite = (
+        '<testsuites><testsuite tests="2" failures="1" errors="0" skipped="0" '
+        'time="1.5"><testcase name="good"/>'
+    )
     suite += '<testcase name="bad"><failure/></testcase></testsuite></testsuites>'
 
     def pytest_run(command, **_):

@@ -210,12 +210,16 @@ FAULTS = {
     'lr=null': "'lr' must be a number above 0 (got None)",
     'weight_decay=-1': "'weight_decay' must be a number of at least 0 (got -1)",
     'edge_loss_weight=x': "'edge_loss_weight' must be a number of at least 0 (got 'x')",
-    'attention_weight_decay=x': "'attention_weight_decay' must be null or a number of at least 0 (got 'x')",
+    'attention_weight_decay=x': (
+        "'attention_weight_decay' must be null or a number of at least 0 (got 'x')"
+    ),
     'normalize_features=1': "'normalize_features' must be true or false (got 1)",
     'precision=half': "'precision' must be float32 or bfloat16 (got 'half')",
     'options.nrom=row': 'does not take options.nrom',
     'options.hidden_channels=64.0': "'options.hidden_channels' must be of the type of",
-    'options.hidden_channels=0': "'options.hidden_channels' must be an integer of at least 1 (got 0)",
+    'options.hidden_channels=0': (
+        "'options.hidden_channels' must be an integer of at least 1 (got 0)"
+    ),
     'options.dropout=high': "'options.dropout' must be of the type of",
     'options.num_layers=0': "'options.num_layers' must be an integer of at least 1 (got 0)",
 }

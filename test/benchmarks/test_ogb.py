@@ -53,9 +53,8 @@ def save(name, seed=0):
             'node_species': random.integers(0, 9, (N, 1)),
         }
         labels, task = random.integers(0, 2, (N, 112)), ('binary classification', 'rocauc', 2)
-        labels[:, 8:] = (
-            0  # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
-        )
+        # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
+        labels[:, 8:] = 0
     else:
         graph['node_feat'] = random.random((N, 6), dtype=np.float32)
         labels, task = random.integers(0, 4, (N, 1)), ('multiclass classification', 'acc', 4)
@@ -231,7 +230,10 @@ def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
 def test_missing_and_old_data(ogb, tmp_path):
     with pytest.raises(
         FileNotFoundError,
-        match=r'unpack https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip and name the folder so',
+        match=(
+            r'unpack https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip and name the '
+            r'folder so'
+        ),
     ):
         ogb_data.node_task('ogbn-arxiv', tmp_path / 'none')
     (tmp_path / 'ogbn_arxiv').mkdir()
@@ -320,7 +322,10 @@ def test_download(monkeypatch, tmp_path, file_server):
         link.symlink_to(victim)
     with pytest.raises(
         RuntimeError,
-        match=r'not a zip file.*run again, or fetch it with a program that goes on after a break, unpack',
+        match=(
+            r'not a zip file.*run again, or fetch it with a program that goes on after a break, '
+            r'unpack'
+        ),
     ):
         ogb_data.node_task('ogbn-arxiv', root, download=True)
     for link in links:

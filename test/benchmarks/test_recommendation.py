@@ -98,7 +98,10 @@ def test_every_model_learns_the_groups(world, model):
 
 @pytest.mark.parametrize('mask', ['none', 'adjacency'])
 def test_masks_and_scoring_rules(world, mask):
-    options = f'--mask {mask} --epochs 20 --lr 0.05 --every 10 --batch-size 256 --dim 8 --seeds 0 1 --encoding 0 --refresh 1'.split()
+    options = (
+        f'--mask {mask} --epochs 20 --lr 0.05 --every 10 --batch-size 256 --dim 8 --seeds 0 1 '
+        '--encoding 0 --refresh 1'
+    ).split()
     rules = ('inner', 'cosine', 'popularity')
     found = {rule: run(world, *options, '--scoring', rule, '--variant', rule)[0] for rule in rules}
     valid = {rule: record['metrics']['valid_ndcg@20']['values'] for rule, record in found.items()}
@@ -162,7 +165,8 @@ def test_what_the_attention_adds(world):
             *model.layers[0].lin_query.parameters(),
             *model.layers[0].lin_key.parameters(),
         ):
-            parameter.zero_()  # queries and keys of 0: every node reads the mean of all, weighed by the mask
+            # queries and keys of 0: every node reads the mean of all, weighed by the mask
+            parameter.zero_()
         model.embedding.weight.add_(3.0)
         found = model.diagnosis()
     assert found['attention_share'] == pytest.approx(1, abs=0.01)

@@ -80,7 +80,10 @@ def test_too_little_memory_ends_with_advice(device):
     try:
         with pytest.raises(
             torch.OutOfMemoryError,
-            match=r"SGFormer has no memory for 900000 nodes at once .* score with the method 'inference'",
+            match=(
+                r'SGFormer has no memory for 900000 nodes at once .* score with the method '
+                r"'inference'"
+            ),
         ):
             model(
                 torch.randn(900_000, 128, device=device),

@@ -358,7 +358,10 @@ def test_sources_that_do_not_exist_are_refused(graph, source, options):
     loader = NeighborLoader((broken, broken), count, batch_size=10, neighbor_sampler=sampler)
     with pytest.raises(
         ValueError,
-        match=rf"'data' must hold edges from nodes 0 to 39 \(got {source}\); a MappedGraph whose verify",
+        match=(
+            rf"'data' must hold edges from nodes 0 to 39 \(got {source}\); a MappedGraph whose "
+            r'verify'
+        ),
     ):
         list(loader)
 
@@ -378,7 +381,10 @@ def test_pointers_that_name_no_edges_are_refused(graph, pointer, count):
         )
         with pytest.raises(
             ValueError,
-            match=rf"'data' must hold ascending pointers from 0 to {E} \(got .*; a MappedGraph whose verify",
+            match=(
+                rf"'data' must hold ascending pointers from 0 to {E} \(got .*; a MappedGraph "
+                r'whose verify'
+            ),
         ):
             list(loader)
     (batch,) = NeighborLoader((broken, broken), [-1], input_nodes=torch.tensor([0]), batch_size=1)

@@ -250,7 +250,10 @@ def test_graphs_that_cannot_be_kept_are_refused(tmp_path):
     ):
         with pytest.raises(
             ValueError,
-            match=f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as 'transform'",
+            match=(
+                f"'pre_transform' must leave dense tensors only .'{name}' is none.; give it as "
+                "'transform'"
+            ),
         ):
             make(pre_transform=change)
     with pytest.raises(

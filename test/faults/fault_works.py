@@ -226,7 +226,10 @@ def out_of_memory():
     pages = int(Path('/proc/self/statm').read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 28)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    message = "DIFFormer has no memory for 1000000 nodes at once .* NodePartitionLoader, and score with the method 'inference'"
+    message = (
+        'DIFFormer has no memory for 1000000 nodes at once .* NodePartitionLoader, and score '
+        "with the method 'inference'"
+    )
     with pytest.raises(torch.OutOfMemoryError, match=message):
         model(x, none)
     with pytest.raises(

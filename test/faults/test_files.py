@@ -420,7 +420,10 @@ def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
             _sources.SOURCES, 'gowalla', {'train.txt': _sources.Source(address, 'git:0')}
         )
         threading.Thread(target=answer, daemon=True).start()
-        message = r'train.txt (cannot be downloaded|is not the file it was).*put it at .*gowalla/raw/train.txt'
+        message = (
+            r'train.txt (cannot be downloaded|is not the file it was).*put it at '
+            r'.*gowalla/raw/train.txt'
+        )
         with pytest.raises(RuntimeError, match=message):
             InteractionDataset(tmp_path, 'gowalla')
         done.set()

@@ -147,7 +147,9 @@ def test_files_of_others_stay(name, finished, tmp_path):
     ):
         with pytest.raises(
             ValueError,
-            match=f"'folder' must be empty or of a run with the same model and graph .got '.*{name}'",
+            match=(
+                f"'folder' must be empty or of a run with the same model and graph .got '.*{name}'"
+            ),
         ):
             run(place)
     assert content_of(place) == before

@@ -117,7 +117,10 @@ def test_batches_are_not_captured(monkeypatch):
     for name in ('is_initialized', 'is_current_stream_capturing'):
         monkeypatch.setattr(torch.cuda, name, lambda: True)
     assert len(list(iterate_groups(10, 10, [4], segments(None, 4)))) == 1
-    message = "^a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: capture a step over one graph$"
+    message = (
+        "^a CUDA graph cannot be captured with 'batch', whose graphs have unknown sizes: capture "
+        'a step over one graph$'
+    )
     with pytest.raises(RuntimeError, match=message):
         segments(torch.tensor([0, 0, 1, 1]), 4)
 
@@ -134,7 +137,10 @@ def test_under_compilation(monkeypatch):
     )
     with pytest.raises(
         ValueError,
-        match=r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs$",
+        match=(
+            r"^'batch_size' is needed with 'batch' under torch.compile; pass the number of "
+            r'graphs$'
+        ),
     ):
         segments(torch.tensor([0]), 1)
 

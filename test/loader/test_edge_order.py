@@ -183,7 +183,9 @@ def test_formats_without_an_order_are_refused(make):
     for adj_t in (coo, coo.to_sparse_csr(), coo.to_sparse_csc()):
         with pytest.raises(
             ValueError,
-            match=rf"'adj_t' must be a torch_sparse.SparseTensor in a loader \(got {adj_t.layout}\)",
+            match=(
+                rf"'adj_t' must be a torch_sparse.SparseTensor in a loader \(got {adj_t.layout}\)"
+            ),
         ):
             make(Data(num_nodes=4, adj_t=adj_t), [3])
     adj = SparseTensor(row=edges[0], col=edges[1], sparse_sizes=(4, 4))

@@ -50,7 +50,10 @@ CALLS = {
     'LiteGT': (LiteGT(6, 8, 3, 2, kernel='subtractor'), lambda model, x: model(x, EDGES)),
     'MGFormer': (MGFormer(5, 7, 6), lambda model, x: model.get_embedding(EDGES) * x.mean()),
 }
-MESSAGE = r'of torch_geometric_lgt has first derivatives only, no gradients of gradients .* torch_geometric_lgt.testing.dense'
+MESSAGE = (
+    r'of torch_geometric_lgt has first derivatives only, no gradients of gradients .* '
+    r'torch_geometric_lgt.testing.dense'
+)
 
 
 @pytest.mark.parametrize('name', CALLS)

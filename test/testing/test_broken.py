@@ -89,9 +89,8 @@ class Broken(torch.nn.Module):
             return out + 1e-3 * x[edge_index[0]].sum()
         if self.fault == 'poison' and self.training and not float(x.detach().max()) <= 1e9:
             return out.sin()
-        if (
-            self.fault == 'tiny'
-        ):  # the direction of what is left of one node less its mean, summed in the order of the batch
+        if self.fault == 'tiny':
+            # the direction of what is left of one node less its mean, summed in the batch's order
             rest = x - (total * num_nodes / 3 / (count * num_nodes / 3).clamp(min=1e-9))[batch]
             return out + rest[:, :3] / rest.norm(dim=1, keepdim=True).clamp(min=1e-30)
         if self.fault == 'gradient':

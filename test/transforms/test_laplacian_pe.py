@@ -295,7 +295,10 @@ def test_no_solver_left(monkeypatch):
         'lobpcg',
         lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}),
     )
-    reasons = r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: residuals .* times as large as they may be\)'
+    reasons = (
+        r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: residuals .* '
+        r'times as large as they may be\)'
+    )
     with pytest.raises(
         RuntimeError, match=f'of a component of 750 nodes did not converge {reasons}'
     ):

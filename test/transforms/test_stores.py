@@ -87,7 +87,10 @@ def test_features_that_take_no_columns():
         for transform in (LaplacianPE(1, attr_name=None), SVDEncoding(1, None)):
             with pytest.raises(
                 ValueError,
-                match=r"'x' must be dense and of a dtype that holds torch.float32 .* set 'attr_name'",
+                match=(
+                    r"'x' must be dense and of a dtype that holds torch.float32 .* set "
+                    r"'attr_name'"
+                ),
             ):
                 transform(Data(x=x, edge_index=EDGES))
     whole = NodeDegree(None)(Data(x=torch.arange(4)[:, None], edge_index=EDGES)).x
@@ -133,7 +136,10 @@ def test_features_whose_dtype_is_too_small_take_no_columns(dtype, degree):
     data = Data(x=torch.zeros(degree + 1, 1, dtype=dtype), edge_index=star)
     with pytest.raises(
         ValueError,
-        match=rf"'x' must have a dtype that holds the new columns \(got {dtype} for {degree}\); set 'attr_name'",
+        match=(
+            rf"'x' must have a dtype that holds the new columns \(got {dtype} for {degree}\); "
+            r"set 'attr_name'"
+        ),
     ):
         NodeDegree(None)(data)
     assert NodeDegree()(data).degree.tolist() == [degree, *[1] * degree]

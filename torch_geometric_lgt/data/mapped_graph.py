@@ -127,4 +127,7 @@ class MappedGraph(FeatureStore, GraphStore):
     _remove_edge_index: Any = _refuse
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.num_nodes} nodes, {self.num_edges} edges, attributes={self.attributes})'
+        return (
+            f'{self.__class__.__name__}({self.num_nodes} nodes, {self.num_edges} edges, '
+            f'attributes={self.attributes})'
+        )

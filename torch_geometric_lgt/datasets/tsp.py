@@ -12,7 +12,10 @@ from torch_geometric_lgt.datasets._generated import GeneratedDataset
 
 SIZES, NEIGHBORS = (50, 501), 25
 RESOLUTION = 1_000_000
-MISSING = "'TSPDataset' needs elkai and joblib to find tours; install them with pip install 'torch-geometric-lgt[tsp]'"
+MISSING = (
+    "'TSPDataset' needs elkai and joblib to find tours; install them with pip install "
+    "'torch-geometric-lgt[tsp]'"
+)
 
 
 class TSPDataset(GeneratedDataset):

@@ -17,7 +17,8 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     r"""The mean squared distance of matched rows on the unit sphere (Eq. 13 of MGFormer):
 
     .. math::
-        \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} - \frac{\mathbf{y}_i}{\|\mathbf{y}_i\|} \right\|^2
+        \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} -
+            \frac{\mathbf{y}_i}{\|\mathbf{y}_i\|} \right\|^2
 
     A row of zeros stays at the origin. No row at all gives 0.
 

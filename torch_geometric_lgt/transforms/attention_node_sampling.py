@@ -52,4 +52,7 @@ class AttentionNodeSampling(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.factor}, measure={self.measure!r}, attr_name={self.attr_name!r})'
+        return (
+            f'{self.__class__.__name__}({self.factor}, measure={self.measure!r}, '
+            f'attr_name={self.attr_name!r})'
+        )

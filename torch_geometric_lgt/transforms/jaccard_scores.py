@@ -65,4 +65,7 @@ class JaccardScores(BaseTransform):
         return data
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.attr_name!r}, neighbors={self.neighbors!r}, num_hashes={self.num_hashes})'
+        return (
+            f'{self.__class__.__name__}({self.attr_name!r}, neighbors={self.neighbors!r}, '
+            f'num_hashes={self.num_hashes})'
+        )

@@ -144,7 +144,10 @@ class LaplacianPE(BaseTransform):
         return {'vectors': torch.from_numpy(vectors).to(dtype), 'mask': torch.from_numpy(mask)}
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.k}, normalization={self.normalization!r}, attr_name={self.attr_name!r})'
+        return (
+            f'{self.__class__.__name__}({self.k}, normalization={self.normalization!r}, '
+            f'attr_name={self.attr_name!r})'
+        )
 
 
 @functional_transform('random_sign_flip')

@@ -126,4 +126,7 @@ class SVDEncoding(BaseTransform):
         }
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.k}, attr_name={self.attr_name!r}, normalize={self.normalize})'
+        return (
+            f'{self.__class__.__name__}({self.k}, attr_name={self.attr_name!r}, '
+            f'normalize={self.normalize})'
+        )

@@ -407,7 +407,10 @@ def test_second_derivative_is_refused():
     (grad,) = torch.autograd.grad(out.sum(), leaves[0], create_graph=True)
     with pytest.raises(
         RuntimeError,
-        match=r"'attend' of torch_geometric_lgt has first derivatives only, no gradients of gradients",
+        match=(
+            r"'attend' of torch_geometric_lgt has first derivatives only, no gradients of "
+            r'gradients'
+        ),
     ):
         grad.sum().backward()
 

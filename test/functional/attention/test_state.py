@@ -187,7 +187,10 @@ def test_states_are_moved_to_wider_and_to_narrower_dtypes(make, x):
     assert state.to(torch.float16).maximum.isfinite().all()
     with pytest.raises(
         ValueError,
-        match=r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use state.to\('cpu', torch.float64\)",
+        match=(
+            r"'state' must be of torch.float64 on cpu \(got torch.float32 on cpu\); use "
+            r"state.to\('cpu', torch.float64\)"
+        ),
     ):
         conv.double()(x, state=state)
     torch.testing.assert_close(
@@ -254,7 +257,10 @@ def test_tensors_of_other_shapes_are_refused(name):
     AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
     shapes[name] = (*shapes[name], 1)
     given = ', '.join(map(str, shapes.values()))
-    message = f"'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, H], [B] (got {given})"
+    message = (
+        "'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, "
+        f'H], [B] (got {given})'
+    )
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
 

@@ -40,7 +40,10 @@ def example(two=Y):
 
 
 def test_the_schema_names_each_value():
-    expected = 'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, Tensor? nodes_order, SymInt count'
+    expected = (
+        'Tensor one_x, Tensor? one_bias, Tensor? two_x, Tensor? two_bias, Tensor nodes_sizes, '
+        'Tensor? nodes_order, SymInt count'
+    )
     assert (
         Example.schema
         == expected + ', int heads, float scale, str name, bool exact, Tensor? constant'

@@ -87,10 +87,16 @@ def test_symmetric_weight_of_given_degrees():
     torch.testing.assert_close(found, torch.tensor([[100.0], [36.0], [9.0]]).rsqrt())
     with pytest.raises(
         ValueError,
-        match=r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree counts no self loops$",
+        match=(
+            r"'degree' must be at least 1 for nodes with edges \(got less\): .*; NodeDegree "
+            r'counts no self loops$'
+        ),
     ):
         symmetric_weight(edges, 3, 3, DOUBLE, torch.tensor([4, 0, 9]))
-    message = r"'degree' must hold one number per node, 2 for sources and 3 for targets \(got \[\(2,\), \(2,\)\]\)$"
+    message = (
+        r"'degree' must hold one number per node, 2 for sources and 3 for targets \(got "
+        r'\[\(2,\), \(2,\)\]\)$'
+    )
     with pytest.raises(ValueError, match=message):
         symmetric_weight(edges, 2, 3, DOUBLE, torch.tensor([4, 1]))
 

@@ -233,7 +233,10 @@ def test_parts_in_evaluation_stay_so_and_nothing_is_drawn():
 def test_raises(tmp_path):
     with pytest.raises(
         ValueError,
-        match=r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got NodePartitionLoader\)",
+        match=(
+            r"'loader' must be a NeighborLoader with num_neighbors=\[-1\] \(got "
+            r'NodePartitionLoader\)'
+        ),
     ):
         BACKBONES['sgformer']().inference(NodePartitionLoader(graph(), batch_size=9))
     data, model = graph(), BACKBONES['difformer']().double()
@@ -286,7 +289,10 @@ def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
     for kind in ('bidirectional', 'induced'):
         with pytest.raises(
             ValueError,
-            match=f"'loader' must have subgraph_type='directional' and a batch_size .got subgraph_type='{kind}'",
+            match=(
+                "'loader' must have subgraph_type='directional' and a batch_size .got "
+                f"subgraph_type='{kind}'"
+            ),
         ):
             model.inference(NeighborLoader(data, [-1], batch_size=7, subgraph_type=kind))
     batches = torch.arange(N).split(7)
@@ -355,7 +361,9 @@ def test_weights_that_parts_cannot_use_are_refused():
     data = weighted_graph(None)
     with pytest.raises(
         ValueError,
-        match="'gnn' must be the default one or a GCN with normalize=False for edge weights in parts",
+        match=(
+            "'gnn' must be the default one or a GCN with normalize=False for edge weights in parts"
+        ),
     ):
         SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)).double().inference(loader(data))
     with pytest.raises(

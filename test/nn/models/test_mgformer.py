@@ -177,7 +177,10 @@ def test_history_is_left_out_of_chosen_nodes():
     assert sorted(similar[0].tolist()) == [8, 10, 11]
     with pytest.raises(
         ValueError,
-        match=r"'k' must be at most 1, the number of nodes that 'exclude' leaves to node 0 \(got 2\)",
+        match=(
+            r"'k' must be at most 1, the number of nodes that 'exclude' leaves to node 0 \(got "
+            r'2\)'
+        ),
     ):
         model.recommend(src_index=[6, 0], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)
     with pytest.raises(
@@ -186,7 +189,10 @@ def test_history_is_left_out_of_chosen_nodes():
         model.recommend(dst_index=[9, 8, 7, 9], k=4)
     with pytest.raises(
         ValueError,
-        match=r"'exclude' must hold pairs of a user and an item, whose ids begin at 7 \(got \[0, 1\]\)",
+        match=(
+            r"'exclude' must hold pairs of a user and an item, whose ids begin at 7 \(got \[0, "
+            r'1\]\)'
+        ),
     ):
         model.recommend(exclude=pairs - torch.tensor([[0], [6]]))
     with pytest.raises(TypeError, match="'exclude' must be a tensor"):
@@ -433,7 +439,10 @@ def test_ids_and_masks_of_nodes(mask):
         ):
             with pytest.raises(
                 ValueError,
-                match=rf"'{name}' must hold ids from 0 to {N - 1} \(got {int(nodes)} to {int(nodes)}\)",
+                match=(
+                    rf"'{name}' must hold ids from 0 to {N - 1} \(got {int(nodes)} to "
+                    rf'{int(nodes)}\)'
+                ),
             ):
                 method(edges, **{name: nodes})
     for nodes in (chosen[1:], torch.ones(2), torch.ones(2, 1, dtype=torch.long)):

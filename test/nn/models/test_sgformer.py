@@ -265,7 +265,10 @@ def test_norms_of_the_user_over_processes(norm, trained, evaluated):
         else:
             with pytest.raises(
                 ValueError,
-                match=r"'gnn' must not normalise over nodes with 'process_group' \(got .* as 'norms.0",
+                match=(
+                    r"'gnn' must not normalise over nodes with 'process_group' \(got .* as "
+                    r"'norms.0"
+                ),
             ):
                 model(x, EDGES, process_group=object())
 

@@ -161,7 +161,9 @@ class QueryGrads(Queries):
                     torch.cat([g, slope], -1),
                     read.addcmul_(slope, transposed[:, :, -1:]),
                 )
-            else:  # the parts that the gradient of the mask sets against each other, and their sum, are rounded alike
+            else:
+                # the parts that the gradient of the mask sets against each other, and their sum,
+                # are rounded alike
                 product = feature @ sums
                 parts = inner(product, g, side.rank())
                 slope = -(parts * mask).sum(-1, keepdim=True) * inverse

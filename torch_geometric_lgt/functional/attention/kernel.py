@@ -31,7 +31,8 @@ def kernel_attention(
     MGFormer; with a separable mask, Eq. 12):
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
+        \mathbf{h}_i = \frac{\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j)
+            \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j)}
 
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose

@@ -39,13 +39,15 @@ def linear_attention(
     Without :obj:`own` it is the simple kernel of DIFFormer,
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j) \, \mathbf{v}_j}
+        \mathbf{h}_i = \frac{\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j) \,
+            \mathbf{v}_j}
         {\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j)},
 
     with the values :math:`\mathbf{v}_i` of the queries themselves that of SGFormer,
 
     .. math::
-        \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
+        \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top}
+            \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
     over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives

@@ -296,7 +296,10 @@ class AttentionState:
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
-        sizes = f'graphs={graphs}, heads={heads}, features={features}, channels={width // self.rank - 1}, rank={self.rank}'
+        sizes = (
+            f'graphs={graphs}, heads={heads}, features={features}, '
+            f'channels={width // self.rank - 1}, rank={self.rank}'
+        )
         sizes += f', samples={self.samples}' if self.samples > 1 else ''
         return f'{self.__class__.__name__}({sizes})'
 

@@ -34,7 +34,8 @@ def adjacency_attention(
     matrix as the mask):
 
     .. math::
-        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top}
+            \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
     in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they

@@ -67,7 +67,8 @@ def edge_attention(
     r"""The softmax attention of nodes to their neighbours (Eq. 3-4 of LiteGT)
 
     .. math::
-        \mathbf{h}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}} \left(
+        \mathbf{h}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}}
+            \left(
         \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j, \qquad
         \mathbf{q}_i = \mathbf{W}_Q \mathbf{x}_i, \quad \mathbf{k}_j = \mathbf{W}_K \mathbf{x}_j
 

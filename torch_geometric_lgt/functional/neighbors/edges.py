@@ -346,7 +346,10 @@ def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tu
 
 
 @torch.compiler.disable(
-    reason="the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' returns"
+    reason=(
+        "the pairs of 'hops' are found by SciPy; give a compiled model what its method 'hops' "
+        'returns'
+    )
 )
 def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
     if torch.compiler.is_compiling():

@@ -18,7 +18,8 @@ class AdjacencyMaskedAttention(KernelLayer):
     Large-Scale Recommendation" paper with the adjacency matrix as the mask, as in its ablation:
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \,
+            \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
     with the weights :math:`w_{ij}` of the edges, by default 1, as entries of the mask.

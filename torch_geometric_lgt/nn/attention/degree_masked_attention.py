@@ -24,7 +24,8 @@ class DegreeMaskedAttention(KernelLayer):
     Graph Transformer for Large-Scale Recommendation" paper:
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
+        \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)
+            \, \mathbf{v}_j}
         {\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}, \qquad
         M_{ij} = \sin \left( \frac{\pi}{2} \cdot \frac{z_i + z_j}{2} \right), \qquad
         z_i = \sigma(\mathbf{w}^{\top} \mathbf{e}_{\deg(i)} + b)

@@ -19,7 +19,8 @@ class DIFFormerConv(LinearLayer):
     Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_ paper:
 
     .. math::
-        \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2} \mathbf{V}, \qquad
+        \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A}
+            \mathbf{D}^{-1/2} \mathbf{V}, \qquad
         S_{ij} = \frac{f(\mathbf{q}_i, \mathbf{k}_j)}{\sum_l f(\mathbf{q}_i, \mathbf{k}_l)}
 
     over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top}

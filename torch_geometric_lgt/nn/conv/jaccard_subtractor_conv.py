@@ -37,15 +37,18 @@ class JaccardSubtractorConv(AttentionLayer):
     plain mean elsewhere (Eq. 3 and 4)
 
     .. math::
-        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}} \left(
+        \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
+            \mathcal{N}_i}{\mathrm{softmax}} \left(
         \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j
         \quad \text{or} \quad \frac{1}{|\mathcal{N}_i|} \sum_{j \in \mathcal{N}_i} \mathbf{v}_j,
 
     the second half a kernel that is cheaper (Eq. 6)
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} s_{ij} \mathbf{v}_j}{\sum_{j \in \mathcal{N}_i} s_{ij}}, \qquad
-        s_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|} \quad \text{or} \quad
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} s_{ij} \mathbf{v}_j}{\sum_{j \in
+            \mathcal{N}_i} s_{ij}}, \qquad
+        s_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|}
+            \quad \text{or} \quad
         s_{ij} = \|\mathbf{q}_i - \mathbf{k}_j\|_1,
 
     the Jaccard index of the neighbourhoods (Eq. 7), to be computed by
@@ -310,7 +313,10 @@ class JaccardSubtractorConv(AttentionLayer):
         )
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, kernels={self.kernels})'
+        return (
+            f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, '
+            f'heads={self.heads}, kernels={self.kernels})'
+        )
 
 
 def _rows(part: Part, rows: slice) -> Part:

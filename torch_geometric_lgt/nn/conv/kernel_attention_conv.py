@@ -24,7 +24,8 @@ class KernelAttentionConv(KernelLayer):
     <https://arxiv.org/abs/2009.14794>`_:
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
+        \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)}
+            \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps
@@ -38,7 +39,8 @@ class KernelAttentionConv(KernelLayer):
     with :math:`P = 1`)
 
     .. math::
-        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V} \qquad \textrm{or} \qquad
+        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V}
+            \qquad \textrm{or} \qquad
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
 
     where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by
@@ -250,4 +252,7 @@ class KernelAttentionConv(KernelLayer):
         )
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads})'
+        return (
+            f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, '
+            f'heads={self.heads})'
+        )

@@ -11,9 +11,11 @@ class SGFormerConv(LinearLayer):
     Transformers for Large-Graph Representations" <https://arxiv.org/abs/2306.10759>`_ paper:
 
     .. math::
-        \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V})
+        \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}}
+            (\tilde{\mathbf{K}}^{\top} \mathbf{V})
         \right], \qquad
-        \mathbf{D} = \mathrm{diag} \left( \mathbf{1} + \frac{1}{N} \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{1}) \right)
+        \mathbf{D} = \mathrm{diag} \left( \mathbf{1} + \frac{1}{N} \tilde{\mathbf{Q}}
+            (\tilde{\mathbf{K}}^{\top} \mathbf{1}) \right)
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
@@ -82,4 +84,7 @@ class SGFormerConv(LinearLayer):
         return self._attend(x, batch, batch_size, state)
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, norm={self.norm!r})'
+        return (
+            f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, '
+            f'heads={self.heads}, norm={self.norm!r})'
+        )

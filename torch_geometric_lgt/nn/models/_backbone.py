@@ -27,7 +27,8 @@ class Backbone(Module):
 
     .. math::
         \mathbf{Z}^{(0)} = f(\mathbf{X}), \qquad
-        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( a \, \mathrm{step}_l(\mathbf{Z}^{(l-1)}) + b \, \mathbf{Z}^{(l-1)} \right)
+        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( a \, \mathrm{step}_l(\mathbf{Z}^{(l-1)}) + b
+            \, \mathbf{Z}^{(l-1)} \right)
 
     A model defines :meth:`step` and what is made of the layers."""
 
@@ -248,5 +249,8 @@ class Backbone(Module):
         return edge_index
 
     def __repr__(self) -> str:
-        sizes = f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, num_layers={self.num_layers}'
+        sizes = (
+            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
+            f'num_layers={self.num_layers}'
+        )
         return f'{self.__class__.__name__}({sizes})'

@@ -39,7 +39,8 @@ class LocalConv(GCNConv):
     r""":class:`torch_geometric.nn.GCNConv`; over :class:`LocalEdges` its sums are products with a
     sparse matrix, and nothing of the size ``[E, D]`` is made."""
 
-    propagate = MessagePassing.propagate  # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
+    # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
+    propagate = MessagePassing.propagate
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
         if not isinstance(edge_index, LocalEdges):

@@ -17,7 +17,8 @@ class AttentionMemory:
     was made, to be read by batches:
 
     .. math::
-        \mathbf{S} = \mathbf{S}_{\mathrm{all}} - \sum_{j \in \mathcal{B}} \phi(\bar{\mathbf{k}}_j) \bar{\mathbf{v}}_j^{\top}
+        \mathbf{S} = \mathbf{S}_{\mathrm{all}} - \sum_{j \in \mathcal{B}} \phi(\bar{\mathbf{k}}_j)
+            \bar{\mathbf{v}}_j^{\top}
         + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
     where :math:`\bar{\mathbf{k}}_j` are the keys of the nodes :math:`\mathcal{B}` of a batch as

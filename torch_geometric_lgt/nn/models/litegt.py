@@ -34,8 +34,10 @@ class LiteGT(Module):
     with a residual, batch normalisation and a feed-forward part,
 
     .. math::
-        \hat{\mathbf{H}} = \mathrm{BN} \left( \mathbf{H} + \mathrm{Attention}(\mathbf{H}) \mathbf{W}_O \right), \qquad
-        \mathbf{H}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{H}} + \mathrm{FFN}(\hat{\mathbf{H}}) \right),
+        \hat{\mathbf{H}} = \mathrm{BN} \left( \mathbf{H} + \mathrm{Attention}(\mathbf{H})
+            \mathbf{W}_O \right), \qquad
+        \mathbf{H}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{H}} + \mathrm{FFN}(\hat{\mathbf{H}})
+            \right),
 
     see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce` the layers from
     the fourth-last on have half the channels and half the heads, and from the second-last on a
@@ -227,7 +229,10 @@ class LiteGT(Module):
         return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
 
     def __repr__(self) -> str:
-        sizes = f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, num_layers={self.num_layers}'
+        sizes = (
+            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
+            f'num_layers={self.num_layers}'
+        )
         return f'{self.__class__.__name__}({sizes}, kernel={self.kernel!r})'
 
 

@@ -49,7 +49,8 @@ class MGFormer(torch.nn.Module):
 
     .. math::
         \mathbf{X} = \left[\mathbf{E}, s \, \mathbf{P} / \|\mathbf{P}\|\right], \qquad
-        \mathbf{H} = \mathrm{Attention}(\mathbf{X} \mathbf{W}_Q, \mathbf{X} \mathbf{W}_K, \mathbf{X}) + \mathbf{X}
+        \mathbf{H} = \mathrm{Attention}(\mathbf{X} \mathbf{W}_Q, \mathbf{X} \mathbf{W}_K,
+            \mathbf{X}) + \mathbf{X}
 
     (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings
     :math:`\mathbf{P}`, those of :class:`~torch_geometric_lgt.transforms.SVDEncoding`, whose rows
@@ -576,4 +577,7 @@ class MGFormer(torch.nn.Module):
         return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.num_users}, {self.num_items}, {self.embedding_dim}, num_layers={self.num_layers})'
+        return (
+            f'{self.__class__.__name__}({self.num_users}, {self.num_items}, '
+            f'{self.embedding_dim}, num_layers={self.num_layers})'
+        )

@@ -23,7 +23,8 @@ class NodeFormer(Backbone):
     attention with a relational bias,
 
     .. math::
-        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)}) \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
+        \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)})
+            \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
 
     each head with :obj:`hidden_channels` channels, see
     :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, and the edge loss

@@ -27,8 +27,10 @@ class SGFormer(Backbone):
     beside a graph neural network,
 
     .. math::
-        \mathbf{Z} = \beta \, \mathrm{SGFormerConv}(\mathbf{Z}^{(0)}) + (1 - \beta) \, \mathbf{Z}^{(0)}, \qquad
-        \mathbf{Y} = f \left( (1 - \alpha) \, \mathbf{Z} + \alpha \, \mathrm{GNN}(\mathbf{Z}^{(0)}, \mathbf{A}) \right).
+        \mathbf{Z} = \beta \, \mathrm{SGFormerConv}(\mathbf{Z}^{(0)}) + (1 - \beta) \,
+            \mathbf{Z}^{(0)}, \qquad
+        \mathbf{Y} = f \left( (1 - \alpha) \, \mathbf{Z} + \alpha \, \mathrm{GNN}(\mathbf{Z}^{(0)},
+            \mathbf{A}) \right).
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
     fixed shares of the residual, its own network over the edges and logarithms of probabilities as
