@@ -41,10 +41,9 @@ BY_PATH = [
 # Forks of a process that has imported what is installed, and nothing of this folder, do what an
 # interpreter does with a path.
 FORKS = """
-import gc, os, runpy, sys, warnings
+import os, runpy, sys, warnings
 import aiohttp, scipy.sparse.linalg, torch_geometric
 folder, *scripts = sys.argv[1:]
-gc.freeze()
 for number, script in enumerate(scripts):
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # some warn of threads, which scripts do not use before their arguments are parsed
