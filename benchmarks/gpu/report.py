@@ -146,7 +146,7 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
             for r in chosen
         }
         bound = {nodes: value for nodes, value in bound.items() if value > 0}
-        panel.loglog(list(bound), list(bound.values()), 'k:', label='bound')
+        panel.loglog(list(bound), list(bound.values()), 'k.:', label='bound')
         panel.set_title(name, fontsize=9)
         panel.tick_params(which='both', labelsize=6)
     panels[0, 0].legend(fontsize=7)
