@@ -24,7 +24,7 @@ OUTCOMES = ('tests', 'failures', 'errors', 'skipped')
 
 def run_tests(run: Run) -> None:
     r"""Runs the tests marked ``cuda`` and ``kernels``, with two devices also ``nccl``, and writes
-    how many passed.
+    how many passed. Where some fail nothing is written, so that the same command runs them again.
 
     Raises:
         RuntimeError: If a test fails.
@@ -41,6 +41,7 @@ def run_tests(run: Run) -> None:
 
     def metrics() -> dict[str, list[float]]:
         log = run.folder / 'tests.log'
+        report.unlink(missing_ok=True)
         with log.open('w') as file:
             subprocess.run(
                 command,
@@ -54,6 +55,13 @@ def run_tests(run: Run) -> None:
         if not report.exists():
             raise RuntimeError(f'pytest wrote no report; see {log}')
         suite = next(ElementTree.parse(report).iter('testsuite'))
+        bad = [
+            case.get('name', '')
+            for case in suite.iter('testcase')
+            if case.find('failure') is not None or case.find('error') is not None
+        ]
+        if bad:
+            raise RuntimeError(f'{len(bad)} tests failed: {", ".join(bad[:5])} ..; see {log}')
         return {name: [float(suite.get(name, 0))] for name in OUTCOMES} | {
             'seconds': [float(suite.get('time', 0))]
         }
@@ -62,16 +70,6 @@ def run_tests(run: Run) -> None:
         run.measure('tests', 'pytest', '', {'selected': selected}, metrics)
     except subprocess.TimeoutExpired as error:
         raise OutOfTimeError from error
-    if report.exists():
-        bad = [
-            case.get('name', '')
-            for case in ElementTree.parse(report).iter('testcase')
-            if case.find('failure') is not None
-        ]
-        if bad:
-            raise RuntimeError(
-                f'{len(bad)} tests failed: {", ".join(bad[:5])} ..; see {run.folder / "tests.log"}'
-            )
 
 
 def train(run: Run) -> None:

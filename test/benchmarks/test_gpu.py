@@ -116,12 +116,13 @@ def test_devices_that_cannot_be_measured(arguments, message, monkeypatch, capsys
     assert message in capsys.readouterr().err
 
 
-def test_failed_tests_are_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize('kind', ['failure', 'error'])
+def test_failed_tests_are_named_and_run_again(kind, tmp_path, monkeypatch):
     suite = (
         '<testsuites><testsuite tests="2" failures="1" errors="0" skipped="0" '
         'time="1.5"><testcase name="good"/>'
     )
-    suite += '<testcase name="bad"><failure/></testcase></testsuite></testsuites>'
+    suite += '<testcase name="bad"><' + kind + '/></testcase></testsuite></testsuites>'
 
     def pytest_run(command, **_):
         report_path = next(
@@ -137,9 +138,10 @@ def test_failed_tests_are_named(tmp_path, monkeypatch):
         SimpleNamespace(run=pytest_run, TimeoutExpired=subprocess.TimeoutExpired),
     )
     now = Run(torch.device('cpu'), tmp_path, tmp_path, None, False, 1.0)
-    for _ in range(2):  # the second reads the report of the first
+    for _ in range(2):  # the second runs them again
         with pytest.raises(RuntimeError, match=r'^1 tests failed: bad'):
             trainings.run_tests(now)
+        assert not [*(tmp_path / 'gpu').glob('*.json')]
 
 
 def test_trainings_get_the_time_that_is_left(tmp_path, monkeypatch):
