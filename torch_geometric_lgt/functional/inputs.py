@@ -118,8 +118,8 @@ def kernel_input(
         raise ValueError(
             f'queries, keys and values must have shape [N, H, C] (got {tuple(x.shape)})'
         )
-    known = tuple(name for name, each in MAPS.items() if each.is_public)
-    if feature_map not in known:
+    if feature_map not in MAPS or not MAPS[feature_map].is_public:
+        known = tuple(name for name, each in MAPS.items() if each.is_public)
         geometries = (
             "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a "
             'projection'
@@ -161,8 +161,8 @@ def kernel_input(
 
 
 def check_samples(kind: str, mask: Tensor | None) -> None:
-    sampled = tuple(name for name, each in MAPS.items() if each.takes_samples)
-    if kind not in sampled or mask is not None:
+    if not MAPS[kind].takes_samples or mask is not None:
+        sampled = tuple(name for name, each in MAPS.items() if each.takes_samples)
         raise ValueError(
             f'samples need one of the feature maps {sampled} and no mask (got {kind!r} and '
             f'{"a" if mask is not None else "no"} mask)'

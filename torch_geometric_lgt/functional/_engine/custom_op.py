@@ -84,13 +84,10 @@ class Operator(Generic[A]):
 
         return decorate
 
-    def flops(
-        self, forward: Callable[[A], int], backward: Callable[[A], int] | None = None
-    ) -> None:
+    def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
         r"""Registers the numbers of flops of both passes."""
-        for name, formula in ((self.name, forward), (f'{self.name}_backward', backward)):
-            if formula is not None:
-                _count(name, self.arguments, formula)
+        _count(self.name, self.arguments, forward)
+        _count(f'{self.name}_backward', self.arguments, backward)
 
 
 def operator(

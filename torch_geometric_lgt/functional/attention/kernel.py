@@ -10,6 +10,7 @@ from torch_geometric_lgt.functional._engine.dispatch import is_fused
 from torch_geometric_lgt.functional.attention.state import check_fit
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
+from torch_geometric_lgt.functional.tracing import may_read_values
 
 
 def kernel_attention(
@@ -106,12 +107,7 @@ def node_pair(
         nodes = segments(batch, num_src, batch_size, device)
         return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
     batch = check_pair(batch)
-    if (
-        batch_size is None
-        and batch[0] is not None
-        and batch[1] is not None
-        and not torch.compiler.is_compiling()
-    ):
+    if batch_size is None and batch[0] is not None and batch[1] is not None and may_read_values():
         batch_size = max(
             (int(b.max()) + 1 for b in batch if b is not None and b.numel() > 0), default=0
         )
@@ -152,11 +148,8 @@ def folded(queries: KernelInput) -> KernelInput:
     r"""Returns the queries with their projection multiplied into their linear part, where that
     takes less work: the norm of a query cancels, so that its features need one product instead of
     two."""
-    x, num_features, channels = (
-        queries.x,
-        queries.num_features() // queries.samples,
-        queries.channels(),
-    )
+    x, channels = queries.x, queries.channels()
+    num_features = queries.num_features() // queries.samples
     less = num_features * x.size(1) <= channels * (x.size(1) + num_features)
     if queries.kind != 'softmax' or queries.weight is None or not less or is_fused(queries, 0):
         return queries

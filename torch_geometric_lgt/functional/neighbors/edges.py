@@ -72,9 +72,8 @@ def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge
             have weights other than 1, which would be dropped.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
-    traced = (
-        torch.compiler.is_compiling()
-    )  # when values of a matrix may be 1, and sorted edges have weights that are not
+    # in compiled code values of a matrix may be 1, and sorted edges have weights that are not
+    traced = torch.compiler.is_compiling()
     if weight is not None and (not traced or isinstance(edge_index, SortedEdges)):
         bounds = (
             ''

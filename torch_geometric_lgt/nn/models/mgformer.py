@@ -31,6 +31,7 @@ from torch_geometric_lgt.functional.ranking import (
     rule_bits,
     rule_of,
 )
+from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
 from torch_geometric_lgt.nn._parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
@@ -561,7 +562,7 @@ class MGFormer(torch.nn.Module):
                 f'{tuple(nodes.shape)})'
             )
         if (
-            not torch.compiler.is_compiling()
+            may_read_values()
             and nodes.numel() > 0
             and not 0 <= int(nodes.min()) <= int(nodes.max()) < self.num_nodes
         ):

@@ -2,6 +2,7 @@
 # features of a block.
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import triton
@@ -65,15 +66,8 @@ def tuned(kernel: Any, size: Size) -> Any:
         return triton.heuristics(
             {name: lambda _, value=value: value for name, value in CONFIGS[0].kwargs.items()}
         )(kernel)
-
-    def prune(
-        configs: list[triton.Config], arguments: Any, **constants: Any
-    ) -> list[triton.Config]:
-        return launchable(size, configs, arguments, **constants)
-
-    return triton.autotune(
-        CONFIGS, key=['C', 'D', 'M', 'R'], prune_configs_by={'early_config_prune': prune}
-    )(kernel)
+    pruned = {'early_config_prune': partial(launchable, size)}
+    return triton.autotune(CONFIGS, key=['C', 'D', 'M', 'R'], prune_configs_by=pruned)(kernel)
 
 
 SIZES: dict[str, Size] = {
