@@ -8,7 +8,7 @@ from torch_geometric.utils import sort_edge_index
 
 from torch_geometric_lgt.diagnostics import attention_report, check_finite, check_fresh
 from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
-from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -74,7 +74,7 @@ def test_lengths_are_those_the_map_sees():
         NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(),
         torch.randn(40, 6),
     )
-    z = model.layers(x, Around(model.hops(EDGES, 40)))[0]
+    z = model.layers(x, GraphContext(model.hops(EDGES, 40)))[0]
     expected = model.convs[0].lin_query(z).norm(dim=1).mean() / math.sqrt(0.25) / 16**0.25
     assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(
         float(expected.detach()), rel=1e-5

@@ -1,10 +1,13 @@
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_geometric_lgt
+from torch_geometric_lgt.nn import KernelAttentionConv
 
 PACKAGE = Path(torch_geometric_lgt.__file__).parent
 
@@ -74,3 +77,18 @@ def test_definitions_import_torch_only(printed):
         AttributeError, match=r"module 'torch_geometric_lgt\.testing' has no attribute 'nm'"
     ):
         _ = torch_geometric_lgt.testing.nm
+
+
+def test_few_files_lie_between_a_layer_and_its_products(monkeypatch):
+    """Whoever follows the input of a layer to a matrix product reads at most seven files."""
+    conv, product, paths = KernelAttentionConv(16, 16, heads=2), torch.addmm, []
+
+    def recorded(*args, **kwargs):
+        files = {Path(frame.filename) for frame in traceback.extract_stack()}
+        paths.append({file for file in files if PACKAGE in file.parents})
+        return product(*args, **kwargs)
+
+    monkeypatch.setattr(torch, 'addmm', recorded)
+    conv(torch.randn(50, 16))
+    assert len(paths) >= 2  # keys and queries
+    assert max(map(len, paths)) <= 7

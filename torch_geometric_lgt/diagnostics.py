@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.nn.models._around import Around
-from torch_geometric_lgt.nn.models._layerwise import evaluation
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
+from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
 __all__ = ['AttentionReport', 'attention_report', 'check_finite', 'check_fresh']
 INERT_ENTROPY = 0.999
@@ -87,7 +87,7 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
             f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})"
         )
     with evaluation(model):
-        return model.layers(x, Around(model._edges(edge_index, x.size(0)), batch))
+        return model.layers(x, GraphContext(model._edges(edge_index, x.size(0)), batch))
 
 
 def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:

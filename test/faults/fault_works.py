@@ -25,7 +25,7 @@ from torch_geometric_lgt.nn import (
     NodeFormer,
     SGFormer,
 )
-from torch_geometric_lgt.nn.models import _streaming
+from torch_geometric_lgt.nn.models._streaming import workspace
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 HERE = Path(__file__).parent
@@ -116,7 +116,7 @@ def few_checkpoints(folder):
 
 
 def inference(folder, batch_size=9):
-    _streaming.SAVE_SECONDS = 0.0
+    workspace.SAVE_SECONDS = 0.0
     torch.manual_seed(0)
     return DIFFormer(4, 8, 3).inference(
         NeighborLoader(graph(), [-1], batch_size=batch_size), folder

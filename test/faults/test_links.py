@@ -20,7 +20,7 @@ from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, LiteGT
-from torch_geometric_lgt.nn.models import _streaming
+from torch_geometric_lgt.nn.models._streaming import workspace
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 SECRET = b'not to be changed' * 400
@@ -110,16 +110,16 @@ def test_a_link_that_appears_while_a_run_goes_on(tmp_path, monkeypatch):
     victim, expected, array = (
         tmp_path / 'victim',
         works.inference(tmp_path / 'whole'),
-        _streaming.Stream._array,
+        workspace.Workspace.array,
     )
 
-    def linked(stream, name, *arguments):
-        path = stream.folder / f'{name}.bin'
+    def linked(self, name, *arguments):
+        path = self.folder / f'{name}.bin'
         if not path.exists():
             path.symlink_to(victim)
-        return array(stream, name, *arguments)
+        return array(self, name, *arguments)
 
-    monkeypatch.setattr(_streaming.Stream, '_array', linked)
+    monkeypatch.setattr(workspace.Workspace, 'array', linked)
     victim.write_bytes(SECRET)
     torch.testing.assert_close(works.inference(tmp_path / 'scores'), expected, rtol=0, atol=0)
     assert victim.read_bytes() == SECRET
@@ -468,15 +468,15 @@ def test_a_state_of_an_inference_that_lacks_a_tensor_is_refused(tmp_path, monkey
         works.inference(tmp_path)
     monkeypatch.undo()
     path = tmp_path / 'state-0.safetensors'
-    whole = _io.read_tensors(path, _streaming.KIND)
+    whole = _io.read_tensors(path, workspace.KIND)
     for name in whole:
         _io.write_tensors(
-            path, {other: value for other, value in whole.items() if other != name}, _streaming.KIND
+            path, {other: value for other, value in whole.items() if other != name}, workspace.KIND
         )
         with pytest.raises(ValueError, match=name):
             works.inference(tmp_path)
     for done in (torch.tensor(41), torch.tensor(-1), torch.tensor([1, 2])):
-        _io.write_tensors(path, whole | {'done': done}, _streaming.KIND)
+        _io.write_tensors(path, whole | {'done': done}, workspace.KIND)
         with pytest.raises(
             ValueError,
             match=r"'folder' is damaged: '.*state-0.safetensors' must be of at most 40 nodes",
@@ -514,10 +514,10 @@ def test_graphs_without_edges_in_a_folder(make, nodes, tmp_path):
 def test_names_of_all_files_are_known():
     """A run notes no name that it would refuse when it goes on."""
     assert all(
-        _streaming.FILE_NAME.fullmatch(name)
+        workspace.FILE_NAME.fullmatch(name)
         for name in [*NAMES, 'local-1.bin', 'local-degrees.bin', 'noise-2.bin']
     )
     assert not any(
-        _streaming.FILE_NAME.fullmatch(name)
+        workspace.FILE_NAME.fullmatch(name)
         for name in ['a', '../scores.bin', 'scores.bin\n', 'layer-.bin', 'x/layer-0.bin']
     )

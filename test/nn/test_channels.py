@@ -208,7 +208,7 @@ def test_compiles_after_the_first_input(make):
 def test_other_sizes_are_refused(channels):
     for make in (KernelAttentionConv, DIFFormerConv, SGFormerConv, JaccardSubtractorConv):
         with pytest.raises(
-            ValueError, match="'in_channels' must be positive, -1, or a pair of such"
+            ValueError, match="'in_channels' must be positive or -1, or a pair of these"
         ):
             make(channels, 8)
     for make in (NodeFormer, DIFFormer, SGFormer, LiteGT):

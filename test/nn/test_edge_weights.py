@@ -20,7 +20,7 @@ from torch_geometric_lgt.nn import (
     NodeFormer,
     SGFormer,
 )
-from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
 from torch_geometric_lgt.testing import dense
 
@@ -375,7 +375,7 @@ def test_mgformer_weighs_neighbours():
 def test_scores_of_models_are_those_of_the_weighted_graph():
     x, weight, pairs = features(N, 4), weights(PROPER), torch.tensor([[0, 1], [2, 3]])
     for model in (DIFFormer(4, 8, 3).double().eval(), NodeFormer(4, 8, 3).double().eval()):
-        second = model.layers(x, Around(model._edges(PROPER, N, weight)))[1]
+        second = model.layers(x, GraphContext(model._edges(PROPER, N, weight)))[1]
         found = model.attention_scores(x, PROPER, pairs, edge_weight=weight)[1]
         torch.testing.assert_close(found, model.convs[1].attention_scores(second, pairs))
         assert not torch.allclose(found, model.attention_scores(x, PROPER, pairs)[1])

@@ -16,7 +16,7 @@ from torch_geometric_lgt.distributed import all_reduce_moments, all_reduce_sum
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.loader import NodePartitionLoader
-from torch_geometric_lgt.nn._attention_layer import check_features
+from torch_geometric_lgt.nn._layers.input_checks import check_features
 from torch_geometric_lgt.testing._layer_checks import plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample

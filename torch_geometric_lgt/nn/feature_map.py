@@ -10,7 +10,7 @@ PLAIN_MAPS = ('elu', 'relu', 'focused')
 
 
 class FeatureMap(torch.nn.Module):
-    r"""The feature map :math:`\phi` of kernel attention, with the projection it draws from.
+    r"""Computes the features :math:`\phi` of kernel attention, and draws their projection.
 
     * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
       :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq.
@@ -18,21 +18,30 @@ class FeatureMap(torch.nn.Module):
       of :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`.
     * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times
       :math:`\exp(\|\mathbf{x}\|^2 / 2)`. These features are signed: the denominator of the
-      attention can come close to 0 or change sign.
+      attention can be close to 0 or change its sign.
     * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`:
-      :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p` at
-      the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
+      :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p`
+      scaled to the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
 
     Args:
         kind (str): One of the names above.
         channels (int): Channels per head :math:`C`.
-        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` makes two
-            features of each. (default: :obj:`None`, as many as channels)
+        num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` has two
+            features for each row. (default: :obj:`None`, as many as channels)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
 
     Raises:
-        ValueError: If :obj:`kind` is unknown, :obj:`num_features` is given for a map without a
-            projection, :obj:`power` is below 1, or a simplex is asked for with one channel.
+        ValueError: If :obj:`kind` is unknown, a map without a projection has
+            :obj:`num_features`, :obj:`power` is below 1, or a simplex has one channel.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import FeatureMap
+        >>> phi = FeatureMap('simplex', channels=8, num_features=32)
+        >>> phi(torch.randn(5, 8)).shape
+        torch.Size([5, 32])
+        >>> FeatureMap('relu', channels=2)(torch.tensor([[-1.0, 2.0]]))
+        tensor([[0., 2.]])
     """
 
     projection: Tensor | None
@@ -69,7 +78,7 @@ class FeatureMap(torch.nn.Module):
         self.redraw_projection()
 
     def redraw_projection(self, generator: torch.Generator | None = None) -> None:
-        r"""Draws a new projection, if the map has one."""
+        r"""Redraws the projection, if the map has one."""
         if self.projection is None:
             return
         geometry = 'orthogonal' if self.geometry == 'fourier' else self.geometry
@@ -78,8 +87,8 @@ class FeatureMap(torch.nn.Module):
         self.projection = drawn.to(self.projection.device, dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        r"""The features ``[..., M]`` of :obj:`x` ``[..., C]``, without any stabilisation: attention
-        layers never form them like this."""
+        r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says.
+        Attention layers compute their logarithms instead, which do not overflow."""
         log, value = MAPS[self.kind].log_features(
             x, self.projection, self.power, x.square().sum(-1, keepdim=True)
         )

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.nn import DIFFormer
-from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 
@@ -57,7 +57,7 @@ def test_the_number_of_keys_has_bounds():
     model, x, edges = DIFFormer(4, 8, 3), torch.randn(5, 4), torch.empty(2, 0, dtype=torch.long)
     states = [
         conv.attention_state(z)
-        for conv, z in zip(model.convs, model.layers(x, Around(edges)), strict=False)
+        for conv, z in zip(model.convs, model.layers(x, GraphContext(edges)), strict=False)
     ]
     for num_keys in (-1, 6):
         with pytest.raises(

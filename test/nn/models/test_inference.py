@@ -11,7 +11,8 @@ from torch_geometric.typing import SparseTensor
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
-from torch_geometric_lgt.nn.models import _streaming
+from torch_geometric_lgt.nn.models._streaming import workspace
+from torch_geometric_lgt.nn.models._streaming.stream import Stream
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
@@ -59,7 +60,7 @@ def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
     torch.testing.assert_close(
         found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
     )
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == [
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != workspace.LOCK) == [
         'progress.json',
         'scores.bin',
     ]
@@ -108,14 +109,14 @@ def test_workers_find_the_neighbors():
 
 
 def test_workers_that_are_not_forked_get_the_stream(tmp_path):
-    stream = _streaming.Stream(loader(graph()), tmp_path, BACKBONES['difformer'](), False)
+    stream = Stream(loader(graph()), tmp_path, BACKBONES['difformer'](), False)
     stream.fill('ones', 1, torch.float32, lambda part: torch.ones(part.size, 1))
     there = pickle.loads(pickle.dumps(stream._neighborhood))(slice(0, 17))
     assert torch.equal(there.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
 
 
 def test_goes_on_after_a_kill(tmp_path, monkeypatch):
-    monkeypatch.setattr(_streaming, 'SAVE_SECONDS', 0.0)
+    monkeypatch.setattr(workspace, 'SAVE_SECONDS', 0.0)
     data, model, calls = graph(), BACKBONES['difformer']().double(), []
     whole, layer = model.inference(loader(data)), model.layer
 
@@ -145,19 +146,19 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
 
 
 def test_a_state_is_never_counted_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(_streaming, 'SAVE_SECONDS', 0.0)
+    monkeypatch.setattr(workspace, 'SAVE_SECONDS', 0.0)
     data, model = graph(), BACKBONES['sgformer']().double()
-    whole, note = model.inference(loader(data)), _streaming.Stream._note
+    whole, note = model.inference(loader(data)), workspace.Workspace.save_progress
 
-    def killed(stream):
-        if stream.done.get('state-0') == 34:
+    def killed(self):
+        if self.done.get('state-0') == 34:
             raise KeyboardInterrupt
-        note(stream)
+        note(self)
 
-    monkeypatch.setattr(_streaming.Stream, '_note', killed)
+    monkeypatch.setattr(workspace.Workspace, 'save_progress', killed)
     with pytest.raises(KeyboardInterrupt):
         model.inference(loader(data), tmp_path)
-    monkeypatch.setattr(_streaming.Stream, '_note', note)
+    monkeypatch.setattr(workspace.Workspace, 'save_progress', note)
     torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
 
 
@@ -167,7 +168,7 @@ def test_scores_that_are_gone_are_made_again(tmp_path):
     (tmp_path / 'scores.bin').unlink()
     (tmp_path / 'layer-1.bin').write_bytes(b'left by a kill after the end')
     torch.testing.assert_close(model.inference(loader(data), tmp_path), whole, rtol=0, atol=0)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != _streaming.LOCK) == [
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != workspace.LOCK) == [
         'progress.json',
         'scores.bin',
     ]

@@ -3,7 +3,7 @@ import torch
 
 from torch_geometric_lgt.functional import edge_regularization
 from torch_geometric_lgt.nn import NodeFormer
-from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 EDGES = torch.cat([EDGES, EDGES.flip(0)], 1)
@@ -23,7 +23,9 @@ def test_layers_by_hand():
     z0 = torch.nn.functional.elu(model.norms[0](model.lin_in(x)))
     z1 = model.norms[1](model.lin_heads[0](model.convs[0](z0, EDGES)) + z0)
     torch.testing.assert_close(model(x, EDGES), model.lin_out(torch.cat([z0, z1], 1)))
-    for one, other in zip(model.layers(x, Around(model.hops(EDGES, 8))), (z0, z1), strict=True):
+    for one, other in zip(
+        model.layers(x, GraphContext(model.hops(EDGES, 8))), (z0, z1), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -69,7 +71,7 @@ def test_edge_loss_is_the_mean_over_layers(order):
     out, loss = model(x, EDGES, batch, return_edge_loss=True)
     torch.testing.assert_close(out, model(x, EDGES, batch))
     edges = model.hops(EDGES, 8)[0].edge_index if order > 0 else EDGES
-    layers = model.layers(x, Around(model.hops(EDGES, 8) if order > 0 else EDGES, batch))
+    layers = model.layers(x, GraphContext(model.hops(EDGES, 8) if order > 0 else EDGES, batch))
     parts = []
     for conv, z in zip(model.convs, layers, strict=False):
         q, k = (lin(z).unflatten(1, (2, 4)) for lin in (conv.lin_query, conv.lin_key))

@@ -18,7 +18,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
-from torch_geometric_lgt.nn.models._around import Around
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
 from torch_geometric_lgt.testing._process_checks import run_threads
 
@@ -83,7 +83,7 @@ def test_residual_local_branch_by_hand(gnn_input, layer_norm):
     )
     model(x, EDGES)  # means and variances that are not 0 and 1
     model.eval()
-    z = model.layers(x, Around(None))[0] if gnn_input == 'hidden' else x
+    z = model.layers(x, GraphContext(None))[0] if gnn_input == 'hidden' else x
     assert layer_norm == isinstance(model.gnn.norms[-1], BatchNorm)
     for conv, norm in zip(model.gnn.convs, model.gnn.norms, strict=True):
         out = norm(conv(z, *weights)).relu()

@@ -6,16 +6,16 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional.neighbors.adjacency_attention import adjacency_attention
 from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, weighted_edges
-from torch_geometric_lgt.nn._attention_layer import check_devices
-from torch_geometric_lgt.nn._kernel_layer import KernelLayer
-from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class AdjacencyMaskedAttention(KernelLayer):
-    r"""Kernelised attention to the neighbours only, Eq. 8 of the "Masked Graph Transformer for
-    Large-Scale Recommendation" paper with the adjacency matrix as the mask, as in its ablation:
+    r"""Attends to the neighbours with kernelised weights: Eq. 8 of "Masked Graph Transformer for
+    Large-Scale Recommendation" with the adjacency matrix as the mask, as in its ablation:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \,
@@ -23,8 +23,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
     with the weights :math:`w_{ij}` of the edges, by default 1, as entries of the mask.
-    The paper does not say whether a node is its own neighbour: here it is where :obj:`edge_index`
-    says so. A node without an incoming edge gives 0.
+    The paper does not say whether a node is a neighbour of itself; the layer adds no self loops. A
+    node without an incoming edge gets 0.
 
     Args:
         channels (int): Size of each sample.
@@ -33,8 +33,8 @@ class AdjacencyMaskedAttention(KernelLayer):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
-        value_projection (bool, optional): If :obj:`True`, values have a linear part of their own.
-            (default: :obj:`False`)
+        value_projection (bool, optional): If :obj:`True`, values have a linear part. (default:
+            :obj:`False`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, as many as :obj:`channels`)
 
@@ -46,6 +46,13 @@ class AdjacencyMaskedAttention(KernelLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or a
             weight is negative.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import AdjacencyMaskedAttention
+        >>> attention = AdjacencyMaskedAttention(16, heads=4)
+        >>> attention(torch.randn(3, 16), torch.tensor([[0, 1, 2], [1, 2, 0]])).shape
+        torch.Size([3, 16])
     """
 
     def __init__(

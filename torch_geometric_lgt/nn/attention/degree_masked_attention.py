@@ -13,15 +13,15 @@ from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.nn._attention_layer import check_devices
-from torch_geometric_lgt.nn._kernel_layer import KernelLayer
-from torch_geometric_lgt.nn._parts import embedding_rows, linear_part
+from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class DegreeMaskedAttention(KernelLayer):
-    r"""The :math:`O(N)` all-pair attention with a learnable degree mask (Eq. 8-12) from the "Masked
-    Graph Transformer for Large-Scale Recommendation" paper:
+    r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the learnable degree
+    mask (Eq. 8-12) of "Masked Graph Transformer for Large-Scale Recommendation":
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)
@@ -56,6 +56,13 @@ class DegreeMaskedAttention(KernelLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`channels` and :obj:`key_channels`, or
             neither :obj:`degree` nor :obj:`edge_index` is given.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import DegreeMaskedAttention
+        >>> attention = DegreeMaskedAttention(16, heads=4)
+        >>> attention(torch.randn(3, 16), degree=torch.tensor([1, 2, 1])).shape
+        torch.Size([3, 16])
     """
 
     def __init__(
@@ -96,25 +103,34 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Runs the layer; degrees are counted from :obj:`edge_index` (distinct neighbours) where
-        :obj:`degree` is not given. With :obj:`state` every query reads from it and the key side of
-        :obj:`x` is not evaluated."""
-        return self._heads_merged(
+        r"""Runs the layer.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, C]``, or those of sources and
+                targets.
+            degree (torch.Tensor or tuple, optional): The degrees ``[N]``. (default: :obj:`None`,
+                the number of distinct neighbours in :obj:`edge_index`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
+                :obj:`None`, one graph)
+            edge_index (torch.Tensor or SparseTensor, optional): The edges to count degrees in.
+                (default: :obj:`None`)
+            state (AttentionState, optional): The state that all queries read, see
+                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
+                :obj:`None`)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+        """
+        return self._merge_heads(
             self._attend(x, self._masks(x, degree, edge_index), batch, batch_size, state)
         )
 
     def attention_state(
         self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read
-        by :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of
-        graphs in all parts."""
-        return self._state(
-            x,
-            self._masks(x, degree, None)[0],
-            segments(batch, x.size(0), batch_size, x.device),
-            None,
-        )
+        r"""Builds the state of the keys of :obj:`x`, which can be merged, reduced over processes,
+        saved, and read by :meth:`forward`. All parts of one data set need the same
+        :obj:`batch_size`, the number of graphs in all parts."""
+        nodes = segments(batch, x.size(0), batch_size, x.device)
+        return self._state(x, self._masks(x, degree, None)[0], nodes, None)
 
     def attention_scores(
         self,
@@ -123,14 +139,15 @@ class DegreeMaskedAttention(KernelLayer):
         batch: Batch = None,
         degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`; 0 across graphs. Without :obj:`degree` the pairs count as the graph's
-        edges."""
+        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`, 0 across graphs. Without :obj:`degree`, degrees are counted in
+        :obj:`edge_index`."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(
         self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None
     ) -> tuple[Tensor, Tensor]:
+        r"""Computes the mask weights ``[N_s, 2]`` of the keys and ``[N_t, 2]`` of the queries."""
         if degree is None:
             if edge_index is None:
                 raise ValueError(
@@ -150,11 +167,12 @@ class DegreeMaskedAttention(KernelLayer):
             )
         if isinstance(degree, Tensor):
             angle = self._angle(degree, cast(Tensor, x))
-            return self._weights(angle, angle)
+            return _mask_weights(angle, angle)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
-        return self._weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
+        return _mask_weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
+        r"""Computes :math:`\pi z_i / 4` from the degrees."""
         if (
             degree.dim() != 1
             or degree.numel() != x.size(0)
@@ -187,9 +205,11 @@ class DegreeMaskedAttention(KernelLayer):
             table = embedding.to(dtype).sigmoid().squeeze(1)  # one value per degree, not per node
         return math.pi / 4 * table[degree.clamp(max=self.max_degree)]
 
-    def _weights(self, angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:
-        sources = torch.stack([angle_src.cos(), angle_src.sin()], 1)
-        return sources, torch.stack([angle_dst.sin(), angle_dst.cos()], 1)
-
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, heads={self.heads})'
+
+
+def _mask_weights(angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Splits the sine of the sum of two angles into weights of sources and targets (Eq. 11)."""
+    sources = torch.stack([angle_src.cos(), angle_src.sin()], 1)
+    return sources, torch.stack([angle_dst.sin(), angle_dst.cos()], 1)

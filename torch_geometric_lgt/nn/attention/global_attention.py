@@ -11,21 +11,15 @@ from torch_geometric.nn.inits import reset
 
 
 class GlobalAttention(PerformerAttention):
-    r"""Makes an all-pair layer the global attention of :class:`torch_geometric.nn.GPSConv`:
-
-    .. code-block:: python
-
-        gps = GPSConv(64, GINConv(mlp))
-        gps.attn = GlobalAttention(KernelAttentionConv(64, 64, heads=4))
-        out = gps(x, edge_index, batch)
+    r"""Turns an all-pair layer into the global attention of :class:`torch_geometric.nn.GPSConv`.
 
     :class:`~torch_geometric.nn.GPSConv` calls instances of :class:`torch.nn.MultiheadAttention` and
-    :class:`torch_geometric.nn.attention.PerformerAttention` and passes over any other module in
-    silence. This class is a subclass of the latter without its parameters. The layer gets the rows
-    of the mask as flat node features with their batch vector, so that a graph's output is that of
-    the layer for this graph alone.
+    :class:`torch_geometric.nn.attention.PerformerAttention`, and silently skips any other module.
+    This class is a subclass of the latter without its parameters. It passes the nodes to the layer
+    as flat features with a batch vector, so that the output of a graph is independent of the other
+    graphs in the batch.
 
-    Differs from the class that PyG had under this name, a readout, now
+    Differs from an earlier class of PyG with this name, a readout that is now called
     :class:`torch_geometric.nn.aggr.AttentionalAggregation`.
 
     Args:
@@ -34,7 +28,7 @@ class GlobalAttention(PerformerAttention):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
             :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
             :class:`~torch_geometric_lgt.nn.SGFormerConv` or
-            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. What else it needs it gets from
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. Its other arguments come from
             :meth:`arguments`.
 
     Shapes:
@@ -44,8 +38,18 @@ class GlobalAttention(PerformerAttention):
 
     Raises:
         TypeError: If :obj:`conv` is no module.
-        ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or does not keep the
+        ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or changes the
             width.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.nn import GCNConv, GPSConv
+        >>> from torch_geometric_lgt.nn import GlobalAttention, KernelAttentionConv
+        >>> gps = GPSConv(64, GCNConv(64, 64))
+        >>> gps.attn = GlobalAttention(KernelAttentionConv(64, 64, heads=4))
+        >>> x, edge_index = torch.randn(3, 64), torch.tensor([[0, 1], [1, 0]])
+        >>> gps(x, edge_index, batch=torch.tensor([0, 0, 1])).shape
+        torch.Size([3, 64])
     """
 
     def __init__(self, conv: torch.nn.Module) -> None:
@@ -63,16 +67,21 @@ class GlobalAttention(PerformerAttention):
 
     @contextmanager
     def arguments(self, **arguments: Any) -> Iterator[None]:
-        r"""Passes more arguments to the layer while the context lasts, as
-        :class:`~torch_geometric.nn.GPSConv` passes none:
+        r"""Passes additional arguments to the layer inside a ``with`` block.
+        :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments with one row
+        for each node have the order of the nodes in the call.
 
-        .. code-block:: python
-
-            gps.attn = GlobalAttention(DegreeMaskedAttention(64))
-            with gps.attn.arguments(degree=data.degree):
-                out = gps(data.x, data.edge_index, data.batch)
-
-        The nodes are those of the call, in their order.
+        Example:
+            >>> import torch
+            >>> from torch_geometric.nn import GPSConv
+            >>> from torch_geometric_lgt.nn import DegreeMaskedAttention, GlobalAttention
+            >>> gps = GPSConv(64, conv=None)
+            >>> gps.attn = GlobalAttention(DegreeMaskedAttention(64))
+            >>> x, edge_index = torch.randn(3, 64), torch.tensor([[0, 1], [1, 0]])
+            >>> with gps.attn.arguments(degree=torch.tensor([1, 1, 0])):
+            ...     out = gps(x, edge_index, batch=torch.tensor([0, 0, 1]))
+            >>> out.shape
+            torch.Size([3, 64])
         """
         before, self._arguments = self._arguments, arguments
         try:
@@ -100,7 +109,7 @@ class GlobalAttention(PerformerAttention):
 
     @torch.no_grad()
     def redraw_projection_matrix(self) -> None:
-        r"""Redraws the projection of the layer's feature map, where there is one."""
+        r"""Redraws the projection of the layer's feature map, if the layer has one."""
         redraw = getattr(getattr(self.conv, 'feature_map', None), 'redraw_projection', None)
         if redraw is not None:
             redraw()

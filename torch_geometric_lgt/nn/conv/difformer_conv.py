@@ -8,15 +8,16 @@ from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_e
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph
-from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
-from torch_geometric_lgt.nn._linear_layer import LinearLayer
-from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class DIFFormerConv(LinearLayer):
-    r"""The diffusion operator from the `"DIFFormer: Scalable (Graph) Transformers Induced by Energy
-    Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_ paper:
+    r"""Attends from each node to all nodes and to its neighbours, with the diffusion operator of
+    `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained Diffusion"
+    <https://arxiv.org/abs/2301.09474>`_:
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A}
@@ -26,10 +27,11 @@ class DIFFormerConv(LinearLayer):
     over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top}
     \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f =
     \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
-    :math:`O(N)`). Degrees are those of the given edges, no self loops are added; edges that occur
-    again count again. With weights of edges they stand in :math:`\mathbf{A}`, and
-    :math:`\mathbf{D}` holds their sums. Differs from the paper: queries and keys have linear parts,
-    as in the authors' code, and values too unless ``value_projection=False``.
+    :math:`O(N)`). No self loops are added, and repeated edges count repeatedly. Weights of edges
+    are the entries of :math:`\mathbf{A}`, and :math:`\mathbf{D}` has their sums.
+
+    Differs from the paper: queries and keys have linear parts, as in the authors' code, and values
+    too unless ``value_projection=False``.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or those of sources and targets;
@@ -59,6 +61,14 @@ class DIFFormerConv(LinearLayer):
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
             :obj:`norm` is unknown, edges are missing, or the sigmoid kernel meets more than
             :math:`2^{33}` pairs.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import DIFFormerConv
+        >>> conv = DIFFormerConv(16, 32, heads=4)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> conv(x, edge_index).shape
+        torch.Size([4, 32])
     """
 
     def __init__(
@@ -90,10 +100,25 @@ class DIFFormerConv(LinearLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are
-        not evaluated. For a sampled part of a graph, :obj:`degree` ``[N]`` (or out-degrees of
-        sources and in-degrees of targets) holds the degrees in the whole, with weights their sums.
-        The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix."""
+        r"""Runs the layer.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
+                targets.
+            edge_index (torch.Tensor or SparseTensor, optional): The edges, unless the layer has
+                ``use_graph=False``. (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
+                :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            state (AttentionState, optional): The state that all queries read, see
+                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
+                :obj:`None`)
+            degree (torch.Tensor or tuple, optional): The degrees ``[N]`` in the whole graph, with
+                weights their sums, for a sampled part of a graph; a pair has the out-degrees of
+                sources and the in-degrees of targets. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+        """
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
         if self.kernel == 'sigmoid' and state is not None:
@@ -121,19 +146,17 @@ class DIFFormerConv(LinearLayer):
                 'use_graph=False'
             )
         check_devices(x_dst.device, edge_index=edge_index, degree=degree)
-        edges, dtype = (
-            sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight),
-            compute_dtype(value.dtype),
-        )
+        sizes = x_src.size(0), x_dst.size(0)
+        edges = sorted_edges(edge_index, *sizes, edge_weight=edge_weight)
         weight = self.graph_weight * symmetric_weight(
-            edges.edge_index, x_src.size(0), x_dst.size(0), dtype, degree, edges.weight
+            edges.edge_index, *sizes, compute_dtype(value.dtype), degree, edges.weight
         )
         return out + self.neighbor_sum(value, edges, weight, x_dst.size(0))
 
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""The state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
+        r"""Builds the state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
 
         Raises:
             ValueError: With the sigmoid kernel, which has none.
@@ -147,8 +170,8 @@ class DIFFormerConv(LinearLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""The weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`; 0 across graphs."""
+        r"""Returns the weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on
+        source :obj:`edge_index[0]`, 0 across graphs."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

@@ -19,22 +19,24 @@ from torch_geometric_lgt.functional.neighbors.edges import (
     sorted_edges,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer, check_devices, check_features
-from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
-from torch_geometric_lgt.nn._parts import linear_part, make_linear
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_features
+from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 
-KERNELS, SCORED = ('softmax', 'jaccard', 'subtractor', 'mean'), ('softmax', 'subtractor')
+KERNELS = ('softmax', 'jaccard', 'subtractor', 'mean')
+SCORED = ('softmax', 'subtractor')  # the kernels with queries and keys
 
-
-Part = tuple[Tensor, Tensor | None, Tensor | None]
+LinearPart = tuple[Tensor, Tensor | None, Tensor | None]  # input, weight and bias
 
 
 class JaccardSubtractorConv(AttentionLayer):
-    r"""The two-branch attention over the neighbours from the `"LiteGT: Efficient and Lightweight
-    Graph Transformers" <https://doi.org/10.1145/3459637.3482272>`_ paper: the first half of the
-    heads have a softmax kernel on the edges into the nodes that were sampled beforehand, and a
-    plain mean elsewhere (Eq. 3 and 4)
+    r"""Attends to the neighbours with the two branches of `"LiteGT: Efficient and Lightweight Graph
+    Transformers" <https://doi.org/10.1145/3459637.3482272>`_.
+
+    The first half of the heads uses a softmax for sampled nodes, and the mean of the neighbours
+    for the other nodes (Eq. 3 and 4)
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
@@ -42,7 +44,7 @@ class JaccardSubtractorConv(AttentionLayer):
         \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j
         \quad \text{or} \quad \frac{1}{|\mathcal{N}_i|} \sum_{j \in \mathcal{N}_i} \mathbf{v}_j,
 
-    the second half a kernel that is cheaper (Eq. 6)
+    and the second half uses a cheaper kernel (Eq. 6)
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} s_{ij} \mathbf{v}_j}{\sum_{j \in
@@ -51,16 +53,17 @@ class JaccardSubtractorConv(AttentionLayer):
             \quad \text{or} \quad
         s_{ij} = \|\mathbf{q}_i - \mathbf{k}_j\|_1,
 
-    the Jaccard index of the neighbourhoods (Eq. 7), to be computed by
+    the Jaccard index of the neighbourhoods (Eq. 7) from
     :class:`~torch_geometric_lgt.transforms.JaccardScores`, or the subtractor (Eq. 8). Queries, keys
-    and scores are computed for the nodes and edges that need them only.
+    and scores are computed only for the nodes and edges that need them.
 
-    Edges run from :math:`j` to :math:`i`; those that occur again count again, self loops count
-    where they are given. The weight of an edge, if there is one, multiplies its exponential, its
-    share of the mean, or its :math:`s_{ij}`, before they are normalised. A node without neighbours
-    gets 0. Differs from the paper: its weights of the second branch are not normalised, see
-    :obj:`normalize`; from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by
-    a sum that is 0 for a node without a triangle.
+    Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
+    added. The weight of an edge multiplies its exponential, its share of the mean, or its
+    :math:`s_{ij}` before the normalisation. A node without neighbours gets 0.
+
+    Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
+    from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
+    for a node without a triangle.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or those of sources and targets;
@@ -88,6 +91,18 @@ class JaccardSubtractorConv(AttentionLayer):
     Raises:
         ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is
             unknown, or a weight is negative.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.nn import JaccardSubtractorConv
+        >>> from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+        >>> data = Data(x=torch.randn(3, 16), edge_index=edge_index)
+        >>> data = AttentionNodeSampling()(JaccardScores()(data))
+        >>> conv = JaccardSubtractorConv(16, 32, heads=4)
+        >>> conv(data.x, data.edge_index, data.edge_jaccard, data.attention_mask).shape
+        torch.Size([3, 32])
     """
 
     lin_value: Linear
@@ -133,16 +148,26 @@ class JaccardSubtractorConv(AttentionLayer):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer. :obj:`edge_jaccard` holds an index for each edge, those of a sparse
-        matrix row by row, and so does :obj:`edge_weight` its weights (default: the values of a
-        sparse matrix); without :obj:`sampled_mask` all nodes attend. Several layers over one graph
-        can share its ``sorted_edges``."""
+        r"""Runs the layer.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
+                targets.
+            edge_index (torch.Tensor or SparseTensor): The edges, or the result of ``sorted_edges``,
+                which several layers over one graph can share.
+            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``; those of
+                a sparse matrix row by row. (default: :obj:`None`)
+            sampled_mask (torch.Tensor, optional): The nodes ``[N]`` that attend with softmax.
+                (default: :obj:`None`, all)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+        """
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight
         )
         if self.neighbor_sum.explain:
             weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
-            return self._heads_merged(
+            return self._merge_heads(
                 self.neighbor_sum(self.lin_value(x_src), edges, weight, x_dst.size(0))
             )
         query, key = self._queries_and_keys(x_src, x_dst)
@@ -163,16 +188,10 @@ class JaccardSubtractorConv(AttentionLayer):
                 )
                 out[-1] = out[-1] + self.neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                parts = _evaluated(query, scored), _evaluated(key, scored)
-                out.append(
-                    self.neighbor_sum(
-                        v,
-                        edges,
-                        self._weight(kernel, *parts, edges, edge_jaccard, x_dst),
-                        x_dst.size(0),
-                    )
-                )
-        return self._heads_merged(out[0] if len(out) == 1 else torch.cat(out, 1))
+                parts = _outputs(query, scored), _outputs(key, scored)
+                weight = self._weight(kernel, *parts, edges, edge_jaccard, x_dst)
+                out.append(self.neighbor_sum(v, edges, weight, x_dst.size(0)))
+        return self._merge_heads(out[0] if len(out) == 1 else torch.cat(out, 1))
 
     def attention_scores(
         self,
@@ -183,7 +202,7 @@ class JaccardSubtractorConv(AttentionLayer):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""The weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
+        r"""Returns the weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight
         )
@@ -197,15 +216,12 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_jaccard: Tensor,
         sampled_mask: Tensor | None,
     ) -> Tensor:
-        r"""``[E, H]``: the weights of all heads."""
+        r"""Computes the weights of all heads ``[E, H]``."""
         edge_index, out = edges.edge_index, []
         query, key = self._queries_and_keys(x_src, x_dst)
         for kernel, heads, scored in self._branches():
-            count, q, k = (
-                heads.stop - heads.start,
-                _evaluated(query, scored),
-                _evaluated(key, scored),
-            )
+            count = heads.stop - heads.start
+            q, k = _outputs(query, scored), _outputs(key, scored)
             if kernel == 'softmax':
                 weight = edge_softmax(k, q, edge_index, count, edges.weight)
                 if sampled_mask is not None:
@@ -219,8 +235,8 @@ class JaccardSubtractorConv(AttentionLayer):
         return torch.cat(out, 1)
 
     def _branches(self) -> Iterator[tuple[str, slice, slice]]:
-        r"""The kernel of each branch, its heads, and the rows of :obj:`lin_query` and
-        :obj:`lin_key` that belong to it. Two branches of one kernel are one."""
+        r"""Yields the kernel of each branch, its heads, and its rows of :obj:`lin_query` and
+        :obj:`lin_key`. Two branches of one kernel are merged."""
         half, start, scored = self.heads // 2, 0, 0
         alike = self.kernels[0] == self.kernels[1]
         for kernel in self.kernels[: 1 if alike else 2]:
@@ -235,8 +251,8 @@ class JaccardSubtractorConv(AttentionLayer):
         elif self.target_channels != -1:
             check_features(x, self.lin_value, self.target_channels)
 
-    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[Part, Part]:
-        r"""Input, weight and bias of queries and keys; the input alone if no kernel needs them."""
+    def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[LinearPart, LinearPart]:
+        r"""Returns input, weight and bias of queries and keys, empty if no kernel needs them."""
         if self.lin_query is None or self.lin_key is None:
             return (x_dst[:, :0], None, None), (x_src[:, :0], None, None)
         return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
@@ -250,7 +266,7 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_jaccard: Tensor,
         x_dst: Tensor,
     ) -> Tensor:
-        r"""``[E, 1]`` or ``[E, H / 2]``: the weights of a kernel other than the softmax."""
+        r"""Computes the weights ``[E, 1]`` or ``[E, H / 2]`` of a kernel other than the softmax."""
         edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_dst.dtype)
         if kernel == 'mean':
             return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
@@ -272,8 +288,8 @@ class JaccardSubtractorConv(AttentionLayer):
         sampled_mask: Tensor | None,
         edge_weight: Tensor | None,
     ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
-        r"""Sources, targets, edges and their Jaccard indices, 0 for a layer without the Jaccard
-        kernel."""
+        r"""Checks all inputs and returns sources, targets, edges and their Jaccard indices, which
+        are 0 for a layer without the Jaccard kernel."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)
@@ -319,16 +335,14 @@ class JaccardSubtractorConv(AttentionLayer):
         )
 
 
-def _rows(part: Part, rows: slice) -> Part:
-    r"""The part of a linear part that makes some of its outputs."""
+def _rows(part: LinearPart, rows: slice) -> LinearPart:
+    r"""Selects some outputs of a linear part."""
     x, weight, bias = part
-    return (
-        (x[:, rows], None, None)
-        if weight is None
-        else (x, weight[rows], None if bias is None else bias[rows])
-    )
+    if weight is None:
+        return x[:, rows], None, None
+    return x, weight[rows], None if bias is None else bias[rows]
 
 
-def _evaluated(part: Part, rows: slice) -> Tensor:
+def _outputs(part: LinearPart, rows: slice) -> Tensor:
     x, weight, bias = _rows(part, rows)
     return x if weight is None else linear(x, weight, bias)

@@ -11,17 +11,18 @@ from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import check_unused
-from torch_geometric_lgt.nn._kernel_layer import KernelLayer
-from torch_geometric_lgt.nn._relational_bias import RelationalBias
+from torch_geometric_lgt.nn._layers.input_checks import check_unused
+from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
+from torch_geometric_lgt.nn._layers.relational_bias import RelationalBias
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class KernelAttentionConv(KernelLayer):
-    r"""The :math:`O(N)` all-pair attention operator (Eq. 6) from the "Masked Graph Transformer for
-    Large-Scale Recommendation" paper, also that of `"NodeFormer"
-    <https://arxiv.org/abs/2306.08385>`_ and `"Rethinking Attention with Performers"
-    <https://arxiv.org/abs/2009.14794>`_:
+    r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the kernelised
+    attention (Eq. 6) of "Masked Graph Transformer for Large-Scale Recommendation".
+
+    It is also the attention of `"NodeFormer" <https://arxiv.org/abs/2306.08385>`_ and
+    `"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)}
@@ -30,24 +31,28 @@ class KernelAttentionConv(KernelLayer):
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps
     estimate attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
+
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
-    of :math:`K` such attentions, in each of which key :math:`j` weighs :math:`\exp(g_{jk} / \tau)`
+    of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
     with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their mean over the noise
-    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`, which is
-    what is evaluated. With ``relational_order=P`` NodeFormer's relational bias is added, for
-    :obj:`relational_input` ``'value'`` (the authors' code) or ``'output'`` (the paper's slides,
-    with :math:`P = 1`)
+    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. These are
+    the logits in evaluation.
+
+    With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input`
+    ``'value'`` (the authors' code) or ``'output'`` (the paper's slides, with :math:`P = 1`)
 
     .. math::
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V}
             \qquad \textrm{or} \qquad
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
 
-    where :math:`\mathbf{A}_p` joins nodes within :math:`p` hops, each with itself included, or by
-    walks of :math:`p` edges. (The code's third order is the fourth power of the adjacency.) With
-    weights of edges :math:`\mathbf{A}_1` holds them, 1 for a node and itself, and
-    :math:`\mathbf{D}` their sums. An edge that occurs again counts once, with the mean of the
-    weights. Differs from the papers: exponentials keep a maximum per graph, head and feature, and
+    where :math:`\mathbf{A}_p` joins each node to the nodes within :math:`p` hops, itself included,
+    or to the ends of all walks of :math:`p` edges. (The third order of the authors' code is the
+    fourth power of the adjacency matrix.) With weights of edges, these are the entries of
+    :math:`\mathbf{A}_1`, with 1 for a self loop, and :math:`\mathbf{D}` has their sums. Repeated
+    edges count once, with their mean weight.
+
+    Differs from the papers: exponentials are scaled by a maximum per graph, head and feature, and
     no constant is added to :math:`\phi`.
 
     Args:
@@ -94,6 +99,14 @@ class KernelAttentionConv(KernelLayer):
             :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not those of
             :obj:`relational_order` orders, :obj:`temperature` is not positive, or another option is
             unknown.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import KernelAttentionConv
+        >>> conv = KernelAttentionConv(16, 32, heads=4)
+        >>> x, batch = torch.randn(5, 16), torch.tensor([0, 0, 0, 1, 1])  # two graphs
+        >>> conv(x, batch=batch).shape
+        torch.Size([5, 32])
     """
 
     def __init__(
@@ -155,15 +168,27 @@ class KernelAttentionConv(KernelLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the keys of :obj:`x` are
-        not evaluated. :obj:`edge_index` serves the relational bias alone: the edges of the graph,
-        or those of each order (see :meth:`hops`), which then are not found again in each call. For
-        a sampled part of a graph :obj:`degree` ``[N]`` holds the degrees in the whole, where a bias
-        of order 1 needs them. The weights of the graph's edges are :obj:`edge_weight` ``[E]`` or
-        the values of a sparse matrix, with an order of 1."""
+        r"""Runs the layer.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
+                targets.
+            edge_index (torch.Tensor or list, optional): The edges of the graph for the relational
+                bias, or the edges of each order from :meth:`hops`. (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
+                :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            state (AttentionState, optional): The state that all queries read, see
+                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
+                :obj:`None`)
+            degree (torch.Tensor or tuple, optional): The degrees ``[N]`` in the whole graph, for a
+                sampled part of a graph and a bias of order 1. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, for a bias of
+                order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
+        """
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
-            return self._heads_merged(self._attend(x, (None, None), batch, batch_size, state))
+            return self._merge_heads(self._attend(x, (None, None), batch, batch_size, state))
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError(
@@ -173,20 +198,18 @@ class KernelAttentionConv(KernelLayer):
         self._check_sources(x_src)
         value = self._value(x_src)
         out = self._attend(x, (None, None), batch, batch_size, state, value)
-        return self._heads_merged(
+        return self._merge_heads(
             out + self.relational_bias(value, out, edge_index, degree, edge_weight)
         )
 
     def hops(
         self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward`
-        in place of the graph's."""
-        return (
-            []
-            if self.relational_bias is None
-            else self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
-        )
+        r"""Finds the edges of each order of the relational bias once, for many calls of
+        :meth:`forward`, which takes them as :obj:`edge_index`."""
+        if self.relational_bias is None:
+            return []
+        return self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
 
     def attention_state(
         self,
@@ -196,10 +219,16 @@ class KernelAttentionConv(KernelLayer):
         *,
         noise: Tensor | None = None,
     ) -> AttentionState:
-        r"""The state of the keys of :obj:`x`, to be merged, reduced over processes, saved, or read
-        by :meth:`forward`. Parts of one data set need the same :obj:`batch_size`, the number of
-        graphs in all parts. In training with samples their noise is :obj:`noise` ``[N, H * K]``,
-        from :meth:`key_noise`, or drawn anew.
+        r"""Builds the state of the keys of :obj:`x`, which can be merged, reduced over processes,
+        saved, and read by :meth:`forward`.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F]``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs in all parts of the data. (default:
+                :obj:`None`)
+            noise (torch.Tensor, optional): The noise ``[N, H * K]`` of the samples in training,
+                from :meth:`key_noise`. (default: :obj:`None`, drawn by this call)
 
         Raises:
             ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` does not fit.
@@ -213,8 +242,8 @@ class KernelAttentionConv(KernelLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`; 0 across graphs."""
+        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`, 0 across graphs."""
         return self._scores(x, (None, None), edge_index, batch)
 
     def log_edge_probability(
@@ -224,9 +253,10 @@ class KernelAttentionConv(KernelLayer):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""The logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise, that
-        target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]` of the same graph, in
-        :math:`O(N + E)`: what :meth:`~torch_geometric_lgt.functional.edge_regularization` takes.
+        r"""Returns the logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise,
+        that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]` of the same graph. It
+        takes :math:`O(N + E)` and is the input of
+        :meth:`~torch_geometric_lgt.functional.edge_regularization`.
 
         Raises:
             ValueError: If the feature map estimates no softmax.
@@ -241,15 +271,13 @@ class KernelAttentionConv(KernelLayer):
         nodes = segments(batch, x.size(0), batch_size, x.device)
         scale = self.head_key_channels**-0.25
         queries, keys = (
-            replace(self._side(x, lin, None, False), scale=scale)
+            replace(self._kernel_input(x, lin, None, False), scale=scale)
             for lin in (self.lin_query, self.lin_key)
         )
-        state = build_state(
-            keys, ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1)))), nodes
-        )
-        return log_attention_scores(
-            queries, keys, state, edge_list(edge_index, x.size(0), x.size(0)), nodes, nodes
-        )
+        no_values = ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1))))
+        state = build_state(keys, no_values, nodes)
+        pairs = edge_list(edge_index, x.size(0), x.size(0))
+        return log_attention_scores(queries, keys, state, pairs, nodes, nodes)
 
     def __repr__(self) -> str:
         return (

@@ -2,13 +2,14 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._linear_layer import LinearLayer
+from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class SGFormerConv(LinearLayer):
-    r"""The :math:`O(N)` simple global attention from the `"SGFormer: Simplifying and Empowering
-    Transformers for Large-Graph Representations" <https://arxiv.org/abs/2306.10759>`_ paper:
+    r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the simple global
+    attention of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
+    Representations" <https://arxiv.org/abs/2306.10759>`_:
 
     .. math::
         \mathbf{X}^{\prime} = \mathbf{D}^{-1} \left[ \mathbf{V} + \frac{1}{N} \tilde{\mathbf{Q}}
@@ -20,8 +21,8 @@ class SGFormerConv(LinearLayer):
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
     and head. With Frobenius norms the share of the output that comes from other nodes falls as
-    :math:`1 / N` or faster: ``norm='row'`` divides each query and key by its own length and keeps
-    it.
+    :math:`1 / N` or faster. With ``norm='row'``, which divides each query and key by its length,
+    the share does not fall.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only,
     averages its heads, and takes for :math:`N` the nodes of the largest graph of the batch, so that
@@ -38,7 +39,7 @@ class SGFormerConv(LinearLayer):
         bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
             :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as the
-            authors' code has them on small graphs. (default: :obj:`True`)
+            authors' code has on small graphs. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t,
@@ -49,6 +50,13 @@ class SGFormerConv(LinearLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown,
             or sources and targets have unequal sizes.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import SGFormerConv
+        >>> conv = SGFormerConv(16, 32, heads=4, norm='row')
+        >>> conv(torch.randn(5, 16), batch=torch.tensor([0, 0, 0, 1, 1])).shape
+        torch.Size([5, 32])
     """
 
     self_term = True
@@ -79,8 +87,20 @@ class SGFormerConv(LinearLayer):
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Runs the layer; with :obj:`state` every query reads from it and the key side of :obj:`x`
-        is not evaluated. :obj:`edge_index` is unused."""
+        r"""Runs the layer.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
+                targets.
+            edge_index (torch.Tensor, optional): Unused, for the interface of PyG's layers.
+                (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
+                :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            state (AttentionState, optional): The state that all queries read, see
+                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
+                :obj:`None`)
+        """
         return self._attend(x, batch, batch_size, state)
 
     def __repr__(self) -> str:

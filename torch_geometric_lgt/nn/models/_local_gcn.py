@@ -18,26 +18,30 @@ from torch_geometric_lgt.typing import Adj
 
 
 class LocalEdges(NamedTuple):
-    r"""Edges with their weights ``[E, 1]`` in GCN's operator, in which given self loops have none,
-    and the weight ``[N, 1]`` of each node in its own sum."""
+    r"""Collects the edges and weights of GCN's operator.
+
+    Attributes:
+        edges (SortedEdges): The edges.
+        weight (torch.Tensor): Their weights ``[E, 1]``, 0 for self loops.
+        loop_weight (torch.Tensor): The weight ``[N, 1]`` of each node in its own sum.
+    """
 
     edges: SortedEdges
     weight: Tensor
-    own: Tensor
+    loop_weight: Tensor
 
     def listed(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        r"""All of it as edges, with one self loop for each node behind the others, and their
-        weights."""
-        proper = self.edges.edge_index[0] != self.edges.edge_index[1]
-        loops = torch.arange(self.own.size(0), device=proper.device).expand(2, -1)
-        return torch.cat([self.edges.edge_index[:, proper], loops], 1), torch.cat(
-            [self.weight[proper], self.own]
-        ).squeeze(1).to(dtype)
+        r"""Returns all edges, followed by one self loop for each node, and their weights."""
+        is_edge = self.edges.edge_index[0] != self.edges.edge_index[1]
+        loops = torch.arange(self.loop_weight.size(0), device=is_edge.device).expand(2, -1)
+        edges = torch.cat([self.edges.edge_index[:, is_edge], loops], 1)
+        weight = torch.cat([self.weight[is_edge], self.loop_weight])
+        return edges, weight.squeeze(1).to(dtype)
 
 
 class LocalConv(GCNConv):
-    r""":class:`torch_geometric.nn.GCNConv`; over :class:`LocalEdges` its sums are products with a
-    sparse matrix, and nothing of the size ``[E, D]`` is made."""
+    r"""Computes :class:`torch_geometric.nn.GCNConv`. For :class:`LocalEdges` it multiplies by a
+    sparse matrix, without a tensor of the size ``[E, D]``."""
 
     # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
     propagate = MessagePassing.propagate
@@ -48,16 +52,14 @@ class LocalConv(GCNConv):
         if self.explain:
             return super().forward(x, *edge_index.listed(x.dtype))
         h = self.lin(x)
-        out = (
-            neighbor_sum(h, edge_index.edges, edge_index.weight, x.size(0))
-            + edge_index.own.to(h.dtype) * h
-        )
+        out = neighbor_sum(h, edge_index.edges, edge_index.weight, x.size(0))
+        out = out + edge_index.loop_weight.to(h.dtype) * h
         return out if self.bias is None else out + self.bias
 
 
 class LocalGCN(GCN):
-    r""":class:`torch_geometric.nn.GCN` of such layers; with :obj:`residual` the last one ends as
-    all others do, and each that keeps the width adds its input."""
+    r"""Stacks such layers as :class:`torch_geometric.nn.GCN` does. With :obj:`residual` the last
+    layer is normalised and activated too, and each layer that keeps the width adds its input."""
 
     def __init__(
         self,
@@ -103,9 +105,8 @@ class LocalGCN(GCN):
         out, norm = self.convs[layer](x, edge_index)[:size], self.norms[layer]
         if layer == self.num_layers - 1 and not self.residual:
             return out
-        out = self.dropout(
-            self.act(norm(out, processes) if isinstance(norm, LocalNorm) else norm(out))
-        )
+        out = norm(out, processes) if isinstance(norm, LocalNorm) else norm(out)
+        out = self.dropout(self.act(out))
         if not self.residual or x.size(1) != out.size(1):
             return out
         return out + (x if x.layout == torch.strided else x.to_dense())[:size]
@@ -121,26 +122,26 @@ def local_edges(
     degree: Tensor | None,
     edge_weight: Tensor | None = None,
 ) -> LocalEdges:
-    r"""The edges and weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` with the weight
-    :math:`l_i` of the self loop of :math:`i`, from the in-degrees :obj:`degree` without self loops,
-    by default those of the edges."""
+    r"""Computes the weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` of all edges, with the
+    weight :math:`l_i` of the self loop of :math:`i`. The in-degrees :math:`d_i` without self loops
+    are :obj:`degree`, or counted in :obj:`edge_index`."""
     edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
     weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
     if degree is None:
-        into = loop + scatter(weight, edges.edge_index[1], 0, num_nodes, 'sum')
-        weight = weight_of_degrees(edges.edge_index, (into, into), dtype, weight)
+        total = loop + scatter(weight, edges.edge_index[1], 0, num_nodes, 'sum')
+        weight = weight_of_degrees(edges.edge_index, (total, total), dtype, weight)
     else:
-        into = loop + degree.to(dtype)
-        weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, into, weight)
-    return LocalEdges(edges, weight, (loop / root(into) / root(into))[:, None])
+        total = loop + degree.to(dtype)
+        weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, total, weight)
+    return LocalEdges(edges, weight, (loop / root(total) / root(total))[:, None])
 
 
 def without_loops(
     edge_index: Tensor, weight: Tensor | None, num_targets: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    r"""The weights of the edges ``[E]`` (default: 1), 0 for self loops, and the weight ``[N_t]`` of
-    the self loop of each target, as PyG's :meth:`gcn_norm` has it: that of a given one, of several
-    the mean, else 1."""
+    r"""Returns the weights ``[E]`` of the edges (default: 1) with 0 for self loops, and the weight
+    ``[N_t]`` of the self loop of each target. As in PyG's :meth:`gcn_norm`, this is the mean weight
+    of the self loops of the target in :obj:`edge_index`, or 1 if it has none."""
     source, target = edge_index
     loops = source == target
     if weight is None:

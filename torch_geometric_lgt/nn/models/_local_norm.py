@@ -20,25 +20,22 @@ from torch_geometric_lgt.distributed import all_reduce_moments
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
 
-LEARNED_STATISTICS = (
-    _BatchNorm,
-    _InstanceNorm,
-    HeteroBatchNorm,
-)  # in evaluation those of the training, unless these are not tracked
+# in evaluation these use the statistics of the training, unless they do not track any
+LEARNED_STATISTICS = (_BatchNorm, _InstanceNorm, HeteroBatchNorm)
 STATISTICS = (GraphNorm, GraphSizeNorm, MeanSubtractionNorm, PairNorm)
 
 
 class Processes(NamedTuple):
-    r"""The processes that share a graph, and the number of first rows that are the nodes of this
-    one (None: all)."""
+    r"""Names the processes that share a graph, and the number of first rows that are nodes of this
+    process (None: all)."""
 
     group: ProcessGroup
     num_nodes: int | None
 
 
 class LocalNorm(BatchNorm):
-    r""":class:`torch_geometric.nn.BatchNorm`; in training with :obj:`processes`, means and
-    variances are those of the nodes of all of them, each of which counts once."""
+    r"""Computes :class:`torch_geometric.nn.BatchNorm`. In training with :obj:`processes`, means and
+    variances are over the nodes of all processes, each counted once."""
 
     def forward(self, x: Tensor, processes: Processes | None = None) -> Tensor:
         norm: Any = self.module
@@ -72,10 +69,10 @@ class LocalNorm(BatchNorm):
 
 
 def check_statistics(gnn: torch.nn.Module) -> None:
-    r"""Refuses the norms of a network whose statistics would be those of the nodes of one process.
+    r"""Refuses a network with a norm whose statistics would be over the nodes of one process.
 
     Raises:
-        ValueError: With the name of the first such norm.
+        ValueError: With the name of this norm.
     """
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
     for name, module in gnn.named_modules():

@@ -11,10 +11,10 @@ BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
 
 
 def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    r"""A pass over a graph that, where memory does not suffice for it, ends in an error that says
-    what does with less."""
+    r"""Re-raises an out-of-memory error with advice; :obj:`training` names the way to train with
+    less memory."""
 
-    def wrapped(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def run(self: Any, *args: Any, **kwargs: Any) -> Any:
             if isinstance(args, torch.fx.Proxy):
@@ -46,4 +46,4 @@ def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Calla
         cast(Any, run).__signature__ = inspect.signature(forward)
         return run
 
-    return wrapped
+    return decorate

@@ -4,27 +4,27 @@ from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
-from torch_geometric_lgt.nn._parts import reference
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import DIFFormerConv
-from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.typing import PairTensor
 
 
 class DIFFormer(Backbone):
-    r"""The model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy Constrained
-    Diffusion" <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes of a graph
-    and over its edges,
+    r"""The node-level model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy
+    Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes
+    of a graph and over its edges,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
-    Differs from the authors' code: the norm is that of each row unless ``norm='frobenius'``, the
-    heads share :obj:`hidden_channels` instead of being averaged, and graphs of a batch do not
-    attend to each other.
+    Differs from the authors' code: each query and key is normalised by itself unless
+    ``norm='frobenius'``, the heads divide :obj:`hidden_channels` instead of being averaged, and
+    graphs of a batch do not attend to each other.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -38,8 +38,8 @@ class DIFFormer(Backbone):
             :class:`~torch_geometric_lgt.nn.DIFFormerConv`. (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, edges are not used. (default: :obj:`True`)
         graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
-        tau (float, optional): :math:`\tau` in (0, 1]; with 1 nothing of :math:`\mathbf{Z}^{(l-1)}`
-            is kept. (default: :obj:`0.5`)
+        tau (float, optional): :math:`\tau` in (0, 1]; with 1 the step has no residual. (default:
+            :obj:`0.5`)
         use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`.
             (default: :obj:`False`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
@@ -56,6 +56,14 @@ class DIFFormer(Backbone):
     Raises:
         ValueError: If a size or :obj:`tau` is out of range, an argument of the layer is, or edges
             are missing.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import DIFFormer
+        >>> model = DIFFormer(16, 32, 3)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> model(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(
@@ -80,7 +88,7 @@ class DIFFormer(Backbone):
             raise ValueError(f"'tau' must be above 0 and at most 1 (got {tau})")
 
         def make_conv() -> DIFFormerConv:
-            arguments = (
+            return DIFFormerConv(
                 hidden_channels,
                 hidden_channels,
                 heads,
@@ -88,13 +96,23 @@ class DIFFormer(Backbone):
                 norm,
                 use_graph,
                 graph_weight,
+                value_projection=value_projection,
             )
-            return DIFFormerConv(*arguments, value_projection=value_projection)
 
-        sizes = in_channels, hidden_channels, out_channels, num_layers
-        super().__init__(*sizes, make_conv, act, dropout, layer_norm, False, hidden_channels)
-        self.shares, self.use_source = (tau, 1 - tau), use_source
-        self.reads_edges = self.reads_pairs = use_graph
+        super().__init__(
+            in_channels,
+            hidden_channels,
+            out_channels,
+            num_layers,
+            make_conv,
+            act,
+            dropout,
+            layer_norm,
+            activate_layers=False,
+            read_channels=hidden_channels,
+        )
+        self.step_weight, self.residual_weight, self.use_source = tau, 1 - tau, use_source
+        self.uses_edges = self.takes_pairs = use_graph
 
     @with_advice()
     def forward(
@@ -110,37 +128,47 @@ class DIFFormer(Backbone):
         process_group: ProcessGroup | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model; :obj:`edge_index` may be :obj:`None` with ``use_graph=False``. The
-        weights of the edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix. A part
-        of a graph with all neighbours of its nodes passes their :obj:`degree` in the whole, with
-        weights their sums, see :class:`~torch_geometric_lgt.transforms.NodeDegree`. To attend to
-        all nodes it has the states of the others in :obj:`states`, see :meth:`attention_memory`, or
-        sums up those of the processes of :obj:`process_group`; the first :obj:`num_keys` of its own
-        nodes (default: all) are keys too."""
+        r"""Runs the model.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges; :obj:`None` only with
+                ``use_graph=False``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            degree (torch.Tensor, optional): The degrees ``[N]`` in the whole graph, with weights
+                their sums, if the input is a part of a graph with all neighbours of its nodes; see
+                :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`)
+            states (list, optional): The states of all nodes outside the input, so that the input
+                attends to the whole graph; see :meth:`attention_memory`. (default: :obj:`None`)
+            num_keys (int, optional): The number of first nodes that are keys beside
+                :obj:`states` or :obj:`process_group`. (default: :obj:`None`, all)
+            process_group (torch.distributed.ProcessGroup, optional): The processes that hold the
+                other nodes; their states are summed. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+        """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        return self.readout(
-            self.layers(
-                x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)
-            )
-        )
+        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        return self.readout(self.layers(x, context))
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
-        if not self.reads_edges:
+        if not self.uses_edges:
             check_unused(edge_weight, 'with use_graph=False')
-        if not self.reads_edges or edge_index is None:
+        if not self.uses_edges or edge_index is None:
             return edge_index
         return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
 
     def step(
         self,
-        layer: int,
+        index: int,
         x: Tensor | PairTensor,
-        first: Tensor,
-        around: Around,
+        x_0: Tensor,
+        context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        out = self.convs[layer](
-            x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree
-        )
-        return out + first if self.use_source else out
+        edges, batch, batch_size, degree = context[:4]
+        out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
+        return out + x_0 if self.use_source else out

@@ -1,4 +1,5 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers.
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,16 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import (
+from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_features,
     check_sizes,
     check_width,
 )
-from torch_geometric_lgt.nn._parts import make_linear, reference
+from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
-from torch_geometric_lgt.nn.models._layerwise import evaluation, stream_litegt
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._streaming import Stream
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 LEVELS = ('node', 'edge', 'graph')
@@ -30,8 +30,8 @@ LEVELS = ('node', 'edge', 'graph')
 
 class LiteGT(Module):
     r"""The model of `"LiteGT: Efficient and Lightweight Graph Transformers"
-    <https://doi.org/10.1145/3459637.3482272>`_: layers of two-branch attention over the neighbours
-    with a residual, batch normalisation and a feed-forward part,
+    <https://doi.org/10.1145/3459637.3482272>`_ for nodes, edges or graphs: layers of two-branch
+    attention over the neighbours with a residual, batch normalisation and a feed-forward part,
 
     .. math::
         \hat{\mathbf{H}} = \mathrm{BN} \left( \mathbf{H} + \mathrm{Attention}(\mathbf{H})
@@ -39,12 +39,13 @@ class LiteGT(Module):
         \mathbf{H}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{H}} + \mathrm{FFN}(\hat{\mathbf{H}})
             \right),
 
-    see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce` the layers from
-    the fourth-last on have half the channels and half the heads, and from the second-last on a
-    quarter (Figure 4). The paper calls the step a pooling and does not define it: here it is a
-    linear map. With both branches softmax, ``kernel=('softmax', 'softmax')``, it is the graph
-    transformer of `"A Generalization of Transformer Networks to Graphs"
-    <https://arxiv.org/abs/2012.09699>`_.
+    see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
+    and third-last layers have half the channels and half the heads, and the last two layers a
+    quarter (Figure 4). The paper calls this step a pooling without a definition; here it is a
+    linear map.
+
+    With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
+    Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -56,10 +57,10 @@ class LiteGT(Module):
         normalize (bool, optional): As in the layer. (default: :obj:`True`)
         reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. (default:
             :obj:`False`)
-        pe_channels (int, optional): Number of positional encodings, which a linear map adds to the
-            input layer. (default: :obj:`0`)
-        level (str, optional): What is scored: each :obj:`"node"`, each :obj:`"edge"` by its source
-            and target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
+        pe_channels (int, optional): Number of positional encodings; a linear map of them is added
+            to the input layer. (default: :obj:`0`)
+        level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
+            target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
@@ -70,6 +71,17 @@ class LiteGT(Module):
 
     Raises:
         ValueError: If an argument is out of range, or one of the layer is.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.nn import LiteGT
+        >>> from torch_geometric_lgt.transforms import JaccardScores
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 0], [1, 0, 2, 1, 0, 2]])
+        >>> data = JaccardScores()(Data(x=torch.randn(3, 16), edge_index=edge_index))
+        >>> model = LiteGT(16, 32, 3, num_layers=2)
+        >>> model(data.x, data.edge_index, edge_jaccard=data.edge_jaccard).shape
+        torch.Size([3, 3])
     """
 
     layers: Any
@@ -109,18 +121,10 @@ class LiteGT(Module):
                 'which halves both twice '
                 f'(got {hidden_channels} and {heads})'
             )
-        self.in_channels, self.hidden_channels, self.out_channels, self.num_layers = (
-            in_channels,
-            hidden_channels,
-            out_channels,
-            num_layers,
-        )
-        self.level, self.dropout, self.kernel, self.pe_channels = (
-            level,
-            dropout,
-            kernel,
-            pe_channels,
-        )
+        self.in_channels, self.hidden_channels = in_channels, hidden_channels
+        self.out_channels, self.num_layers = out_channels, num_layers
+        self.level, self.dropout = level, dropout
+        self.kernel, self.pe_channels = kernel, pe_channels
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
@@ -150,9 +154,24 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The batch vector matters to graph-level scores only, since no attention
-        leaves a graph; it is checked at all levels. The weights of the edges are :obj:`edge_weight`
-        ``[E]`` or the values of a sparse matrix."""
+        r"""Runs the model.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges.
+            batch (torch.Tensor, optional): The graph id of each node. It changes graph-level scores
+                only, because no attention crosses graphs. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            laplacian_pe (torch.Tensor, optional): The positional encodings ``[N, pe_channels]``.
+                (default: :obj:`None`)
+            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, from
+                :class:`~torch_geometric_lgt.transforms.JaccardScores`. (default: :obj:`None`)
+            sampled_mask (torch.Tensor, optional): The nodes ``[N]`` that attend with softmax, from
+                :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`. (default:
+                :obj:`None`, all)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+        """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
@@ -176,8 +195,10 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""The weights ``[E, H]`` of each edge in each layer, as they are applied."""
-        edges, out = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight), []
+        r"""Returns the weights ``[E, H]`` of the edges in each layer, as :meth:`forward` applies
+        them."""
+        edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
+        out = []
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = self.reduced(index, x)
@@ -188,24 +209,60 @@ class LiteGT(Module):
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
-        r"""The scores of all nodes, layer by layer and batch by batch, see
-        :meth:`NodeFormer.inference`. What :meth:`forward` takes beside features and edges are the
-        attributes :obj:`laplacian_pe`, :obj:`edge_jaccard` and, if there, :obj:`attention_mask` and
-        :obj:`edge_weight` of the data.
+        r"""Computes the scores of all nodes, layer by layer and batch by batch, see
+        :meth:`NodeFormer.inference`. The other arguments of :meth:`forward` are read from the
+        attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask` and
+        :obj:`edge_weight` of the data; the last two are optional.
 
         Raises:
-            ValueError: As there, or if edges or graphs are scored.
+            ValueError: If the model scores edges or graphs, or for the reasons of
+                :meth:`NodeFormer.inference`.
         """
         if self.level != 'node':
             raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
-            return stream.result(
-                self.out_channels, reference(self.lin_in).dtype, lambda: stream_litegt(self, stream)
+            dtype = reference(self.lin_in).dtype
+            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
+
+    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        weight = reference(self.lin_in)
+        names = ('x',) if self.lin_pe is None else ('x', 'laplacian_pe')
+
+        def rows(part: Part) -> Tensor:
+            values = (to_device(stream.node_values(n, part.nodes), weight.device) for n in names)
+            return self.inputs(*(value.to(weight.dtype) for value in values))
+
+        x = stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)
+        for index in range(self.num_layers):
+            x = self._stream_layer(stream, index, x)
+        return lambda part: self.lin_out(to_device(x[part.nodes], weight.device))
+
+    def _stream_layer(self, stream: Stream, index: int, x: Tensor) -> Tensor:
+        layer, device = self.layers[index], reference(self.lin_in).device
+        is_sampled = stream.has('attention_mask')
+
+        def rows(part: Part) -> Tensor:
+            jaccard = stream.edge_values('edge_jaccard', part)
+            jaccard = None if jaccard is None else jaccard.to(device)
+            mask = None
+            if is_sampled:
+                mask = stream.node_values('attention_mask', part.nodes).to(device)
+            x_src, x_dst = (
+                self.reduced(index, to_device(x[nodes], device))
+                for nodes in (part.n_id, part.nodes)
             )
+            part = part.to(device)
+            edges = sorted_edges(
+                part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
+            )
+            return layer((x_src, x_dst), edges, jaccard, mask)
+
+        width = layer.conv.out_channels
+        return stream.fill(f'layer-{index + 1}', width, x.dtype, rows, neighbors=True)
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
-        r"""The input ``[N, D]`` of the first layer."""
+        r"""Computes the input ``[N, D]`` of the first layer."""
         check_features(x, self.lin_in, self.in_channels)
         if self.lin_pe is None:
             if laplacian_pe is not None:
@@ -216,16 +273,16 @@ class LiteGT(Module):
             return self.lin_in(x)
         shape = (x.size(0), self.pe_channels)
         if laplacian_pe is None or laplacian_pe.shape != shape:
-            given = None if laplacian_pe is None else tuple(laplacian_pe.shape)
+            actual = None if laplacian_pe is None else tuple(laplacian_pe.shape)
             raise ValueError(
-                f"'laplacian_pe' must have shape {shape} (got {given}); add it to the data with "
+                f"'laplacian_pe' must have shape {shape} (got {actual}); add it to the data with "
                 f'LaplacianPE({shape[1]})'
             )
         check_devices(x.device, laplacian_pe=laplacian_pe)
         return self.lin_in(x) + self.lin_pe(laplacian_pe.to(x.dtype))
 
     def reduced(self, layer: int, x: Tensor) -> Tensor:
-        r"""The input of a layer, with fewer channels where its layer has."""
+        r"""Reduces the channels of :obj:`x` to those of layer number :obj:`layer`."""
         return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
 
     def __repr__(self) -> str:
@@ -237,6 +294,8 @@ class LiteGT(Module):
 
 
 class _Layer(Module):
+    r"""Applies attention and a feed-forward part, each with a residual and a normalisation."""
+
     def __init__(
         self,
         channels: int,
@@ -266,6 +325,6 @@ class _Layer(Module):
         attention = self.lin_attention(
             dropout(self.conv(x, edges, edge_jaccard, sampled_mask), self.dropout, self.training)
         )
-        own = x if isinstance(x, Tensor) else x[1]
-        x = self.norms[0](own + dropout(attention, self.dropout, self.training))
+        x_dst = x if isinstance(x, Tensor) else x[1]
+        x = self.norms[0](x_dst + dropout(attention, self.dropout, self.training))
         return self.norms[1](x + self.feed_forward(x))

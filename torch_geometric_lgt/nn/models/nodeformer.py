@@ -7,30 +7,32 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list, sorted_edges
-from torch_geometric_lgt.nn._attention_layer import check_devices, check_unused
-from torch_geometric_lgt.nn._parts import reference
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
-from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._streaming import Part
+from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import PairTensor
 
 
 class NodeFormer(Backbone):
-    r"""The model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for Node
-    Classification" <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax
+    r"""The node-level model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for
+    Node Classification" <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax
     attention with a relational bias,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)})
             \mathbf{W}_O + \mathbf{Z}^{(l-1)} \right),
 
-    each head with :obj:`hidden_channels` channels, see
-    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, and the edge loss
-    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers. Differs
-    from the authors' code: projections are drawn once instead of from a seed that the data give,
-    graphs of a batch do not attend to each other, weights live in the log domain.
+    where each head has :obj:`hidden_channels` channels, see
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. The edge loss is
+    :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers.
+
+    Differs from the authors' code: projections are drawn once instead of from a seed that the data
+    determine, graphs of a batch do not attend to each other, and weights are computed in the log
+    domain.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -64,6 +66,14 @@ class NodeFormer(Backbone):
 
     Raises:
         ValueError: If a size is out of range, or an argument of the layer is.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import NodeFormer
+        >>> model = NodeFormer(16, 32, 3)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> model(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(
@@ -104,16 +114,24 @@ class NodeFormer(Backbone):
             )
 
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
-        sizes = in_channels, hidden_channels, out_channels, num_layers
         super().__init__(
-            *sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels
+            in_channels,
+            hidden_channels,
+            out_channels,
+            num_layers,
+            make_conv,
+            act,
+            dropout,
+            layer_norm,
+            activate_layers,
+            read_channels,
         )
         self.lin_heads = ModuleList(
             Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers)
         )
         self.relational_order, self.jumping_knowledge = relational_order, jumping_knowledge
-        self.shares = (1.0, 1.0 if residual else 0.0)
-        self.reads_edges, self.reads_pairs = relational_order > 0, relational_input == 'value'
+        self.residual_weight = 1.0 if residual else 0.0
+        self.uses_edges, self.takes_pairs = relational_order > 0, relational_input == 'value'
 
     @with_advice()
     def forward(
@@ -130,30 +148,40 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
         edge_weight: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        r"""Runs the model. :obj:`edge_index` holds the graph's edges, or those of each order of the
-        relational bias (see :meth:`hops`; ``torch.compile`` and ``torch.export`` take orders above
-        1 as these only), or is :obj:`None`: no graph, no bias. The edge loss is that of the edges
-        of the first order, in which with ``relational_input='value'`` each node is its own
-        neighbour, or without a bias of the graph's, over the nodes at hand. The weights of the
-        graph's edges are :obj:`edge_weight` ``[E]`` or the values of a sparse matrix; the edge loss
-        has none. The other arguments serve a part of a graph, see :meth:`DIFFormer.forward`.
+        r"""Runs the model.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or list): The edges of the graph, or the edges of each order of
+                the relational bias from :meth:`hops`; ``torch.compile`` and ``torch.export`` take
+                orders above 1 as such a list only. With :obj:`None` there is no bias.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            degree, states, num_keys, process_group: For a part of a graph, see
+                :meth:`DIFFormer.forward`.
+            return_edge_loss (bool, optional): If :obj:`True`, returns the edge loss beside the
+                scores. It uses the edges of the first order, which contain a self loop of each
+                node with ``relational_input='value'``; without a bias, the edges of the graph.
+                (default: :obj:`False`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If there are weights, and the bias is of more orders than one or the edge
-                loss is asked for.
+            ValueError: If edges have weights, and the bias has more than one order or the edge loss
+                is requested.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        layers = self.layers(
-            x, Around(edges, batch, batch_size, degree, states, num_keys, process_group)
-        )
+        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        layers = self.layers(x, context)
         out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
 
-    def counted_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+    def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         if part.edge_weight is None:
             return remove_self_loops(coalesce(part.edge_index))[0], None
         return remove_self_loops(
@@ -168,84 +196,64 @@ class NodeFormer(Backbone):
                 "'relational_order' must be at most 1 where neighbours of one hop are at hand "
                 f'(got {self.relational_order})'
             )
-        if not self.reads_pairs:
+        if not self.takes_pairs:
             return self.hops(part.edge_index, part.n_id.numel(), part.edge_weight)
-        edges, weight = self.counted_edges(part)
-        own = torch.arange(part.size, device=edges.device)
+        edges, weight = self.degree_edges(part)
+        self_loops = torch.arange(part.size, device=edges.device).expand(2, -1)
         weight = None if weight is None else torch.cat([weight, weight.new_ones(part.size)])
-        return [
-            sorted_edges(
-                torch.cat([edges, own.expand(2, -1)], 1),
-                part.n_id.numel(),
-                part.size,
-                edge_weight=weight,
-            )
-        ]
+        edges = torch.cat([edges, self_loops], 1)
+        return [sorted_edges(edges, part.n_id.numel(), part.size, edge_weight=weight)]
 
     def step(
         self,
-        layer: int,
+        index: int,
         x: Tensor | PairTensor,
-        first: Tensor,
-        around: Around,
+        x_0: Tensor,
+        context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        conv = self.convs[layer]
-        return self.lin_heads[layer](
-            conv(
-                x, around.edges, around.batch, around.batch_size, state=state, degree=around.degree
-            )
-        )
+        edges, batch, batch_size, degree = context[:4]
+        out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
+        return self.lin_heads[index](out)
 
     def hops(
         self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""The edges of each order of the relational bias, sorted, to be given to :meth:`forward`
-        in place of the graph's: found once."""
+        r"""Finds the edges of each order of the relational bias once, for many calls of
+        :meth:`forward`, which takes them as :obj:`edge_index`."""
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
         if edge_index is None or self.relational_order == 0:
             check_unused(edge_weight, "without 'edge_index' or with relational_order=0")
         if edge_index is None:
-            none = sorted_edges(
-                torch.empty(2, 0, dtype=torch.long, device=reference(self.lin_in).device),
-                num_nodes,
-                num_nodes,
-                backward=True,
-            )
-            return [none] * self.relational_order if self.relational_order > 0 else none
+            device = reference(self.lin_in).device
+            no_edges = torch.empty(2, 0, dtype=torch.long, device=device)
+            edges = sorted_edges(no_edges, num_nodes, num_nodes, backward=True)
+            return [edges] * self.relational_order if self.relational_order > 0 else edges
         if self.relational_order == 0:
             return edge_index
         if self.convs[0].relational_bias.neighbor_sum.explain and not isinstance(edge_index, list):
-            return sorted_edges(
-                edge_index, num_nodes, num_nodes, edge_weight=edge_weight
-            )  # the mask is one of the graph's edges
+            # the mask of an explainer has one entry for each edge of the graph
+            return sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
         return self.hops(edge_index, num_nodes, edge_weight)
 
     def _edge_loss(
         self, layers: list[Tensor], edges: Edges, batch: Tensor | None, batch_size: int | None
     ) -> Tensor:
         num_nodes = layers[0].size(0)
-        edges = (
-            self.hops(edges, num_nodes)
-            if isinstance(edges, SortedEdges) and self.relational_order > 0
-            else edges
-        )
+        if isinstance(edges, SortedEdges) and self.relational_order > 0:
+            edges = self.hops(edges, num_nodes)
         edges = edges[0] if isinstance(edges, list) else edges
-        first, weight = (
-            (edges.first, edges.weight) if isinstance(edges, SortedEdges) else (None, None)
-        )
-        if weight is not None:
+        first = edges.first if isinstance(edges, SortedEdges) else None
+        if isinstance(edges, SortedEdges) and edges.weight is not None:
             raise ValueError(
                 "'edge_weight' must be None with return_edge_loss=True: the edge loss has no "
                 'weights (got some)'
             )
         edges = edge_list(edges, num_nodes, num_nodes)
-        parts = [
-            conv.log_edge_probability(z, edges, batch, batch_size)
-            for conv, z in zip(self.convs, layers, strict=False)
-        ]
-        return torch.stack(
-            [edge_regularization(part, edges, num_nodes, first) for part in parts]
-        ).mean()
+        losses = []
+        for conv, z in zip(self.convs, layers[:-1], strict=True):
+            log_probability = conv.log_edge_probability(z, edges, batch, batch_size)
+            losses.append(edge_regularization(log_probability, edges, num_nodes, first))
+        return torch.stack(losses).mean()

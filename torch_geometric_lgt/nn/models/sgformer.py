@@ -10,21 +10,21 @@ from torch_geometric.nn import GCN, GCNConv
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._attention_layer import check_devices
-from torch_geometric_lgt.nn._parts import reference
+from torch_geometric_lgt.nn._layers.input_checks import check_devices
+from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
-from torch_geometric_lgt.nn.models._around import Around, Degree, Edges, States
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges, without_loops
 from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._streaming import Part, Stream
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 
 
 class SGFormer(Backbone):
-    r"""The model of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
-    Representations" <https://arxiv.org/abs/2306.10759>`_: one layer of simple global attention
-    beside a graph neural network,
+    r"""The node-level model of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
+    Representations" <https://arxiv.org/abs/2306.10759>`_: a layer of simple global attention beside
+    a graph neural network, the local branch,
 
     .. math::
         \mathbf{Z} = \beta \, \mathrm{SGFormerConv}(\mathbf{Z}^{(0)}) + (1 - \beta) \,
@@ -32,10 +32,11 @@ class SGFormer(Backbone):
         \mathbf{Y} = f \left( (1 - \alpha) \, \mathbf{Z} + \alpha \, \mathrm{GNN}(\mathbf{Z}^{(0)},
             \mathbf{A}) \right).
 
+    As in the authors' code, :math:`\mathbf{Z}` is normalised.
+
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
-    fixed shares of the residual, its own network over the edges and logarithms of probabilities as
-    output, and whose outputs depend on what else is in the batch. As in the authors' code,
-    :math:`\mathbf{Z}` is normalised.
+    fixed weights of the residual, another local branch, and logarithms of probabilities as output.
+    Its outputs for a graph also depend on the other graphs in the batch.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
@@ -51,20 +52,21 @@ class SGFormer(Backbone):
         aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by
             side without :math:`\alpha`. (default: :obj:`"add"`)
         gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N,
-            hidden_channels]``. (default: :obj:`None`, a :class:`torch_geometric.nn.GCN` with batch
-            normalisation unless ``layer_norm=False``, whose sums over neighbours are products with
-            a sparse matrix; a GCN made with ``normalize=False``, as that is, gets the weights of
-            the edges, from the degrees in the whole graph for a batch that has them; a network of
-            one's own gets weights of edges as its third argument)
+            hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False`` receives
+            normalised edge weights, computed from :obj:`degree` in a batch that has it. Any other
+            network receives the weights of the edges as its third argument. (default: :obj:`None`,
+            such a GCN with batch normalisation unless ``layer_norm=False``, which multiplies by a
+            sparse matrix)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
-        gnn_dropout (float, optional): Its dropout probability. (default: :obj:`None`, that of the
-            model)
+        gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
+            :obj:`None`, :obj:`dropout`)
         gnn_residual (bool, optional): If :obj:`True`, layers of the default local branch add their
-            input, and its last one is normalised and activated as the others are, as in the
-            authors' code for large graphs. (default: :obj:`False`)
+            input, and the last layer is normalised and activated too, as in the authors' code for
+            large graphs. (default: :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
-            :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the input itself, as in the authors' code.
+            :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
+            code.
             (default: :obj:`"hidden"`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised, nor in the default
             local branch. (default: :obj:`True`)
@@ -82,6 +84,14 @@ class SGFormer(Backbone):
 
     Raises:
         ValueError: If a size or share is out of range, or an argument of the layer is.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import SGFormer
+        >>> model = SGFormer(16, 32, 3)
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> model(x, edge_index).shape
+        torch.Size([4, 3])
     """
 
     def __init__(
@@ -113,8 +123,6 @@ class SGFormer(Backbone):
             raise ValueError(f"'aggregate' must be 'add' or 'cat' (got {aggregate!r})")
         if gnn_input not in ('hidden', 'input'):
             raise ValueError(f"'gnn_input' must be 'hidden' or 'input' (got {gnn_input!r})")
-        read_channels = hidden_channels * (2 if aggregate == 'cat' else 1)
-        sizes = in_channels, hidden_channels, out_channels, num_layers
 
         def make_conv() -> SGFormerConv:
             return SGFormerConv(
@@ -122,14 +130,19 @@ class SGFormer(Backbone):
             )
 
         super().__init__(
-            *sizes, make_conv, act, dropout, layer_norm, activate_layers, read_channels
+            in_channels,
+            hidden_channels,
+            out_channels,
+            num_layers,
+            make_conv,
+            act,
+            dropout,
+            layer_norm,
+            activate_layers,
+            read_channels=hidden_channels * (2 if aggregate == 'cat' else 1),
         )
-        self.alpha, self.aggregate, self.gnn_input, self.shares = (
-            alpha,
-            aggregate,
-            gnn_input,
-            (beta, 1 - beta),
-        )
+        self.alpha, self.aggregate, self.gnn_input = alpha, aggregate, gnn_input
+        self.step_weight, self.residual_weight = beta, 1 - beta
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
             rate = dropout if gnn_dropout is None else gnn_dropout
@@ -161,43 +174,47 @@ class SGFormer(Backbone):
         process_group: ProcessGroup | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of
-        a sparse matrix. The other arguments after the star serve a part of a graph, see
-        :meth:`DIFFormer.forward`; the default network over the edges uses :obj:`degree`. It
-        normalises by sums of weights as :class:`torch_geometric.nn.GCNConv` does. In training with
-        :obj:`process_group` its batch normalisation takes means and variances over the first
-        :obj:`num_keys` nodes of all processes.
+        r"""Runs the model.
+
+        The default local branch normalises by :obj:`degree` and by sums of weights, as
+        :class:`torch_geometric.nn.GCNConv` does. In training with :obj:`process_group`, its batch
+        normalisation uses the first :obj:`num_keys` nodes of all processes.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            degree, states, num_keys, process_group: For a part of a graph, see
+                :meth:`DIFFormer.forward`.
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If an argument does not fit, there are weights and the network over the
-                edges takes none, or with :obj:`process_group`, if :obj:`gnn` normalises over the
-                nodes of one process.
+            ValueError: If an argument does not fit, edges have weights and the local branch takes
+                none, or with :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one
+                process.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
-        layers = self.layers(
-            x, Around(None, batch, batch_size, degree, states, num_keys, process_group)
-        )
-        source = x if self.gnn_input == 'input' else layers[0]
-        edges, shared = (
-            self._local_edges(edge_index, x.size(0), degree, source.dtype, edge_weight),
-            {},
-        )
-        if process_group is not None and isinstance(self.gnn, LocalGCN):
-            shared = {'processes': Processes(process_group, num_keys)}
-        return self.readout(layers, self.gnn(source, *edges, **shared))
+        context = GraphContext(None, batch, batch_size, degree, states, num_keys, process_group)
+        layers = self.layers(x, context)
+        x_gnn = x if self.gnn_input == 'input' else layers[0]
+        edges = self._local_edges(edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
+        if process_group is None or not isinstance(self.gnn, LocalGCN):
+            return self.readout(layers, self.gnn(x_gnn, *edges))
+        processes = Processes(process_group, num_keys)
+        return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         local = cast(Tensor, local)
-        z = (
-            torch.cat([layers[-1], local], 1)
-            if self.aggregate == 'cat'
-            else (1 - self.alpha) * layers[-1] + self.alpha * local
-        )
-        return self.lin_out(z)
+        if self.aggregate == 'cat':
+            return self.lin_out(torch.cat([layers[-1], local], 1))
+        return self.lin_out((1 - self.alpha) * layers[-1] + self.alpha * local)
 
-    def local_branch(self, stream: Stream, first: Tensor) -> Tensor:
+    def stream_local_branch(self, stream: Stream, x_0: Tensor) -> Tensor:
         if not hasattr(self.gnn, 'inference_per_layer') or self.gnn.jk_mode is not None:
             raise ValueError(
                 "'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in "
@@ -214,48 +231,26 @@ class SGFormer(Backbone):
                 'would count the degrees of a part (got '
                 f'{self.gnn}); the weights of GCN are then found for the whole graph'
             )
-        degree = stream.degrees('local-degrees', self._counted) if self.weighted else None
-        x = None if self.gnn_input == 'input' else first
-        for layer in range(self.gnn.num_layers):
-            x = self._local_layer(stream, layer, x, degree)
+        degree = stream.degrees('local-degrees', _local_degree_edges) if self.weighted else None
+        x = None if self.gnn_input == 'input' else x_0
+        for index in range(self.gnn.num_layers):
+            x = self._stream_local_layer(stream, index, x, degree)
         return cast(Tensor, x)
 
-    def _local_layer(
-        self, stream: Stream, layer: int, x: Tensor | None, degree: Tensor | None
+    def _stream_local_layer(
+        self, stream: Stream, index: int, x: Tensor | None, degree: Tensor | None
     ) -> Tensor:
         weight = reference(self.lin_in)
 
         def rows(part: Part) -> Tensor:
-            edges = part.edge_index
-            there = (stream.node_values('x', part.n_id) if x is None else x[part.n_id]).to(
-                weight.device, weight.dtype
-            )
-            if degree is not None:
-                edges, value = self._with_loops(part, weight.dtype)
-                into = degree[part.n_id, 1], degree[part.nodes, 1]
-                value = symmetric_weight(edges, there.size(0), part.size, weight.dtype, into, value)
-                edges = _matrix(edges, value.squeeze(1), (part.size, there.size(0)))
-            return self.gnn.inference_per_layer(layer, there, edges.to(weight.device), part.size)
+            x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
+            x_src = x_src.to(weight.device, weight.dtype)
+            edges = part.edge_index if degree is None else _local_matrix(part, degree, weight.dtype)
+            return self.gnn.inference_per_layer(index, x_src, edges.to(weight.device), part.size)
 
-        last = layer == self.gnn.num_layers - 1
-        return stream.fill(
-            f'local-{layer + 1}',
-            self.gnn.out_channels if last else self.gnn.hidden_channels,
-            weight.dtype,
-            rows,
-            True,
-        )
-
-    def _with_loops(self, part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        r"""The edges into a part, with one self loop for each of its nodes behind the others, and
-        their weights."""
-        value, loop = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
-        return torch.cat([part.edge_index, torch.arange(part.size).expand(2, -1)], 1), torch.cat(
-            [value, loop]
-        )
-
-    def _counted(self, part: Part) -> tuple[Tensor, Tensor]:
-        return self._with_loops(part, torch.double)
+        is_last = index == self.gnn.num_layers - 1
+        width = self.gnn.out_channels if is_last else self.gnn.hidden_channels
+        return stream.fill(f'local-{index + 1}', width, weight.dtype, rows, neighbors=True)
 
     def _local_edges(
         self,
@@ -265,11 +260,11 @@ class SGFormer(Backbone):
         dtype: torch.dtype,
         edge_weight: Tensor | None = None,
     ) -> tuple[Any, ...]:
-        r"""The edges of the local branch, with their weights if it has none of its own: found once
-        for all of its layers."""
+        r"""Prepares the arguments that the local branch takes after its features: edges, and the
+        weights of GCN if the branch does not compute them itself."""
         if self.weighted:
-            own = degree[1] if isinstance(degree, tuple) else degree
-            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), own, edge_weight)
+            in_degree = degree[1] if isinstance(degree, tuple) else degree
+            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
             return (edges,) if isinstance(self.gnn, LocalGCN) else edges.listed(dtype)
         edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
         if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
@@ -277,26 +272,44 @@ class SGFormer(Backbone):
                 f"'gnn' must take weights of edges where there are some (got {self.gnn}, which "
                 'drops them); use a GCN'
             )
+        is_tensor = isinstance(edge_index, Tensor)
         is_list = isinstance(edge_index, SortedEdges) or (
-            isinstance(edge_index, Tensor) and edge_index.layout == torch.strided
+            is_tensor and edge_index.layout == torch.strided
         )
-        as_list = is_list or edge_weight is not None
         # PyG normalises a sparse torch.Tensor with self loops as another graph
-        if as_list or (
-            isinstance(edge_index, Tensor) and (weight is not None or _counts_degrees(self.gnn))
-        ):
+        is_misread = is_tensor and (weight is not None or _counts_degrees(self.gnn))
+        if is_list or edge_weight is not None or is_misread:
             return (edges,) if weight is None else (edges, weight.to(dtype))
-        return (edge_index,)  # a sparse matrix: PyG's layers are faster with it than with a list
+        return (edge_index,)  # PyG's layers are faster with a sparse matrix than with a list
 
 
 def _counts_degrees(gnn: torch.nn.Module) -> bool:
+    r"""Whether a network normalises by degrees that it counts in its input."""
     return any(isinstance(module, GCNConv) and module.normalize for module in gnn.modules())
 
 
-def _matrix(edges: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    r"""The sparse matrix with targets as rows and sources as columns."""
+def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""Returns the edges into a part, followed by one self loop for each of its nodes, and their
+    weights."""
+    weight, loop_weight = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
+    loops = torch.arange(part.size).expand(2, -1)
+    return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
+
+
+def _local_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
+    return _edges_with_loops(part, torch.double)
+
+
+def _local_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
+    r"""Returns the weights of GCN for the edges into a part, as a sparse matrix with targets as
+    rows and sources as columns."""
+    num_src = part.n_id.numel()
+    edges, weight = _edges_with_loops(part, dtype)
+    in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
+    weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)
+    shape = part.size, num_src
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
         return torch.sparse_coo_tensor(
-            edges.flip(0), value, shape, check_invariants=False
+            edges.flip(0), weight, shape, check_invariants=False
         ).to_sparse_csr()

@@ -7,10 +7,11 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 
 
 class NeighborSum(MessagePassing):
-    r"""Sums up the neighbours, see
-    :meth:`~torch_geometric_lgt.functional.neighbors.neighbor_sum.neighbor_sum`. As a layer of
-    message passing it gets the masks of PyG's explainers: the mask of an edge multiplies what comes
-    over the edge, after all normalisation."""
+    r"""Sums the values of the neighbours, see
+    :meth:`~torch_geometric_lgt.functional.neighbors.neighbor_sum.neighbor_sum`.
+
+    As a message passing layer it receives the edge masks of PyG's explainers. The mask multiplies
+    the weight of an edge after all normalisation."""
 
     def forward(
         self,
@@ -20,21 +21,18 @@ class NeighborSum(MessagePassing):
         num_targets: int,
         edge_mask: Tensor | None = None,
     ) -> Tensor:
-        r"""``[N_t, H * C]``; :obj:`edge_mask` ``[E]`` stands in for the mask of an explainer where
-        :obj:`edges` are not those it sees."""
+        r"""Returns the sums ``[N_t, H * C]``. A mask :obj:`edge_mask` ``[E]`` replaces the mask of
+        an explainer if :obj:`edges` differ from the edges that the explainer has."""
         mask = self.edge_mask(weight.size(0)) if edge_mask is None else edge_mask
-        return neighbor_sum(
-            x,
-            edges,
-            weight if mask is None else weight * mask[:, None].to(weight.dtype),
-            num_targets,
-        )
+        if mask is not None:
+            weight = weight * mask[:, None].to(weight.dtype)
+        return neighbor_sum(x, edges, weight, num_targets)
 
     def edge_mask(self, num_edges: int) -> Tensor | None:
-        r"""The mask ``[E]`` of an explainer, :obj:`None` where nothing is explained.
+        r"""Returns the mask ``[E]`` of an explainer, :obj:`None` outside explanations.
 
         Raises:
-            ValueError: If the mask is one of other edges.
+            ValueError: If the mask belongs to other edges.
         """
         if not self.explain:
             return None

@@ -16,14 +16,14 @@ from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer
-from torch_geometric_lgt.nn._parts import is_plain, linear_part
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.linear_parts import is_plain, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class LinearLayer(AttentionLayer):
-    r"""An attention layer whose weights are inner products of normalised queries and keys; with
-    :obj:`self_term` each query adds its own value."""
+    r"""Computes attention whose weights are inner products of normalised queries and keys. With
+    :obj:`self_term` each query adds the value of its node."""
 
     self_term = False
 
@@ -44,20 +44,23 @@ class LinearLayer(AttentionLayer):
         if self.self_term:
             self._check_sources(x)
 
-    def _side(self, lin: torch.nn.Module, x: Tensor) -> KernelInput:
+    def _kernel_input(self, x: Tensor, lin: torch.nn.Module) -> KernelInput:
         x, weight, bias = linear_part(lin, x)
         return KernelInput(x=x, heads=self.heads, kind=self.kind, weight=weight, bias=bias)
 
     def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:
-        queries, keys = self._side(self.lin_query, x_dst), self._side(self.lin_key, x_src)
+        queries = self._kernel_input(x_dst, self.lin_query)
+        keys = self._kernel_input(x_src, self.lin_key)
         values = self._values(x_src) if value is None else ValueInput(x=value)
-        own = None if not self.self_term else values if x_src is x_dst else self._values(x_dst)
-        return LinearForm(queries, keys, values, own, self.norm)
+        if not self.self_term:
+            return LinearForm(queries, keys, values, None, self.norm)
+        self_values = values if x_src is x_dst else self._values(x_dst)
+        return LinearForm(queries, keys, values, self_values, self.norm)
 
-    def _reading(self, x: Tensor) -> LinearForm:
-        r"""The queries of :obj:`x`, with values of their own if the layer has some, to read a
-        state: no key is evaluated."""
-        queries = self._side(self.lin_query, x)
+    def _query_form(self, x: Tensor) -> LinearForm:
+        r"""Describes the queries of :obj:`x` that read a state, with the values of their nodes if
+        the layer adds these; no key is evaluated."""
+        queries = self._kernel_input(x, self.lin_query)
         values = (
             self._values(x)
             if self.self_term
@@ -68,13 +71,19 @@ class LinearLayer(AttentionLayer):
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""The state of the nodes :obj:`x`, as keys and for Frobenius norms as queries, to be
-        merged, reduced over processes, saved, or read by :meth:`forward`. Parts of one data set
-        need the same :obj:`batch_size`, the number of graphs in all parts."""
+        r"""Builds the state of the nodes :obj:`x`, which can be merged, reduced over processes,
+        saved, and read by :meth:`forward`. Frobenius norms use the nodes as keys and as queries.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F]``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs in all parts of the data. (default:
+                :obj:`None`)
+        """
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         if self.norm == 'row':
-            keys = self._side(self.lin_key, x)
+            keys = self._kernel_input(x, self.lin_key)
             return build_state(keys, self._values(x), nodes)
         self._check_targets(x)
         return linear_state(self._form(x, x), nodes, nodes)
@@ -90,33 +99,26 @@ class LinearLayer(AttentionLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         if state is not None:
-            return linear_read(
-                self._reading(x_dst), state, self._targets(state, x_src, x_dst, batch, batch_size)
-            )
+            targets = self._targets(state, x_src, x_dst, batch, batch_size)
+            return linear_read(self._query_form(x_dst), state, targets)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        return linear_attend(
-            self._form(
-                x_src, x_dst, value if self.norm == 'row' or not is_plain(self.lin_value) else None
-            ),
-            sources,
-            targets,
-        )
+        reuses_value = self.norm == 'row' or not is_plain(self.lin_value)
+        form = self._form(x_src, x_dst, value if reuses_value else None)
+        return linear_attend(form, sources, targets)
 
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""The weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`, with :obj:`self_term` that of a node on itself included where both are
-        the same; 0 across graphs."""
+        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
+        :obj:`edge_index[0]`, 0 across graphs. A self loop includes the term that a layer adds for
+        the node itself."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        pairs, form = (
-            weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0],
-            self._form(x_src, x_dst),
-        )
+        pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
+        form = self._form(x_src, x_dst)
         state = linear_state(form, sources, targets)
         queries = form.with_values()[0]
         return attention_scores(

@@ -18,13 +18,14 @@ from torch_geometric_lgt.functional.neighbors.edges import (
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values
-from torch_geometric_lgt.nn._neighbor_sum import NeighborSum
+from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class RelationalBias(torch.nn.Module):
-    r"""NodeFormer's sums over the neighbours of :math:`P` orders with one learned weight for each
-    order and head, of the values or of the attention's output."""
+    r"""Computes NodeFormer's relational bias: sums over the neighbours of :math:`P` orders, with one
+    learned weight for each order and head. The sums are over values or over the attention's
+    output."""
 
     def __init__(self, order: int, heads: int, source: str, weight: str) -> None:
         super().__init__()
@@ -51,8 +52,8 @@ class RelationalBias(torch.nn.Module):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""The bias ``[N, H * C]``; :obj:`degree` holds the numbers of distinct neighbours in the
-        whole graph, or sums of their weights, without the node itself."""
+        r"""Returns the bias ``[N, H * C]``. The degrees :obj:`degree` count the distinct neighbours
+        in the whole graph without the node itself, or sum their weights."""
         x = value if self.source == 'value' else out
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
         total, heads = torch.zeros_like(out), weight.size(1)
@@ -62,11 +63,9 @@ class RelationalBias(torch.nn.Module):
             edge_index, mask = self._explained(edge_index, x.size(0), out.size(0), edge_weight)
             edge_weight = None
         orders = self.hops(edge_index, x.size(0), out.size(0), edge_weight)
-        for edges, share in zip(orders, weight, strict=True):
-            total = total + (
-                self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1))
-                * share[:, None]
-            ).flatten(1)
+        for edges, head_weight in zip(orders, weight, strict=True):
+            order_sum = self._sum(x, edges, out.size(0), degree, mask).unflatten(1, (heads, -1))
+            total = total + (order_sum * head_weight[:, None]).flatten(1)
         return total
 
     def hops(
@@ -76,8 +75,8 @@ class RelationalBias(torch.nn.Module):
         num_dst: int,
         edge_weight: Tensor | None = None,
     ) -> list[SortedEdges]:
-        r"""The edges of each order. Weights are those of the first: of a pair they add up to the
-        mean of its edges, to 1 of a node and itself."""
+        r"""Returns the edges of each order. Weights exist for the first order only: those of a pair
+        of nodes add up to the mean weight of its edges, and those of a self loop to 1."""
         if edge_index is None:
             raise ValueError(
                 f"'edge_index' must be given for the relational bias of order {self.order}"
@@ -111,8 +110,8 @@ class RelationalBias(torch.nn.Module):
     def weighted_hop(
         self, edge_index: Tensor, num_nodes: int, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        r"""The edges of the first order and their weights, of which those of a pair add up to their
-        mean.
+        r"""Returns the edges of the first order and their weights. The weights of a pair of nodes
+        that has several edges add up to their mean.
 
         Raises:
             ValueError: If there are more orders, or each node is its own neighbour and a self loop
@@ -123,18 +122,14 @@ class RelationalBias(torch.nn.Module):
                 "'relational_order' must be 1 with weights of edges: they say nothing of longer "
                 f'walks (got {self.order})'
             )
-        loops = self.source == 'value'
-        if (
-            loops
-            and may_read_values()
-            and bool((weight[edge_index[0] == edge_index[1]] != 1).any())
-        ):
+        adds_loops = self.source == 'value'
+        is_loop = edge_index[0] == edge_index[1]
+        if adds_loops and may_read_values() and bool((weight[is_loop] != 1).any()):
             raise ValueError(
                 "'edge_weight' must be 1 for self loops with relational_input='value', in which "
-                'each node is its own neighbour with the '
-                'weight 1; leave self loops out'
+                'each node is its own neighbour with the weight 1; leave self loops out'
             )
-        return weighted_hop(edge_index, num_nodes, loops, weight)
+        return weighted_hop(edge_index, num_nodes, adds_loops, weight)
 
     def _explained(
         self,
@@ -143,14 +138,14 @@ class RelationalBias(torch.nn.Module):
         num_dst: int,
         edge_weight: Tensor | None,
     ) -> tuple[list[SortedEdges], Tensor]:
-        r"""The edges of the first order, each of the graph's edges among them, and the mask of an
-        explainer for them."""
+        r"""Returns the edges of the first order, which contain all edges of the graph, and the mask
+        of an explainer for these edges."""
         is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
         if self.order > 1 or is_list or num_src != num_dst:
             raise ValueError(
                 "'relational_order' must be 1, and 'edge_index' the graph, for a mask of edges to "
-                'explain, which says nothing of longer '
-                f'walks (got {self.order} and {type(edge_index).__name__})'
+                'explain, which says nothing of longer walks '
+                f'(got {self.order} and {type(edge_index).__name__})'
             )
         edges, weight = weighted_edges(edge_index, num_src, num_src, edge_weight)
         mask = cast(Tensor, self.neighbor_sum.edge_mask(edges.size(1)))
@@ -165,9 +160,8 @@ class RelationalBias(torch.nn.Module):
                 f"'degree' must be None with a relational bias of order {self.order}: it says "
                 'nothing of longer walks'
             )
-        return (
-            (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1
-        )  # each node is a neighbour of itself
+        # each node is a neighbour of itself
+        return (degree[0] + 1, degree[1] + 1) if isinstance(degree, tuple) else degree + 1
 
     def _sum(
         self,
@@ -178,21 +172,18 @@ class RelationalBias(torch.nn.Module):
         edge_mask: Tensor | None,
     ) -> Tensor:
         dtype, sizes = compute_dtype(x.dtype), (x.size(0), num_targets)
-        one = (
-            x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
-            if edges.first is None
-            else edges.first.to(dtype)[:, None]
-        )
+        counts = x.new_ones((edges.edge_index.size(1), 1), dtype=dtype)
+        if edges.first is not None:
+            counts = edges.first.to(dtype)[:, None]
         if self.source == 'output':
-            weight = one if edges.weight is None else edges.weight.to(dtype)[:, None]
+            weight = counts if edges.weight is None else edges.weight.to(dtype)[:, None]
             return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)
         if edges.first is not None and degree is None:
             source, target = (
-                scatter(one.squeeze(1), ids, 0, size, 'sum')
+                scatter(counts.squeeze(1), ids, 0, size, 'sum')
                 for ids, size in zip(edges.edge_index, sizes, strict=True)
             )
             degree = source, target
         weight = symmetric_weight(edges.edge_index, *sizes, dtype, degree, edges.weight)
-        return self.neighbor_sum(
-            x, edges, weight if edges.first is None else weight * one, num_targets, edge_mask
-        )
+        weight = weight if edges.first is None else weight * counts
+        return self.neighbor_sum(x, edges, weight, num_targets, edge_mask)

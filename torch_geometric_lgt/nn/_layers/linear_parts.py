@@ -12,21 +12,21 @@ HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_p
 
 
 def is_plain(part: Module | None, kind: type[Module] = Linear) -> bool:
-    r"""Whether a linear part, or an embedding, is its weight and its bias alone: no module of
-    another kind in its place, no parametrisation, and no hook, be it its own or one of all
-    modules."""
+    r"""Whether a linear part or an embedding is no more than its weight and bias: no module of
+    another kind, no parametrisation, and no hook of this module or of all modules."""
     if part is None:
         return True
-    replaced = (
+    is_replaced = (
         type(part).forward is not kind.forward
         or 'forward' in part.__dict__
         or 'parametrizations' in part._modules
     )
-    return not (replaced or any(getattr(part, hooks) for hooks in HOOKS) or _has_global_hooks())
+    return not (is_replaced or any(getattr(part, hooks) for hooks in HOOKS) or _has_global_hooks())
 
 
 def _has_global_hooks() -> bool:
-    r"""Whether hooks of all modules are registered; those that count flops only note names."""
+    r"""Whether hooks of all modules are registered. Hooks that count flops do not matter, because
+    they only record names."""
     if not torch_module._has_any_global_hook():
         return False
     hooks = [hook for name in HOOKS for hook in getattr(torch_module, f'_global{name}').values()]
@@ -34,60 +34,53 @@ def _has_global_hooks() -> bool:
 
 
 def linear_part(part: Module, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""The input, weight and bias of a linear part, to be evaluated chunk by chunk, or its output
-    where it has to run as a module."""
-    return (
-        (x, part.weight, part.bias)
-        if is_plain(part) and isinstance(part, Linear)
-        else (part(x), None, None)
-    )
+    r"""Returns the input, weight and bias of a linear part, which is then evaluated chunk by chunk;
+    or its output, without weight and bias, if the part has to run as a module."""
+    if is_plain(part) and isinstance(part, Linear):
+        return x, part.weight, part.bias
+    return part(x), None, None
 
 
 def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None) -> Tensor:
-    r"""The rows of :obj:`nodes` (default: all) of an embedding, which runs as a module where it is
-    more than its weight."""
-    if (
-        is_plain(embedding, Embedding)
-        and isinstance(embedding, Embedding)
-        and not _has_rules(embedding)
-    ):
+    r"""Returns the rows of :obj:`nodes` (default: all) of an embedding. An embedding that is more
+    than its weight runs as a module."""
+    if isinstance(embedding, Embedding) and _is_table(embedding):
         return embedding.weight if nodes is None else embedding.weight[nodes]
-    return embedding(
-        torch.arange(num_rows, device=reference(embedding).device) if nodes is None else nodes
-    )
+    if nodes is None:
+        nodes = torch.arange(num_rows, device=reference(embedding).device)
+    return embedding(nodes)
 
 
-def _has_rules(embedding: Embedding) -> bool:
-    r"""Whether an embedding changes its weights, or their gradients, where they are read."""
-    return (
+def _is_table(embedding: Embedding) -> bool:
+    r"""Whether an embedding is no more than its weight, and neither changes its weight nor the
+    gradients when it is read."""
+    has_rules = (
         embedding.max_norm is not None
         or embedding.padding_idx is not None
         or embedding.scale_grad_by_freq
         or embedding.sparse
     )
+    return is_plain(embedding, Embedding) and not has_rules
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> Linear:
-    r"""Makes a linear part; with -1 input channels they are those of the first input, as in PyG's
+    r"""Creates a linear part. With -1, its first input determines the input channels, as in PyG's
     layers."""
-    return (
-        LazyLinear(out_channels, bias)
-        if in_channels == -1
-        else Linear(in_channels, out_channels, bias)
-    )
+    if in_channels == -1:
+        return LazyLinear(out_channels, bias)
+    return Linear(in_channels, out_channels, bias)
 
 
 def initialize(x: Tensor, *parts: Module | None) -> None:
-    r"""Initialises the parts whose number of input channels is not known yet for the input
-    :obj:`x`."""
+    r"""Initialises the parts without a known number of input channels for the input :obj:`x`."""
     for part in parts:
         if isinstance(part, LazyModuleMixin):
             cast(Module, part)(x[:0])
 
 
 def reference(part: Module) -> Tensor:
-    r"""A parameter that has the dtype and the device of a part, of whatever it consists; an empty
-    tensor if it has none."""
+    r"""Returns a parameter with the dtype and the device of a module, an empty tensor if the module
+    has none."""
     weight: Any = part._parameters.get('weight')
     if weight is not None and weight.is_floating_point():
         return weight

@@ -16,15 +16,14 @@ from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, check
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
-from torch_geometric_lgt.nn._attention_layer import AttentionLayer
-from torch_geometric_lgt.nn._parts import linear_part
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class KernelLayer(AttentionLayer):
-    r"""An all-pair attention layer with a feature map: the ways from features to states, outputs
-    and scores."""
+    r"""Computes states, outputs and scores of all-pair attention with a feature map."""
 
     num_gumbel_samples = 0
     gumbel_evaluation = 'softmax'
@@ -75,7 +74,10 @@ class KernelLayer(AttentionLayer):
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
         return (self.head_key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
 
-    def _side(self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool) -> KernelInput:
+    def _kernel_input(
+        self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool
+    ) -> KernelInput:
+        r"""Describes how the queries or keys of :obj:`x` are computed."""
         if not isinstance(self.feature_map, FeatureMap):
             features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
@@ -96,11 +98,11 @@ class KernelLayer(AttentionLayer):
         )
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
-        return folded(self._side(x, self.lin_query, mask, sampling))
+        return folded(self._kernel_input(x, self.lin_query, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
-        r"""The log-weights ``[N, H * K]`` that the keys of :obj:`x` have in the samples, drawn
-        anew; :obj:`None` where none are drawn: in evaluation, and without samples."""
+        r"""Draws the log-weights ``[N, H * K]`` of the keys of :obj:`x` in the samples. Returns
+        :obj:`None` in evaluation, and for a layer without samples."""
         if not self._sampling:
             return None
         uniform = x.new_empty(
@@ -110,7 +112,7 @@ class KernelLayer(AttentionLayer):
         return gumbel.div_(self.temperature)
 
     def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:
-        return replace(self._side(x, self.lin_key, mask, noise is not None), noise=noise)
+        return replace(self._kernel_input(x, self.lin_key, mask, noise is not None), noise=noise)
 
     def _state(
         self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None
@@ -127,7 +129,7 @@ class KernelLayer(AttentionLayer):
         state: AttentionState | None,
         value: Tensor | None = None,
     ) -> Tensor:
-        r"""The output ``[N_t, H * D]`` of all heads."""
+        r"""Computes the output ``[N_t, H * D]`` of all heads."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)
@@ -151,7 +153,7 @@ class KernelLayer(AttentionLayer):
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         keys = self._keys(x_src, masks[0], None)
-        queries = self._side(x_dst, self.lin_query, masks[1], False)
+        queries = self._kernel_input(x_dst, self.lin_query, masks[1], False)
         return attention_scores(
             queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets
         )

@@ -12,7 +12,7 @@ SETTINGS = (bool, int, float, str, tuple)
 
 
 def model_key(model: Module) -> tuple[str, str]:
-    r"""The parameters and the plain settings of all modules.
+    r"""Identifies a model by its parameters and the plain settings of all its modules.
 
     Raises:
         ValueError: If the size of a parameter is not known yet.
@@ -30,24 +30,23 @@ def model_key(model: Module) -> tuple[str, str]:
             if key != 'training' and isinstance(value, SETTINGS)
         )
         settings.append((name, type(module).__name__, plain))
-    return checksum({name: tensor.cpu() for name, tensor in model.state_dict().items()}), repr(
-        settings
-    )
+    tensors = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+    return checksum(tensors), repr(settings)
 
 
 def graph_key(store: Any) -> str:
-    r"""The content of the graph: of its tensors, or of the files that it is mapped from.
+    r"""Identifies a graph by its tensors, or by the files that it is mapped from.
 
     Raises:
         ValueError: If it has neither.
     """
     if isinstance(store, Data):
-        held = {
-            f'{name}-{part}': x
+        tensors = {
+            f'{name}-{part}': tensor.cpu().contiguous()
             for name, value in store.to_dict().items()
-            for part, x in enumerate(_strided(value))
+            for part, tensor in enumerate(_strided(value))
         }
-        return checksum({name: value.cpu().contiguous() for name, value in held.items()})
+        return checksum(tensors)
     if not hasattr(store, 'files'):
         raise ValueError(
             "'folder' must be None for a graph that neither is a Data nor has files (got "
@@ -57,7 +56,7 @@ def graph_key(store: Any) -> str:
 
 
 def _strided(value: Any) -> list[Tensor]:
-    r"""The dense tensors that a tensor or a sparse matrix consists of."""
+    r"""Returns the dense tensors that a tensor or a sparse matrix consists of."""
     if is_torch_sparse_tensor(value):
         value = value.to_sparse_coo().coalesce()
         return [value.indices(), value.values()]

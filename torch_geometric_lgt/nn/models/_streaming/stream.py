@@ -1,0 +1,286 @@
+# N nodes, n nodes of a part, S nodes with an edge into them.
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.utils.data import DataLoader, Dataset
+from torch_geometric.data import Data, TensorAttr
+from torch_geometric.sampler import NodeSamplerInput
+from torch_geometric.sampler.base import SubgraphType
+from torch_geometric.utils import scatter
+from tqdm import tqdm
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.nn.models._streaming.keys import graph_key, model_key
+from torch_geometric_lgt.nn.models._streaming.workspace import RESULT, Workspace
+
+VERSION = 3
+
+
+class Part(NamedTuple):
+    r"""Consecutive nodes of a graph, with the edges into them if a stream reads neighbours.
+
+    Attributes:
+        nodes (slice): The nodes.
+        n_id (torch.Tensor): The ids of the nodes, then those of the other sources ``[n + S]``.
+        edge_index (torch.Tensor): All edges into the nodes, as positions in :obj:`n_id`.
+        e_id (torch.Tensor): The ids of the edges.
+        edge_weight (torch.Tensor, optional): The weights of the edges.
+    """
+
+    nodes: slice
+    n_id: Tensor
+    edge_index: Tensor
+    e_id: Tensor
+    edge_weight: Tensor | None = None
+
+    @property
+    def size(self) -> int:
+        return self.nodes.stop - self.nodes.start
+
+    def ids(self, device: torch.device) -> Tensor:
+        r"""The ids of the nodes ``[n]``."""
+        return torch.arange(self.nodes.start, self.nodes.stop, device=device)
+
+    def to(self, device: torch.device) -> 'Part':
+        r"""Returns the part with its edges on another device."""
+        weight = None if self.edge_weight is None else self.edge_weight.to(device)
+        return self._replace(edge_index=self.edge_index.to(device), edge_weight=weight)
+
+
+class Stream:
+    r"""Reads a graph part by part, and fills arrays with one row for each node: in memory, or in
+    the files of a folder, where a run that was interrupted resumes.
+
+    Args:
+        loader (torch_geometric.loader.NeighborLoader): Has the graph and its features,
+            ``num_neighbors=[-1]`` and the size of a part.
+        folder (str or Path, optional): The folder of the arrays. (default: :obj:`None`, in memory)
+        model (torch.nn.Module): The model that all arrays are computed with; its parameters and
+            settings identify a run.
+        progress_bar (bool): If :obj:`True`, shows a bar for each array.
+        resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
+
+    Raises:
+        ValueError: If :obj:`loader` samples, has other subgraphs or a batch sampler, features are
+            missing, or :obj:`folder` cannot be used, see :class:`Workspace`.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        folder: str | Path | None,
+        model: Module,
+        progress_bar: bool,
+        resume: bool = True,
+    ) -> None:
+        check_loader(loader)
+        self.loader, self.progress_bar = loader, progress_bar
+        self.store = loader.data if isinstance(loader.data, Data) else loader.data[0]
+        self.num_nodes, self.size = self._count(), loader.batch_size
+        self.edge_weight = self._weights()
+        self.device = next(model.parameters()).device
+        folder, key = None if folder is None else Path(folder), ''
+        if folder is not None:
+            stores = loader.data if isinstance(loader.data, tuple) else (loader.data,)
+            identity = (VERSION, self.num_nodes, model_key(model), *map(graph_key, stores))
+            key = hashlib.sha256(repr(identity).encode()).hexdigest()
+        self.workspace = Workspace(folder, key, self.num_nodes, resume)
+
+    def _count(self) -> int:
+        if isinstance(self.store, Data):
+            return self.store.num_nodes or 0
+        size = self.store.get_tensor_size(TensorAttr(group_name=None, attr_name='x'))
+        if size is None:
+            raise ValueError(f"'loader' must be of data with the attribute 'x' (got {self.store})")
+        return size[0]
+
+    def _weights(self) -> Tensor | None:
+        r"""Returns the attribute :obj:`edge_weight` ``[E]``, or the values of the adjacency matrix
+        if one of them is not 1."""
+        if not isinstance(self.store, Data):
+            return None
+        weight, matrix = self.store.get('edge_weight'), self.store.get('adj_t')
+        if matrix is not None:
+            return weighted_edges(matrix, self.num_nodes, self.num_nodes, weight, 'adj_t')[1]
+        if weight is not None and (
+            weight.shape != (self.store.num_edges,) or not weight.is_floating_point()
+        ):
+            raise ValueError(
+                "'edge_weight' must hold a floating-point number for each edge (got "
+                f'{weight.dtype}, {tuple(weight.shape)})'
+            )
+        return weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        r"""Leaves out the workspace, which the workers of a loader do not use."""
+        return self.__dict__ | {'workspace': None}
+
+    def keep_locked(self, user: Any) -> None:
+        r"""Locks the folder against other processes until :obj:`user` is deleted."""
+        self.workspace.keep_locked(user)
+
+    def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
+        r"""Returns rows of an attribute of the nodes."""
+        if isinstance(self.store, Data):
+            if self.store.get(name) is None:
+                raise ValueError(
+                    f"'loader' must be of data with the attribute {name!r} (got {self.store})"
+                )
+            value = self.store[name]
+            if value.layout != torch.strided:
+                raise ValueError(
+                    f'{name!r} must be dense to be read in parts (got {value.layout}); use '
+                    'to_dense()'
+                )
+            return value[nodes]
+        index = torch.arange(nodes.start, nodes.stop) if isinstance(nodes, slice) else nodes
+        return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
+
+    def has(self, name: str) -> bool:
+        r"""Whether the nodes have the attribute."""
+        if isinstance(self.store, Data):
+            return self.store.get(name) is not None
+        return any(attr.attr_name == name for attr in self.store.get_all_tensor_attrs())
+
+    def edge_values(self, name: str, part: Part) -> Tensor | None:
+        r"""Returns an attribute of the edges of a part, :obj:`None` if the data do not have it."""
+        value = self.store.get(name) if isinstance(self.store, Data) else None
+        return None if value is None else value[part.e_id]
+
+    def result(
+        self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]
+    ) -> Tensor:
+        r"""Computes the final array ``[N, width]`` and removes the files of all other arrays.
+        :obj:`prepare` computes these and returns the function that computes the rows of a part."""
+        out, _ = self.workspace.array(RESULT, width, dtype)
+        if self.workspace.done.get(RESULT) != self.num_nodes:
+            out = self.fill(RESULT, width, dtype, prepare())
+            self.workspace.finish(RESULT)
+        self.workspace.remove_others(RESULT)
+        return out
+
+    def fill(
+        self,
+        name: str,
+        width: int,
+        dtype: torch.dtype,
+        rows: Callable[[Part], Tensor],
+        neighbors: bool = False,
+    ) -> Tensor:
+        r"""Fills the array ``[N, width]`` with the rows that :obj:`rows` returns for each part."""
+        array, flush = self.workspace.array(name, width, dtype)
+        for part in self._parts(name, neighbors):
+            array[part.nodes] = rows(part).to('cpu', dtype)
+            self.workspace.save(name, part.nodes.stop, flush, array)
+        return array
+
+    def state(self, name: str, state_of: Callable[[Part], AttentionState]) -> AttentionState:
+        r"""Merges the states that :obj:`state_of` returns for each part."""
+        tensors = self.workspace.read_state(name)
+        state = AttentionState.from_state_dict(tensors).to(self.device) if tensors else None
+        for part in self._parts(name, False):
+            part_state, done = state_of(part), part.nodes.stop
+            state = part_state if state is None else state.merge(part_state)
+            tensors = state.state_dict() | {'done': torch.tensor(done)}
+            write = partial(self.workspace.write_state, name, tensors)
+            self.workspace.save(name, done, write, None)
+        return cast(AttentionState, state)
+
+    def degrees(
+        self, name: str, degree_edges: Callable[[Part], tuple[Tensor, Tensor | None]]
+    ) -> Tensor:
+        r"""Computes the out- and in-degrees ``[N, 2]`` over the edges that :obj:`degree_edges`
+        returns for each part, or the sums of their weights."""
+        dtype = torch.long if self.edge_weight is None else torch.double
+        array, flush = self.workspace.array(name, 2, dtype)
+        if self.workspace.done.get(name) == self.num_nodes:
+            return array
+        self.workspace.done.pop(name, None)
+        array.zero_()
+        for part in self._parts(name, True):
+            (source, target), weight = degree_edges(part)
+            weight = torch.ones_like(source) if weight is None else weight.to(array.dtype)
+            array[:, 0].index_add_(0, part.n_id[source], weight)
+            array[part.nodes, 1] = scatter(weight, target, 0, part.size, 'sum')
+        self.workspace.save(name, self.num_nodes, flush, array, now=True)
+        return array
+
+    def _parts(self, name: str, neighbors: bool) -> Iterator[Part]:
+        starts = range(self.workspace.done.get(name, 0), self.num_nodes, self.size)
+        slices = [slice(start, min(start + self.size, self.num_nodes)) for start in starts]
+        if neighbors:
+            options: dict[str, Any] = {
+                'collate_fn': self._neighborhood,
+                'generator': torch.Generator(),
+            }
+            if getattr(self.loader, 'num_workers', 0) > 0:
+                options |= {
+                    option: getattr(self.loader, option)
+                    for option in ('num_workers', 'multiprocessing_context')
+                }
+            parts = DataLoader(cast(Dataset, slices), batch_size=None, **options)
+        else:
+            parts = (Part(nodes, *[torch.empty(0)] * 3) for nodes in slices)
+        yield from tqdm(parts, name, len(slices), disable=not self.progress_bar)
+
+    def _neighborhood(self, nodes: slice) -> Part:
+        sampler = self.loader.node_sampler
+        out = sampler.sample_from_nodes(
+            NodeSamplerInput(None, torch.arange(nodes.start, nodes.stop))
+        )
+        edge = out.edge if sampler.edge_permutation is None else sampler.edge_permutation[out.edge]
+        weight = None if self.edge_weight is None else self.edge_weight[edge].detach()
+        return Part(nodes, out.node, torch.stack([out.row, out.col]), edge, weight)
+
+
+def check_loader(loader: Any) -> None:
+    r"""Raises a ValueError unless a loader returns all neighbours of one hop."""
+    if not hasattr(loader, 'node_sampler'):
+        raise ValueError(
+            "'loader' must be a NeighborLoader with num_neighbors=[-1] (got "
+            f'{type(loader).__name__})'
+        )
+    numbers = loader.node_sampler.num_neighbors
+    numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
+    if list(numbers) != [-1]:
+        raise ValueError(
+            f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})"
+        )
+    kind = getattr(loader.node_sampler, 'subgraph_type', SubgraphType.directional)
+    if loader.batch_size is None:
+        wrong = 'a batch sampler'
+    elif kind != SubgraphType.directional:
+        wrong = f'subgraph_type={kind.value!r}'
+    else:
+        return
+    raise ValueError(
+        f"'loader' must have subgraph_type='directional' and a batch_size (got {wrong})"
+    )
+
+
+@contextlib.contextmanager
+def evaluation(model: Module) -> Iterator[Module]:
+    r"""Sets a model to evaluation without gradients, and then restores the mode of each module."""
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        with torch.no_grad():
+            yield model.eval()
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    r"""Copies rows to a device. Copies to a GPU come from pinned memory, so that the host prepares
+    the next part meanwhile."""
+    if device.type != 'cuda' or x.is_cuda:
+        return x.to(device)
+    return x.pin_memory().to(device, non_blocking=True)
