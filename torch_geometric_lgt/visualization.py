@@ -73,10 +73,10 @@ def plot_latent_structure(
 ) -> dict[str, float]:
     r"""Draws the attention of a model between sampled nodes and all nodes of a labelled graph.
 
-    The plots show the attention between classes, the edges of the graph beside the strongest
-    learned edges, the attention that a node receives against its degree, the attention against the
-    distance in hops, and the concentration of the attention. The position of a node is its
-    projection on the two main directions of the last layer. Nodes without a label are grey.
+    The first three plots show the attention between classes, and edges of the graph beside the
+    strongest learned edges. The others show the attention that a node receives by its degree, the
+    attention by distance in hops, and the concentration of the attention. The position of a node is
+    its projection on the two main directions of the last layer. Nodes without a label are grey.
 
     Args:
         model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
@@ -102,8 +102,8 @@ def plot_latent_structure(
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a
-            class nor -1, no node has a label, the layer does not exist, a number is out of range,
-            or the attention or the outputs are not finite.
+            class nor -1, or no node has a label. If the layer does not exist, or a number is out of
+            range. If the attention or the outputs are not finite.
 
     Example:
         >>> import torch

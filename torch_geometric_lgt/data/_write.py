@@ -45,9 +45,10 @@ def write_graph(
         The folder.
 
     Raises:
-        ValueError: If the folder is not empty or another process writes it, :obj:`num_nodes` is
-            negative or no whole number, a node does not exist, or an attribute has another number
-            of rows, an unsupported dtype, a name that is no identifier, or a name that loaders set.
+        ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
+            negative or no whole number, or a node does not exist. If an attribute has another
+            number of rows, an unsupported dtype, a name that is no identifier, or a name that
+            loaders set.
 
     Example:
         >>> import torch

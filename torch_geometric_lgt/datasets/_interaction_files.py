@@ -48,7 +48,7 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
     whole numbers, which are read as integers.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing or repeated, an id is empty, or a
+        ValueError: If the file is damaged, a column is missing or repeated, or an id is empty. If a
             floating-point id is NaN, infinite or no whole number.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """

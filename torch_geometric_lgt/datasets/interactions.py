@@ -19,8 +19,8 @@ class InteractionDataset(InMemoryDataset):
 
     :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and
     :obj:`"movielens-100k"` are downloaded from their public sources, with a checksum. Any other
-    :obj:`name` is a folder with the files ``train``, ``test`` and optionally ``valid``, or with a
-    file ``raw`` of all interactions in the order of time.
+    :obj:`name` is a folder with the files ``train``, ``test`` and optionally ``valid``. Instead of
+    these it may have one file ``raw`` with all interactions in the order of time.
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or

@@ -18,11 +18,11 @@ class SBMDataset(GeneratedDataset):
     The process is that of `"Benchmarking Graph Neural Networks"
     <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones.
 
-    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between,
-    and one of 100 patterns, joined to the blocks with probability 0.5. Patterns are random graphs
-    of 5 to 34 nodes with edge probability 0.5; all splits share them. Nodes have one of three
-    tokens at random; the tokens of a pattern are fixed. The label is 1 for nodes of the pattern.
-    10,000, 2,000 and 2,000 graphs.
+    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between.
+    One of 100 patterns is joined to the blocks with probability 0.5. Patterns are random graphs of
+    5 to 34 nodes with edge probability 0.5; all splits share them. Nodes have one of three tokens
+    at random; the tokens of a pattern are fixed. The label is 1 for nodes of the pattern. 10,000,
+    2,000 and 2,000 graphs.
 
     ``CLUSTER``: six blocks, joined with probability 0.55 inside and 0.25 between. One node of each
     block has the token of the block, all others have token 0. The label is the block. 10,000, 1,000
@@ -46,8 +46,8 @@ class SBMDataset(GeneratedDataset):
             representation. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive,
-            :obj:`seed` is no whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has
+        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
+            :obj:`seed` is no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has
             no representation that identifies it, like a ``lambda``.
 
     Example:

@@ -49,9 +49,9 @@ class TSPDataset(GeneratedDataset):
             representation. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no
-            whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has no representation
-            that identifies it, like a ``lambda``.
+        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, or :obj:`seed` is
+            no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
+            representation that identifies it, like a ``lambda``.
         ImportError: If the graphs must be made and elkai or joblib is missing.
 
     Example:

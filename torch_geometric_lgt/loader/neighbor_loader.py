@@ -37,8 +37,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     Raises:
         ValueError: If :obj:`time_attr` or :obj:`weight_attr` needs a compiled sampler that is not
-            installed, :obj:`transform` moves or drops the seed nodes of a batch, the edges are
-            neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+            installed. If :obj:`transform` moves or drops the seed nodes of a batch. If the edges
+            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders.
 
     Example:

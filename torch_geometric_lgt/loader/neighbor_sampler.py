@@ -54,8 +54,8 @@ class NeighborSampler(BaseSampler):
             share. (default: :obj:`False`)
 
     Raises:
-        ValueError: If a node does not exist, a sampled edge has no valid source, the edges are
-            neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+        ValueError: If a node does not exist, or a sampled edge has no valid source. If the edges
+            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders.
 
     Example:

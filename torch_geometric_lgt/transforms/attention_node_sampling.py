@@ -30,8 +30,8 @@ class AttentionNodeSampling(BaseTransform):
             :obj:`"attention_mask"`)
 
     Raises:
-        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, :obj:`attr_name` is
-            no name, the data has no edges, or an edge names a node that does not exist.
+        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, or :obj:`attr_name`
+            is no name. If the data has no edges, or an edge names a node that does not exist.
 
     Example:
         >>> import torch

@@ -32,8 +32,8 @@ class JaccardScores(BaseTransform):
             torch's global generator)
 
     Raises:
-        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no
-            edges, or an edge names a node that does not exist.
+        ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If the data has
+            no edges, or an edge names a node that does not exist.
 
     Example:
         >>> import torch

@@ -55,9 +55,9 @@ class LaplacianPE(BaseTransform):
     orthogonality, and that no smaller eigenvalue is left out.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column whatever the number of components, flips signs at random, fails where a graph has fewer
-    than :math:`k + 2` nodes, and computes in single precision throughout. Here single precision is
-    used with a single default dtype only, and only where the result passes the checks.
+    column whatever the number of components, and flips signs at random. It also fails where a graph
+    has fewer than :math:`k + 2` nodes, and computes in single precision throughout. Here single
+    precision is used with a single default dtype only, and only where the result passes the checks.
 
     Args:
         k (int): Number of columns.
@@ -72,8 +72,8 @@ class LaplacianPE(BaseTransform):
             arguments. (default: :obj:`None`, no cache)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalization` is unknown, the
-            data has no edges, an edge names a node that does not exist, or columns cannot be
+        ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
+            the data has no edges, or an edge names a node that does not exist. If columns cannot be
             appended to :obj:`x`.
         RuntimeError: If no solver converges.
 

@@ -38,9 +38,9 @@ class NodeDegree(BaseTransform):
             (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has no edges, an edge names a node that does not exist, :obj:`x` is
-            sparse and takes no column, or without :obj:`weighted` an adjacency matrix has values
-            other than 1.
+        ValueError: If the data has no edges, or an edge names a node that does not exist. If
+            :obj:`x` is sparse and takes no column. If an adjacency matrix has values other than 1
+            without :obj:`weighted`.
 
     Example:
         >>> import torch

@@ -52,8 +52,8 @@ class SVDEncoding(BaseTransform):
             arguments. (default: :obj:`None`, no cache)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalize` is no boolean, the
-            data has neither one node type nor two that all edges join, or columns cannot be
+        ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
+            the data has neither one node type nor two that all edges join. If columns cannot be
             appended to :obj:`x`.
         RuntimeError: If the solvers do not converge.
 
