@@ -145,7 +145,8 @@ def _text(value: Any) -> str:
     if isinstance(value, Tensor):
         return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f'{value.dtype}{value.shape}{digest}'
     if (
         isinstance(value, FunctionType)
         and value.__name__ != '<lambda>'

@@ -101,7 +101,7 @@ def fetch(source: Source, path: Path) -> None:
         content = received.getvalue()
         if not fits(source, content):
             raise RuntimeError(
-                f'{source.url} is not the file it was, or the download was cut off; fetch it again '
+                f'{source.url} has changed, or the download was cut off; fetch it again '
                 f'and {_manual(source, path)}'
             )
         write_atomically(path, source.convert(content))
@@ -124,7 +124,8 @@ def warn_of_others(name: str, paths: Iterable[Path]) -> None:
         source = SOURCES.get(name, {}).get(path.name)
         if source is not None and source.convert is bytes and not fits(source, path.read_bytes()):
             warnings.warn(
-                f'{str(path)!r} is changed or damaged: it has not the checksum of {source.url}',
+                f'{str(path)!r} is changed or damaged: it does not have the checksum of '
+                f'{source.url}',
                 stacklevel=2,
             )
 

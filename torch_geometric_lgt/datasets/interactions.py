@@ -236,7 +236,7 @@ class InteractionDataset(InMemoryDataset):
         if leaked.size > 0:
             one = f'user {ids[0][user[leaked[0]]]} and item {ids[1][item[leaked[0]]]}'
             raise ValueError(
-                f'the given split of {self.name!r} must not share pairs (got {leaked.size} pairs '
+                f'the files of {self.name!r} must not share pairs (got {leaked.size} pairs '
                 f'in two parts, as {one}); '
                 "use 'split' = 'ratio'"
             )

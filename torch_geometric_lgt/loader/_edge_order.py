@@ -94,8 +94,8 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
     target, source, _ = adj_t.coo()
     if edge_index is not None and not torch.equal(edge_index, torch.stack([source, target])):
         raise ValueError(
-            "'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove "
-            'one, or apply ToSparseTensor'
+            "'edge_index' must list the edges of 'adj_t' in the same order (got another "
+            'order); remove one, or apply ToSparseTensor'
         )
 
 

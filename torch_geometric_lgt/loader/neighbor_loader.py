@@ -110,7 +110,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             ):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and "
-                    "'batch_size' (it moves or drops them)"
+                    "'batch_size' (got one that moves or drops them)"
                 )
         return batch
 

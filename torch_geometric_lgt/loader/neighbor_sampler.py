@@ -273,8 +273,8 @@ def _stored_edges(store: Any) -> tuple[dict[str, int], dict[Any, Edges], dict[An
     attributes = store.get_all_edge_attrs()
     if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
         raise ValueError(
-            "'data' must be a Data, a HeteroData or stores of one node type; for stores of several "
-            'install pyg-lib'
+            "'data' must be a Data, a HeteroData or stores of one node type (got stores of several "
+            'types); install pyg-lib for these'
         )
     row, pointer, permutation = store.csc()
     return {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}

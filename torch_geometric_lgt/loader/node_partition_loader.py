@@ -75,8 +75,8 @@ class NodePartitionLoader(DataLoader):
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         if kwargs.get('persistent_workers'):
             raise ValueError(
-                "'persistent_workers' must be False: workers learn the partition of an epoch when "
-                'they start'
+                "'persistent_workers' must be False (got True): workers receive the partition of "
+                'an epoch when they start'
             )
         self.data, self.num_nodes = data, data.num_nodes or 0
         check_store(data._store, self.num_nodes, self.num_nodes)

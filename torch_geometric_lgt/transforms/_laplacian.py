@@ -163,7 +163,7 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
     for _ in range(size + 1):
         error = defect(matrix, null, values, vectors)
         if error > 1:
-            raise np.linalg.LinAlgError(f'residuals {error:.1e} times as large as they may be')
+            raise np.linalg.LinAlgError(f'errors are {error:.1e} times the allowed size')
         known = np.c_[null, vectors]
         rest = search(known, 1, COARSE * values[-1])[:, 0]
         rest = rest - known @ (known.T @ rest)
@@ -171,7 +171,7 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
             return values, vectors
         values, vectors = _ritz(matrix, null, np.c_[vectors, search(known, 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
-    raise np.linalg.LinAlgError('smaller ones were found again and again')
+    raise np.linalg.LinAlgError('each search returned a smaller eigenvalue')
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:

@@ -83,7 +83,7 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
         if value[0] <= smallest + SAME * s[0]:
             return u, s, v
         u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], k)
-    raise np.linalg.LinAlgError('larger ones were found again and again')
+    raise np.linalg.LinAlgError('each search returned a larger singular value')
 
 
 def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> LinearOperator:

@@ -208,7 +208,8 @@ class RandomSignFlip(BaseTransform):
         r"""Returns the graph, or the batch of graphs, with the attribute under new signs."""
         if self.attr_name not in data:
             raise ValueError(
-                f"'data' must have the attribute {self.attr_name!r}; add it with LaplacianPE"
+                f"'data' must have the attribute {self.attr_name!r} (got {data}); add it with "
+                'LaplacianPE'
             )
         pe = data[self.attr_name]
         nodes = segments(data.batch, pe.size(0), None, pe.device)
