@@ -152,7 +152,7 @@ def plot_latent_structure(
         )
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
-    places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
+    positions = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
     figure, axes = _figure(2, 3, (10.4, 7.0))
@@ -162,35 +162,38 @@ def plot_latent_structure(
     )
     figure.suptitle(title, fontsize='x-large')
     _draw_classes(figure, axes[0, 0], _class_mass(weight, y, rows))
-    shown = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
-    _draw_nodes(figure, axes[0, 1], places, y)
+    drawn_edges = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
+    _draw_nodes(figure, axes[0, 1], positions, y)
     axes[0, 1].plot(
-        *(places[shown.numpy(), side] for side in (0, 1)),
+        *(positions[drawn_edges.numpy(), side] for side in (0, 1)),
         color='0.3',
         linewidth=0.5,
         alpha=0.6,
         zorder=1,
     )
-    axes[0, 1].set(title=f'{shown.size(1)} given edges')
-    _draw_nodes(None, axes[0, 2], places, y)
-    _draw_learned(axes[0, 2], places, learned)
+    axes[0, 1].set(title=f'{drawn_edges.size(1)} given edges')
+    _draw_nodes(None, axes[0, 2], positions, y)
+    _draw_learned(axes[0, 2], positions, learned)
     _draw_received(axes[1, 0], weight, degree(edges[1], num_nodes))
     _draw_distance(axes[1, 1], weight, rows, matrix)
     _draw_concentration(axes[1, 2], weight)
     _save(figure, path)
-    total, rated, labelled = weight.sum(), y[rows] >= 0, y >= 0
-    same, among = y[rows][rated][:, None] == y[labelled][None], weight[rated][:, labelled]
+    row_has_label, has_label = y[rows] >= 0, y >= 0
+    same_class = y[rows][row_has_label][:, None] == y[has_label][None]
+    labelled_weight = weight[row_has_label][:, has_label]
     is_edge = torch.from_numpy(
         (matrix[rows.numpy()] + matrix.T.tocsr()[rows.numpy()]).toarray() > 0
     )
-    more = csr_array((np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape)
+    learned_matrix = csr_array(
+        (np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape
+    )
     return {
-        'edge mass': float((weight * is_edge).sum() / total),
-        'same class': float((among * same).sum() / among.sum()),
-        'same class by chance': float(same.double().mean()),
+        'edge mass': float((weight * is_edge).sum() / weight.sum()),
+        'same class': float((labelled_weight * same_class).sum() / labelled_weight.sum()),
+        'same class by chance': float(same_class.double().mean()),
         'components': float(connected_components(matrix, directed=False)[0]),
         'components with learned edges': float(
-            connected_components(matrix + more, directed=False)[0]
+            connected_components(matrix + learned_matrix, directed=False)[0]
         ),
     }
 
@@ -233,7 +236,7 @@ def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
         axis.set_xticks(ticks, [*(f'{tick:g}' for tick in ticks[:-1]), 'none'])
 
 
-def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
+def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None:
     r"""Draws the nodes in the colours of their classes.
 
     If :obj:`figure` is not :obj:`None`, it gets the legend, or a colour bar for many classes.
@@ -241,11 +244,11 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
     num_classes, size = int(y.max()) + 1, min(12.0, max(1.5, 12_000 / y.numel()))
     palette = 'tab10' if num_classes <= 10 else 'tab20' if num_classes <= MAX_NAMED else 'turbo'
     limit = {'tab10': 9.5, 'tab20': 19.5}.get(palette, num_classes - 0.5)
-    labelled = (y >= 0).numpy()
-    if not labelled.all():
-        axis.scatter(*places[~labelled].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
+    has_label = (y >= 0).numpy()
+    if not has_label.all():
+        axis.scatter(*positions[~has_label].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
     style = {'cmap': palette, 'vmin': -0.5, 'vmax': limit, 's': size, 'linewidths': 0, 'zorder': 3}
-    points = axis.scatter(*places[labelled].T, c=y.numpy()[labelled], **style)
+    points = axis.scatter(*positions[has_label].T, c=y.numpy()[has_label], **style)
     axis.set(
         xlabel='first direction of the output', ylabel='second direction', xticks=[], yticks=[]
     )
@@ -258,7 +261,7 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
         axis.scatter([], [], color=points.cmap(points.norm(label)), s=30, label=f'class {label}')
         for label in range(num_classes)
     ]
-    if not labelled.all():
+    if not has_label.all():
         marks.append(axis.scatter([], [], color=UNLABELLED, s=30, label='no label'))
     figure.legend(
         handles=marks,
@@ -269,14 +272,14 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
     )
 
 
-def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
+def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
     r"""Draws the learned edges above the nodes, with a ring around each of their end nodes.
 
     A ring grows with the number of edges of its node, and shows an edge between nodes that nearly
     coincide.
     """
     axis.plot(
-        *(places[learned.numpy(), side] for side in (0, 1)),
+        *(positions[learned.numpy(), side] for side in (0, 1)),
         color='black',
         linewidth=0.6,
         alpha=0.45,
@@ -285,7 +288,7 @@ def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
     ends, number = learned.unique(return_counts=True)
     sizes = 12 + 4 * number.sqrt().numpy()
     axis.scatter(
-        *places[ends.numpy()].T,
+        *positions[ends.numpy()].T,
         s=sizes,
         facecolors='none',
         edgecolors='black',
@@ -302,8 +305,8 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
     Nodes that receive none have no place on the logarithmic scale; the title has their number.
     """
     received = weight.sum(0) * weight.size(1) / weight.size(0)
-    some = received > 0
-    axis.plot(degrees[some].numpy(), received[some].numpy(), '.', markersize=3)
+    receives = received > 0
+    axis.plot(degrees[receives].numpy(), received[receives].numpy(), '.', markersize=3)
     axis.axhline(1, color='0.6', linewidth=0.8, label='uniform')
     if (degrees == 0).any():
         axis.set_xscale('symlog', linthresh=1)
@@ -311,8 +314,12 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
     else:
         axis.set_xscale('log')
     axis.set_yscale('log')
-    none = int((~some).sum())
-    title = f'attention by degree ({none} nodes get none)' if none else 'attention by degree'
+    num_without = int((~receives).sum())
+    title = (
+        f'attention by degree ({num_without} nodes get none)'
+        if num_without
+        else 'attention by degree'
+    )
     axis.set(title=title, xlabel='degree', ylabel='attention received / uniform')
     axis.legend(fontsize='small')
 

@@ -54,14 +54,14 @@ class Edges(NamedTuple):
             return _ranges(start, degree)
         number = np.where(degree > 0, count, 0) if replace else np.minimum(degree, count)
         owner, offset = _ranges(np.zeros_like(start), number)
-        drawn = degree > (0 if replace else count)
-        size = degree[drawn]
+        must_draw = degree > (0 if replace else count)
+        size = degree[must_draw]
         chosen = (
             random.integers(0, np.repeat(size, count))
             if replace
             else _distinct(size, count, random).ravel()
         )
-        offset[drawn[owner]] = chosen
+        offset[must_draw[owner]] = chosen
         return owner, start[owner] + offset
 
     def _span(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

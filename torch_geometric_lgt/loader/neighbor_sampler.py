@@ -176,11 +176,10 @@ class NeighborSampler(BaseSampler):
             for kind, size in self.sizes.items()
             if kind not in sampled
         }
-        parts, edge_counts = {kind: [] for kind in self.edges}, {kind: [] for kind in self.edges}
-        node_counts, num_expanded = (
-            {kind: [nodes.key.size] for kind, nodes in sampled.items()},
-            dict.fromkeys(sampled, 0),
-        )
+        drawn_edges = {kind: [] for kind in self.edges}
+        edge_counts = {kind: [] for kind in self.edges}
+        node_counts = {kind: [nodes.key.size] for kind, nodes in sampled.items()}
+        num_expanded = dict.fromkeys(sampled, 0)
         for hop in range(max(map(len, self.num_neighbors.values()), default=0)):
             num_sampled = {kind: nodes.key.size for kind, nodes in sampled.items()}
             for kind, edges in self.edges.items():
@@ -191,7 +190,7 @@ class NeighborSampler(BaseSampler):
                     nodes, self.num_neighbors[kind][hop], self.replace, random
                 )
                 row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
-                parts[kind].append((row, num_expanded[target] + owner, edge))
+                drawn_edges[kind].append((row, num_expanded[target] + owner, edge))
                 edge_counts[kind].append(edge.size)
             for kind, nodes in sampled.items():
                 node_counts[kind].append(nodes.key.size - num_sampled[kind])
@@ -204,7 +203,7 @@ class NeighborSampler(BaseSampler):
             return self._output(sampled, edges, None, None)
         edges = {
             kind: tuple(map(np.concatenate, zip(*part, strict=True)))
-            for kind, part in parts.items()
+            for kind, part in drawn_edges.items()
             if part
         }
         return self._output(sampled, edges, node_counts, edge_counts)
