@@ -1,6 +1,7 @@
-r"""Linear-complexity graph transformers for PyTorch Geometric: layers and models in which every
-node attends to all nodes of its graph, with time and memory in :math:`O(N)`, and what such models
-need.
+r"""Linear-complexity graph transformers for PyTorch Geometric.
+
+In their layers and models, every node attends to all nodes of its graph, with time and memory in
+:math:`O(N)`.
 
 ===================  ===================================================================================================
 submodule            contents
@@ -56,10 +57,12 @@ SUBMODULES = (
 
 
 def __getattr__(name: str) -> ModuleType:
+    r"""Imports a submodule when it is first used."""
     if name in SUBMODULES:
         return importlib.import_module(f'{__name__}.{name}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def __dir__() -> list[str]:
+    r"""Lists the submodules, imported or not, and the other names."""
     return sorted({*globals(), *SUBMODULES})

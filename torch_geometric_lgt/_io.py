@@ -25,7 +25,7 @@ NO_WAIT, NO_LINK = (
 
 
 class Tensors(dict[str, Tensor]):
-    r"""The tensors of a file. One that is missing raises a ValueError that names the file."""
+    r"""Holds the tensors of a file; a missing name raises a ValueError that names the file."""
 
     def __init__(self, path: str | os.PathLike, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -39,17 +39,17 @@ class Tensors(dict[str, Tensor]):
 
 
 def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
-    r"""Opens an existing regular file, without waiting for the other end of a pipe. A file that is
-    to be written must not be a link.
+    r"""Opens an existing regular file, without waiting for the other end of a pipe.
+
+    A file that is opened for writing must not be a link.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is a folder, a pipe, a device or a socket, or a link that would be written
-            through.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is a folder, a pipe, a device or a socket, or a link to write through.
     """
-    refused = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
+    extra_flags = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
     try:
-        file = FileIO(path, mode, opener=lambda name, flags: os.open(name, flags | refused))
+        file = FileIO(path, mode, opener=lambda name, flags: os.open(name, flags | extra_flags))
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -68,7 +68,7 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    r"""Writes a file so that :obj:`path` holds either what it held before or all of :obj:`content`,
+    r"""Writes a file so that :obj:`path` has either its old content or all of :obj:`content`,
     whatever happens in between.
 
     Raises:
@@ -96,9 +96,10 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
 
 
 def allocate(path: str | os.PathLike, num_bytes: int) -> None:
-    r"""Makes a new file of zeros whose blocks are there, to be mapped: where a mapped file has
-    none, a full disk kills the process that writes. A file or a link of this name is removed first;
-    what a link points to stays as it is.
+    r"""Makes a new file of zeros whose blocks are allocated, so that it can be mapped.
+
+    Without allocated blocks, a full disk kills the process that writes to the mapped file. A file
+    or a link of this name is removed first; the target of a link does not change.
 
     Raises:
         OSError: If the folder is read-only, or the disk is full; no file is left.
@@ -118,26 +119,28 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
 def map_array(
     path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']
 ) -> np.ndarray:
-    r"""Maps an array from a file: :obj:`'c'` keeps changes in memory, :obj:`'r+'` writes them to
-    the file, which must not be a link. One without elements is not mapped, as no system maps an
-    empty file.
+    r"""Maps an array from a file: mode ``'c'`` leaves the file unchanged, ``'r+'`` writes changes
+    to it.
+
+    With ``'r+'`` the file must not be a link. An array without elements is not mapped, as no system
+    maps an empty file.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is no regular file, or a link that would be written through.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is no regular file, or a link to write through.
     """
     with open_regular(path, 'rb' if mode == 'c' else 'r+b') as file:
         return np.empty(shape, dtype) if 0 in shape else np.memmap(file, dtype, mode, shape=shape)
 
 
 def is_unfinished(other: Path, path: Path) -> bool:
-    r"""Whether :obj:`other` is what a process that was killed while it wrote :obj:`path` has
-    left."""
+    r"""Returns whether :obj:`other` is a temporary file of a process that was killed while it wrote
+    :obj:`path`."""
     return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'
 
 
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
-    r"""Writes tensors as safetensors with a format version and a checksum, atomically."""
+    r"""Writes tensors atomically as safetensors, with a format version and a checksum."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
     tensors = {
@@ -149,12 +152,13 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
 
 
 def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
-    r"""Reads what :meth:`write_tensors` wrote into memory: later changes of the file do not reach
-    it. Nothing is unpickled.
+    r"""Reads the file of :meth:`write_tensors` into memory.
+
+    Later changes of the file do not change the tensors. Nothing is unpickled.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is no regular file, no safetensors file, holds something else, has
+        FileNotFoundError: If the file does not exist.
+        ValueError: If it is no regular file or no safetensors file, has another kind of content or
             another version, or is damaged.
     """
     open_regular(path).close()
@@ -168,9 +172,9 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
             'again'
         ) from error
     if metadata.get('kind') != kind or metadata.get('version') != str(FORMAT_VERSION):
-        held = f'{metadata.get("kind")!r} of version {metadata.get("version")!r}'
+        content = f'{metadata.get("kind")!r} of version {metadata.get("version")!r}'
         raise ValueError(
-            f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {held} in "
+            f"'path' must hold {kind!r} of version {str(FORMAT_VERSION)!r} (got {content} in "
             f'{str(path)!r}); write it again'
         )
     if metadata.get('sha256') != checksum(tensors):
@@ -187,13 +191,14 @@ def cached_tensors(
     build: Callable[[], dict[str, Tensor]],
     expected: Mapping[str, tuple[torch.dtype, tuple[int, ...]]] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    r"""What :obj:`path` holds, or what :obj:`build` returns, kept in :obj:`path`. A damaged file,
-    or one whose tensors have other dtypes or shapes than :obj:`expected`, is built again, with a
-    warning; of several processes that need the same file, one builds it and the others wait. To
-    read it the folder need not be writable.
+    r"""Returns the tensors of :obj:`path`, or builds them and writes them to :obj:`path`.
+
+    A damaged file, or one whose tensors have other dtypes or shapes than :obj:`expected`, is built
+    again, with a warning. If several processes need the same file, one builds it and the others
+    wait. Reading does not need a writable folder.
 
     Raises:
-        ValueError: If there is a folder, a pipe, a device or a socket in its place.
+        ValueError: If :obj:`path` is a folder, a pipe, a device or a socket.
     """
     path = Path(path)
 
@@ -225,7 +230,7 @@ def cached_tensors(
 
 
 def raw_bytes(tensor: Tensor) -> np.ndarray:
-    r"""The bytes of a tensor in the order of its elements, whatever its strides."""
+    r"""Returns the bytes of a tensor in the order of its elements, for any strides."""
     return (
         tensor.detach()
         .new_empty(tensor.numel())
@@ -237,7 +242,7 @@ def raw_bytes(tensor: Tensor) -> np.ndarray:
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
-    r"""SHA-256 over names, dtypes, shapes and bytes."""
+    r"""Computes the SHA-256 of names, dtypes, shapes and bytes of tensors."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]

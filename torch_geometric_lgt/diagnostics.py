@@ -1,4 +1,5 @@
-r"""What the attention of a trained model does, measured layer by layer."""
+r"""Measures of the attention of a trained model, layer by layer, and searches for errors in its
+input."""
 
 # N nodes, S sampled rows, H heads, C channels per head.
 
@@ -19,9 +20,23 @@ INERT_ENTROPY = 0.999
 
 
 class AttentionReport(list[dict[str, Any]]):
-    r"""One row of figures for each layer, see :meth:`attention_report`; printed as a table."""
+    r"""Lists the measures of each layer, one dictionary a layer, and prints them as a table.
+
+    :meth:`attention_report` makes it and describes the measures.
+
+    Example:
+        >>> from torch_geometric_lgt.diagnostics import AttentionReport
+        >>> report = AttentionReport([{'layer': 1, 'entropy': 0.5}, {'layer': 2, 'entropy': 0.25}])
+        >>> print(report)
+        layer  entropy
+            1      0.5
+            2     0.25
+        >>> report[1]['entropy']
+        0.25
+    """
 
     def __str__(self) -> str:
+        r"""Returns the table."""
         names = list(self[0]) if self else []
         cells = [names, *([_text(row[name]) for name in names] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
@@ -40,12 +55,11 @@ def attention_report(
     num_rows: int = 64,
     generator: torch.Generator | None = None,
 ) -> AttentionReport:
-    r"""Measures, on sampled nodes, what each attention layer of
-    :class:`~torch_geometric_lgt.nn.NodeFormer`, :class:`~torch_geometric_lgt.nn.DIFFormer` or
-    :class:`~torch_geometric_lgt.nn.SGFormer` contributes, in evaluation mode.
+    r"""Measures on sampled nodes what each attention layer of a model contributes, in evaluation
+    mode.
 
     =======================  ====================================================================================================
-    figure                   meaning
+    measure                  meaning
     =======================  ====================================================================================================
     ``others``               share of the attention weight that does not lie on the node itself
     ``beyond mean``          length of the attention's output without the plain mean of the values, over that of the output
@@ -56,17 +70,32 @@ def attention_report(
     =======================  ====================================================================================================
 
     Args:
-        model (torch.nn.Module): A model with an attention layer for each step.
+        model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
+            :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
         x (torch.Tensor): Node features ``[N, F]``.
         edge_index (torch.Tensor): The graph, as in the model's :meth:`forward`.
         batch (torch.Tensor, optional): Graph ids. (default: :obj:`None`)
         num_rows (int, optional): Sampled nodes; each is compared with all nodes of its graph.
             (default: :obj:`64`)
-        generator (torch.Generator, optional): To draw them from. (default: :obj:`None`, the global
-            one)
+        generator (torch.Generator, optional): Draws the nodes. (default: :obj:`None`, torch's
+            global generator)
 
     Raises:
         ValueError: If the model has no attention layers of this package.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.diagnostics import attention_report
+        >>> from torch_geometric_lgt.nn import DIFFormer
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> model = DIFFormer(in_channels=4, hidden_channels=8, out_channels=2, num_layers=2)
+        >>> report = attention_report(model, torch.eye(4), ring)
+        >>> print(report)
+        layer  others  beyond mean  entropy  inert heads  query  key  feature error
+            1     ...
+            2     ...
+        >>> [row['entropy'] > 0.5 for row in report]
+        [True, True]
     """
     outputs = layer_outputs(model, x, edge_index, batch)
     rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
@@ -77,7 +106,8 @@ def attention_report(
 
 
 def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> list[Tensor]:
-    r"""The input of each attention layer in evaluation mode, then the output of the last.
+    r"""Returns the input of each attention layer in evaluation mode, then the output of the last
+    layer.
 
     Raises:
         ValueError: If the model has no attention layers of this package.
@@ -91,25 +121,35 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
 
 
 def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:
-    r"""The weights ``[S, N, H]`` that some rows put on all nodes."""
+    r"""Returns the weights ``[S, N, H]`` of some rows for all nodes."""
     pairs = torch.cartesian_prod(rows, torch.arange(z.size(0), device=z.device)).flip(1).t()
     return conv.attention_scores(z, pairs, batch).view(rows.numel(), z.size(0), conv.heads)
 
 
 @contextlib.contextmanager
 def check_finite(model: torch.nn.Module) -> Iterator[None]:
-    r"""Looks, as long as it lasts, for NaN and infinite numbers in the inputs and outputs of each
-    part of a model, which costs a pass over them: to find where they come from::
+    r"""Checks the inputs and outputs of each part of a model for NaN and infinity, while the
+    context lasts.
 
-        with check_finite(model):
-            model(x, edge_index)
+    Each check takes a pass over the tensor. Use it to search where NaN comes from.
 
     Args:
         model (torch.nn.Module): Any model.
 
     Raises:
-        ValueError: With the first part that has such an input, or makes such an output of inputs
-            without.
+        ValueError: If a part has such an input, or such an output of finite inputs. The error names
+            the first such part.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.diagnostics import check_finite
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+        >>> x = torch.tensor([[1.0, 2.0], [1.0, float('nan')]])
+        >>> with check_finite(model):
+        ...     out = model(x)
+        Traceback (most recent call last):
+        ...
+        ValueError: the input of the model (Sequential) is not finite, first in row 1
     """
 
     handles = []
@@ -133,16 +173,21 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _require_finite(what: str, *values: Any) -> None:
+    r"""Checks tensors, sparse ones included, and tuples and lists of them.
+
+    Raises:
+        ValueError: If a value is not finite.
+    """
     for value in values:
         if isinstance(value, (tuple, list)):
             _require_finite(what, *value)
         elif isinstance(value, Tensor):
-            held, rows = value, None
+            entries, rows = value, None
             if value.layout != torch.strided:
                 matrix = value.to_sparse_coo().coalesce()
-                held, rows = matrix.values(), matrix.indices()[0]
-            if not bool(held.isfinite().all()):
-                first = (~held.isfinite()).nonzero()[0, 0]
+                entries, rows = matrix.values(), matrix.indices()[0]
+            if not bool(entries.isfinite().all()):
+                first = (~entries.isfinite()).nonzero()[0, 0]
                 raise ValueError(
                     f'the {what} is not finite, first in row '
                     f'{int(first if rows is None else rows[first])}'
@@ -150,30 +195,44 @@ def _require_finite(what: str, *values: Any) -> None:
 
 
 def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None:
-    r"""Compares what transforms have added to a graph with what they add to it as it is now, which
-    costs as much as they do: scores and encodings do not follow where edges are added, left out or
-    sorted later, and only their length shows it otherwise::
+    r"""Checks that the attributes of some transforms still fit a graph, by applying the transforms
+    again.
 
-        check_fresh(data, [JaccardScores(), AttentionNodeSampling()])
+    Scores and encodings do not change when edges are added, removed or sorted later; without this
+    check only their length can show it. The check takes as long as the transforms.
 
     Args:
-        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which stays
-            as it is.
+        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which does
+            not change.
         transforms (list): Transforms that draw no random numbers.
 
     Raises:
-        ValueError: With the first attribute that is missing or another one.
+        ValueError: If an attribute is missing or differs. The error names the first such attribute.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.diagnostics import check_fresh
+        >>> from torch_geometric_lgt.transforms import NodeDegree
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = NodeDegree()(Data(edge_index=ring, num_nodes=4))
+        >>> check_fresh(data, [NodeDegree()])
+        >>> data.edge_index = ring[:, :2]
+        >>> check_fresh(data, [NodeDegree()])
+        Traceback (most recent call last):
+        ...
+        ValueError: 'degree' is not what NodeDegree('degree') adds to this graph, which may have changed...
     """
     for transform in transforms:
-        found = transform(copy.copy(data))
-        for own, new in zip(data.stores, found.stores, strict=True):
+        transformed = transform(copy.copy(data))
+        for store, new in zip(data.stores, transformed.stores, strict=True):
             for name, value in new.items():
-                made = (
+                is_new = (
                     isinstance(value, Tensor)
                     and value.layout == torch.strided
-                    and own.get(name) is not value
+                    and store.get(name) is not value
                 )
-                if made and not (name in own and _alike(own[name], value)):
+                if is_new and not (name in store and _alike(store[name], value)):
                     raise ValueError(
                         f'{name!r} is not what {transform} adds to this graph, which may have '
                         'changed since; apply it again'
@@ -181,6 +240,7 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
+    r"""Returns whether two tensors are equal up to rounding."""
     if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
         return False
     return (
@@ -193,6 +253,7 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 def _measure(
     number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None
 ) -> dict[str, Any]:
+    r"""Measures one attention layer on its input."""
     num_nodes, heads = z.size(0), conv.heads
     weight = attention_rows(conv, z, rows, batch).double()
     graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
@@ -226,12 +287,15 @@ def _measure(
 
 
 def _scale(conv: Any) -> float:
+    r"""Returns the factor by which a layer scales its queries and keys."""
     return conv._scale(False) if hasattr(conv, '_scale') else 1.0
 
 
 def _feature_error(
     conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor
 ) -> float | None:
+    r"""Returns the relative error of an output against exact softmax weights, or :obj:`None` for
+    other feature maps."""
     if getattr(getattr(conv, 'feature_map', None), 'kind', None) != 'softmax':
         return None
     logits = torch.einsum('ihc,jhc->ijh', q, k).masked_fill(~same[..., None], -torch.inf)
@@ -240,4 +304,5 @@ def _feature_error(
 
 
 def _text(value: Any) -> str:
+    r"""Formats a cell of the table."""
     return '' if value is None else str(value) if isinstance(value, int) else f'{value:.3g}'

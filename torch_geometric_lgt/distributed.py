@@ -6,6 +6,8 @@ from torch import Tensor
 
 
 class _Sum(torch.autograd.Function):
+    r"""Sums tensors over processes, in forward and in backward."""
+
     @staticmethod
     def forward(ctx: Any, value: Tensor, group: dist.ProcessGroup | None) -> Tensor:
         ctx.group = group
@@ -22,16 +24,51 @@ class _Sum(torch.autograd.Function):
 
 
 def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    r"""The sum over the processes of :obj:`group`, differentiable: the gradient of the sum of all
-    processes' losses.
+    r"""Sums a tensor over the processes of a group, differentiably.
 
-    Every process must take part, in forward and in backward, in the same order.
+    The gradient is that of the sum of all processes' losses. Every process must take part, in
+    forward and in backward, in the same order.
+
+    Args:
+        value (torch.Tensor): A tensor of one shape in all processes.
+        group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
+
+    Returns:
+        The sum, the same in all processes.
+
+    Example:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from torch_geometric_lgt.distributed import all_reduce_sum
+        >>> dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+        >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
+        >>> all_reduce_sum(x).sum().backward()
+        >>> x.grad
+        tensor([1., 1.])
+        >>> dist.destroy_process_group()
     """
     return cast(Tensor, _Sum.apply(value, group))
 
 
 def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    r"""The maximum over the processes of :obj:`group`, without gradient."""
+    r"""Computes the elementwise maximum over the processes of a group, without gradient.
+
+    Args:
+        value (torch.Tensor): A tensor of one shape in all processes.
+        group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
+
+    Returns:
+        The maximum, the same in all processes.
+
+    Example:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from torch_geometric_lgt.distributed import all_reduce_max
+        >>> dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+        >>> all_reduce_max(torch.tensor([1.0, 2.0], requires_grad=True))
+        tensor([1., 2.])
+        >>> dist.destroy_process_group()
+    """
     top = value.detach().clone(memory_format=torch.contiguous_format)
     dist.all_reduce(top, dist.ReduceOp.MAX, group)
     return top
@@ -40,12 +77,28 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
 def all_reduce_moments(
     x: Tensor, group: dist.ProcessGroup | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Returns the number of rows ``[N, D]`` of all processes of :obj:`group`, their mean and the
-    mean of their squared deviations from it, ``[D]`` each, differentiable, by two sums. Without
-    rows both are 0.
+    r"""Computes the number, the mean and the biased variance of the rows of all processes,
+    differentiably.
 
-    Every process must take part, one without rows included, in forward and in backward, in the same
-    order.
+    Every process must take part, also one without rows, in forward and in backward, in the same
+    order. It takes two sums over the processes.
+
+    Args:
+        x (torch.Tensor): Rows ``[N, D]``, of which each process may have another number.
+        group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
+
+    Returns:
+        The number of rows, their mean ``[D]``, and the mean of their squared deviations from it
+        ``[D]``. Without rows both means are 0.
+
+    Example:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from torch_geometric_lgt.distributed import all_reduce_moments
+        >>> dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+        >>> all_reduce_moments(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+        (tensor(2), tensor([2., 4.]), tensor([1., 4.]))
+        >>> dist.destroy_process_group()
     """
     # whole numbers up to 2^36 pass a float32 sum exactly in two parts
     rows = x.new_tensor([x.size(0) // 4096, x.size(0) % 4096])

@@ -1,10 +1,10 @@
-r"""Registers layers and models with GraphGym (``torch_geometric.graphgym``, needs the ``graphgym``
-extra): import it once.
+r"""Registers layers and models with GraphGym (``torch_geometric.graphgym``) when it is imported;
+needs the ``graphgym`` extra.
 
 Layers, as ``gnn.layer_type``: :obj:`kernel_attention`, :obj:`difformer_conv`, :obj:`sgformer_conv`.
 Networks, as ``model.type``: :obj:`nodeformer`, :obj:`difformer`, :obj:`sgformer`, with
-``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and ``gnn.dropout``. Other arguments of
-the constructors stand in the group ``lgt`` of the configuration by their names.
+``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and ``gnn.dropout``. The group ``lgt``
+of the configuration has the other arguments of the constructors, by their names.
 """
 
 from typing import Any
@@ -37,12 +37,47 @@ NETWORKS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGForm
 
 
 def set_lgt_config(config: CfgNode) -> None:
-    r"""Adds the group ``lgt``, empty and open to any name."""
+    r"""Adds the group ``lgt`` to a configuration, empty and open to any name.
+
+    Args:
+        config (CfgNode): The configuration of GraphGym.
+
+    Example:
+        >>> from yacs.config import CfgNode
+        >>> from torch_geometric_lgt.graphgym import set_lgt_config
+        >>> config = CfgNode()
+        >>> set_lgt_config(config)
+        >>> config.lgt.heads = 2
+        >>> print(config)
+        lgt:
+          heads: 2
+    """
     config.lgt = CfgNode(new_allowed=True)
 
 
 class GraphGymLayer(torch.nn.Module):
-    r"""A layer of this package on GraphGym's batches."""
+    r"""Applies a layer of this package to GraphGym's batches.
+
+    Each layer is registered as a subclass with its class as :obj:`conv_type`.
+
+    Args:
+        layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
+        **kwargs (optional): Further arguments of the layer, beside those of ``cfg.lgt``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Batch, Data
+        >>> from torch_geometric.graphgym import register
+        >>> from torch_geometric.graphgym.config import cfg
+        >>> from torch_geometric.graphgym.models.layer import new_layer_config
+        >>> import torch_geometric_lgt.graphgym
+        >>> config = new_layer_config(3, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+        >>> layer = register.layer_dict['sgformer_conv'](config)
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> batch = Batch.from_data_list([Data(x=torch.randn(4, 3), edge_index=ring)])
+        >>> layer(batch).x.shape
+        torch.Size([4, 8])
+    """
 
     conv_type: Any
 
@@ -57,13 +92,38 @@ class GraphGymLayer(torch.nn.Module):
         )
 
     def forward(self, batch: Any) -> Any:
-        r"""Replaces the node features of :obj:`batch`."""
+        r"""Replaces the node features of :obj:`batch` by the output of the layer, and returns the
+        batch."""
         batch.x = self.model(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
         return batch
 
 
 class GraphGymNetwork(torch.nn.Module):
-    r"""A model of this package between GraphGym's encoder and head."""
+    r"""Applies a model of this package between GraphGym's encoder and head.
+
+    Each model is registered as a subclass with its class as :obj:`model_type`.
+
+    Args:
+        dim_in (int): Channels of the node features.
+        dim_out (int): Channels of the predictions.
+        **kwargs (optional): Further arguments of the model, beside those of ``cfg.lgt``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Batch, Data
+        >>> from torch_geometric.graphgym import register
+        >>> from torch_geometric.graphgym.config import cfg, set_cfg
+        >>> import torch_geometric_lgt.graphgym
+        >>> set_cfg(cfg)
+        >>> cfg.gnn.head, cfg.dataset.task = 'node', 'node'
+        >>> network = register.network_dict['nodeformer'](dim_in=3, dim_out=2)
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.randn(4, 3), edge_index=ring, y=torch.tensor([0, 1, 0, 1]))
+        >>> prediction, label = network(Batch.from_data_list([data]))
+        >>> prediction.shape, label.shape
+        (torch.Size([4, 2]), torch.Size([4]))
+        >>> set_cfg(cfg)
+    """
 
     model_type: Any
 
@@ -83,7 +143,7 @@ class GraphGymNetwork(torch.nn.Module):
         self.post_mp = register.head_dict[cfg.gnn.head](dim_in=width, dim_out=dim_out)
 
     def forward(self, batch: Any) -> Any:
-        r"""What the head makes of :obj:`batch`: predictions and labels."""
+        r"""Returns the predictions and labels of :obj:`batch`."""
         batch = self.encoder(batch)
         batch.x = self.mp(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
         return self.post_mp(batch)

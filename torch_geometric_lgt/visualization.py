@@ -1,4 +1,4 @@
-r"""Pictures of what attention has learned; needs the ``visualization`` extra (matplotlib)."""
+r"""Plots of what attention has learned; needs the ``visualization`` extra (matplotlib)."""
 
 # N nodes, S sampled rows, E edges, K classes.
 import io
@@ -30,13 +30,24 @@ def plot_attention_report(
     and entropy.
 
     Args:
-        report (AttentionReport): The report.
-        path (str): The PNG.
+        report (AttentionReport): The report of
+            :meth:`~torch_geometric_lgt.diagnostics.attention_report`.
+        path (str): The PNG file to write.
         title (str, optional): The title, for example the names of the model and of the data.
             (default: :obj:`None`)
 
     Raises:
+        ImportError: If matplotlib is not installed.
         ValueError: If the report is empty.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from torch_geometric_lgt.diagnostics import AttentionReport
+        >>> from torch_geometric_lgt.visualization import plot_attention_report
+        >>> row = {'layer': 1, 'others': 0.9, 'beyond mean': 0.2, 'entropy': 0.7}
+        >>> plot_attention_report(AttentionReport([row]), 'report.png')
+        >>> Path('report.png').exists()
+        True
     """
     if not report:
         raise ValueError("'report' must have a layer at least (got none)")
@@ -60,37 +71,51 @@ def plot_latent_structure(
     generator: torch.Generator | None = None,
     title: str | None = None,
 ) -> dict[str, float]:
-    r"""Draws the graph that a model's attention makes of a graph with labels :obj:`y`, from sampled
-    nodes: the attention mass between classes, the strongest learned edges beside given edges (nodes
-    lie at the two main directions of the last layer), attention received against degree, and
-    attention paid against the distance in hops. Nodes without a label are grey.
+    r"""Draws the attention of a model between sampled nodes and all nodes of a labelled graph.
+
+    The first three plots show the attention between classes, and edges of the graph beside the
+    strongest learned edges. The others show the attention that a node receives by its degree, the
+    attention by distance in hops, and the concentration of the attention. The position of a node is
+    its projection on the two main directions of the last layer. Nodes without a label are grey.
 
     Args:
         model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
             :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
         data (torch_geometric.data.Data): :obj:`x`, :obj:`edge_index` and :obj:`y` of one graph; a
             label of -1 stands for none.
-        path (str): The PNG.
+        path (str): The PNG file to write.
         layer (int, optional): The attention layer. (default: :obj:`-1`, the last)
         num_rows (int, optional): Sampled nodes, whose attention to all nodes is drawn. (default:
             :obj:`256`)
         num_edges (int, optional): Edges drawn of each kind. (default: :obj:`400`)
-        generator (torch.Generator, optional): To sample from. (default: :obj:`None`, the global
-            one)
+        generator (torch.Generator, optional): Draws the samples. (default: :obj:`None`, torch's
+            global generator)
         title (str, optional): The title of the figure, for example the names of the model and of
             the data. (default: :obj:`None`, the class of the model and the size of the graph)
 
     Returns:
-        ``edge mass``, the share of the attention on given edges; ``same class``, that within
-        classes, and ``same class by chance``, both among nodes with a label, or NaN if no sampled
-        node has one; ``components`` of the given graph and ``components with learned edges``, the
-        strongest :obj:`num_edges` added.
+        ``edge mass``, the share of the attention on edges of the graph; ``same class``, the share
+        within classes, and ``same class by chance``, both among nodes with a label, or NaN if no
+        sampled node has one; ``components`` of the graph, and ``components with learned edges``,
+        after adding the strongest :obj:`num_edges` learned edges.
 
     Raises:
-        ImportError: Without matplotlib.
+        ImportError: If matplotlib is not installed.
         ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a
-            class nor -1, no node has a label, there is no such layer, a number is out of range, or
-            the attention or the outputs are not finite.
+            class nor -1, or no node has a label. If the layer does not exist, or a number is out of
+            range. If the attention or the outputs are not finite.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.nn import SGFormer
+        >>> from torch_geometric_lgt.visualization import plot_latent_structure
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.eye(4), edge_index=ring, y=torch.tensor([0, 0, 1, 1]))
+        >>> model = SGFormer(in_channels=4, hidden_channels=8, out_channels=2)
+        >>> figures = plot_latent_structure(model, data, 'latent.png')
+        >>> figures['components'], figures['same class by chance']
+        (1.0, 0.5)
     """
     check_whole('num_rows', num_rows, 1)
     check_whole('num_edges', num_edges, 0)
@@ -127,7 +152,7 @@ def plot_latent_structure(
         )
     rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
-    places = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
+    positions = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
     figure, axes = _figure(2, 3, (10.4, 7.0))
@@ -137,39 +162,44 @@ def plot_latent_structure(
     )
     figure.suptitle(title, fontsize='x-large')
     _draw_classes(figure, axes[0, 0], _class_mass(weight, y, rows))
-    shown = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
-    _draw_nodes(figure, axes[0, 1], places, y)
+    drawn_edges = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
+    _draw_nodes(figure, axes[0, 1], positions, y)
     axes[0, 1].plot(
-        *(places[shown.numpy(), side] for side in (0, 1)),
+        *(positions[drawn_edges.numpy(), side] for side in (0, 1)),
         color='0.3',
         linewidth=0.5,
         alpha=0.6,
         zorder=1,
     )
-    axes[0, 1].set(title=f'{shown.size(1)} given edges')
-    _draw_nodes(None, axes[0, 2], places, y)
-    _draw_learned(axes[0, 2], places, learned)
+    axes[0, 1].set(title=f'{drawn_edges.size(1)} given edges')
+    _draw_nodes(None, axes[0, 2], positions, y)
+    _draw_learned(axes[0, 2], positions, learned)
     _draw_received(axes[1, 0], weight, degree(edges[1], num_nodes))
     _draw_distance(axes[1, 1], weight, rows, matrix)
     _draw_concentration(axes[1, 2], weight)
     _save(figure, path)
-    total, rated, labelled = weight.sum(), y[rows] >= 0, y >= 0
-    same, among = y[rows][rated][:, None] == y[labelled][None], weight[rated][:, labelled]
-    given = torch.from_numpy((matrix[rows.numpy()] + matrix.T.tocsr()[rows.numpy()]).toarray() > 0)
-    more = csr_array((np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape)
+    row_has_label, has_label = y[rows] >= 0, y >= 0
+    same_class = y[rows][row_has_label][:, None] == y[has_label][None]
+    labelled_weight = weight[row_has_label][:, has_label]
+    is_edge = torch.from_numpy(
+        (matrix[rows.numpy()] + matrix.T.tocsr()[rows.numpy()]).toarray() > 0
+    )
+    learned_matrix = csr_array(
+        (np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape
+    )
     return {
-        'edge mass': float((weight * given).sum() / total),
-        'same class': float((among * same).sum() / among.sum()),
-        'same class by chance': float(same.double().mean()),
+        'edge mass': float((weight * is_edge).sum() / weight.sum()),
+        'same class': float((labelled_weight * same_class).sum() / labelled_weight.sum()),
+        'same class by chance': float(same_class.double().mean()),
         'components': float(connected_components(matrix, directed=False)[0]),
         'components with learned edges': float(
-            connected_components(matrix + more, directed=False)[0]
+            connected_components(matrix + learned_matrix, directed=False)[0]
         ),
     }
 
 
 def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
-    r"""``[2, number]``: source and target of the largest weights between different nodes."""
+    r"""Returns source and target ``[2, number]`` of the largest weights between different nodes."""
     weight = weight.clone()
     weight[torch.arange(rows.numel()), rows] = -torch.inf
     top = weight.flatten().topk(min(number, weight.numel())).indices
@@ -177,9 +207,11 @@ def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
 
 
 def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-    r"""``[K, K]``: the mean attention that nodes of one class pay to all nodes of another, NaN for
-    a class of which none is sampled; with a column more for nodes without a label, if there are
-    any."""
+    r"""Returns the mean attention ``[K, K]`` of nodes of one class to all nodes of another.
+
+    A row is NaN if no node of its class is sampled. If some nodes have no label, the last of
+    :math:`K + 1` columns is theirs.
+    """
     num_classes = int(y.max()) + 1
     one_hot = torch.nn.functional.one_hot(torch.where(y < 0, num_classes, y)).to(weight.dtype)
     row_class = one_hot[rows, :num_classes]
@@ -188,6 +220,7 @@ def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
 
 
 def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
+    r"""Draws the attention between classes."""
     image = axis.imshow(mass.numpy(), vmin=0, aspect='auto')
     figure.colorbar(image, ax=axis, label='share of the attention')
     axis.set(title='attention between classes', xlabel='class attended to', ylabel='class')
@@ -203,17 +236,19 @@ def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
         axis.set_xticks(ticks, [*(f'{tick:g}' for tick in ticks[:-1]), 'none'])
 
 
-def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
-    r"""Draws the nodes in the colours of their classes, with the legend of the figure if that is
-    given: a colour bar for many classes."""
+def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None:
+    r"""Draws the nodes in the colours of their classes.
+
+    If :obj:`figure` is not :obj:`None`, it gets the legend, or a colour bar for many classes.
+    """
     num_classes, size = int(y.max()) + 1, min(12.0, max(1.5, 12_000 / y.numel()))
     palette = 'tab10' if num_classes <= 10 else 'tab20' if num_classes <= MAX_NAMED else 'turbo'
     limit = {'tab10': 9.5, 'tab20': 19.5}.get(palette, num_classes - 0.5)
-    labelled = (y >= 0).numpy()
-    if not labelled.all():
-        axis.scatter(*places[~labelled].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
+    has_label = (y >= 0).numpy()
+    if not has_label.all():
+        axis.scatter(*positions[~has_label].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
     style = {'cmap': palette, 'vmin': -0.5, 'vmax': limit, 's': size, 'linewidths': 0, 'zorder': 3}
-    points = axis.scatter(*places[labelled].T, c=y.numpy()[labelled], **style)
+    points = axis.scatter(*positions[has_label].T, c=y.numpy()[has_label], **style)
     axis.set(
         xlabel='first direction of the output', ylabel='second direction', xticks=[], yticks=[]
     )
@@ -226,7 +261,7 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
         axis.scatter([], [], color=points.cmap(points.norm(label)), s=30, label=f'class {label}')
         for label in range(num_classes)
     ]
-    if not labelled.all():
+    if not has_label.all():
         marks.append(axis.scatter([], [], color=UNLABELLED, s=30, label='no label'))
     figure.legend(
         handles=marks,
@@ -237,11 +272,14 @@ def _draw_nodes(figure: Any, axis: Any, places: np.ndarray, y: Tensor) -> None:
     )
 
 
-def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
-    r"""Draws the learned edges above the nodes; a ring marks a node at the end of one, which shows
-    an edge between nodes that nearly coincide, and grows with the number of its edges."""
+def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
+    r"""Draws the learned edges above the nodes, with a ring around each of their end nodes.
+
+    A ring grows with the number of edges of its node, and shows an edge between nodes that nearly
+    coincide.
+    """
     axis.plot(
-        *(places[learned.numpy(), side] for side in (0, 1)),
+        *(positions[learned.numpy(), side] for side in (0, 1)),
         color='black',
         linewidth=0.6,
         alpha=0.45,
@@ -250,7 +288,7 @@ def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
     ends, number = learned.unique(return_counts=True)
     sizes = 12 + 4 * number.sqrt().numpy()
     axis.scatter(
-        *places[ends.numpy()].T,
+        *positions[ends.numpy()].T,
         s=sizes,
         facecolors='none',
         edgecolors='black',
@@ -262,11 +300,13 @@ def _draw_learned(axis: Any, places: np.ndarray, learned: Tensor) -> None:
 
 
 def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
-    r"""Draws what each node receives; nodes that receive nothing have no place on the scale and are
-    counted in the title."""
+    r"""Draws the attention that each node receives.
+
+    Nodes that receive none have no place on the logarithmic scale; the title has their number.
+    """
     received = weight.sum(0) * weight.size(1) / weight.size(0)
-    some = received > 0
-    axis.plot(degrees[some].numpy(), received[some].numpy(), '.', markersize=3)
+    receives = received > 0
+    axis.plot(degrees[receives].numpy(), received[receives].numpy(), '.', markersize=3)
     axis.axhline(1, color='0.6', linewidth=0.8, label='uniform')
     if (degrees == 0).any():
         axis.set_xscale('symlog', linthresh=1)
@@ -274,14 +314,18 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
     else:
         axis.set_xscale('log')
     axis.set_yscale('log')
-    none = int((~some).sum())
-    title = f'attention by degree ({none} nodes get none)' if none else 'attention by degree'
+    num_without = int((~receives).sum())
+    title = (
+        f'attention by degree ({num_without} nodes get none)'
+        if num_without
+        else 'attention by degree'
+    )
     axis.set(title=title, xlabel='degree', ylabel='attention received / uniform')
     axis.legend(fontsize='small')
 
 
 def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -> None:
-    r"""Mean weight of a node by its distance, over the uniform weight."""
+    r"""Draws the mean weight of nodes by their distance, over the uniform weight."""
     hops = torch.from_numpy(
         dijkstra(matrix, directed=False, indices=rows.numpy(), unweighted=True, limit=MAX_HOPS)
     )
@@ -299,7 +343,8 @@ def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -
 
 
 def _draw_concentration(axis: Any, weight: Tensor) -> None:
-    r"""How many nodes hold how much of a row's attention, against uniform weights."""
+    r"""Draws the share of a row's attention by the share of the nodes with the largest weights,
+    beside uniform weights."""
     mass = weight.sort(1, descending=True).values.cumsum(1).mean(0)
     share = np.arange(1, mass.numel() + 1) / mass.numel()
     axis.semilogx(share, mass.numpy(), label='learned')
@@ -314,17 +359,23 @@ def _draw_concentration(axis: Any, weight: Tensor) -> None:
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
+    r"""Makes a figure with a grid of axes.
+
+    Raises:
+        ImportError: If matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(
-            "pictures need matplotlib: pip install 'torch-geometric-lgt[visualization]'"
+            "plots need matplotlib: pip install 'torch-geometric-lgt[visualization]'"
         ) from error
     figure = Figure(figsize=size, layout='constrained')
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def _save(figure: Any, path: str | os.PathLike) -> None:
+    r"""Writes a figure as PNG, atomically."""
     content = io.BytesIO()
     figure.savefig(content, format='png', dpi=150, metadata={'Software': None})
     write_atomically(path, content.getvalue())

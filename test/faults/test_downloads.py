@@ -62,7 +62,7 @@ def refused(address, tmp_path, monkeypatch, checksum=None):
     """Nothing is left of what is not as it should be, and the error says what to do."""
     source = _sources.Source(address, checksum or git(BODY))
     monkeypatch.setitem(_sources.SOURCES, 'gowalla', {'train.txt': source})
-    message = r'(cannot be downloaded|is not the file it was).*put it at .*gowalla/raw/train.txt'
+    message = r'(cannot be downloaded|has changed).*put it at .*gowalla/raw/train.txt'
     with pytest.raises(RuntimeError, match=message) as error:
         InteractionDataset(tmp_path, 'gowalla')
     assert [path.name for path in (tmp_path / 'gowalla').rglob('*') if not path.is_dir()] == [

@@ -250,7 +250,7 @@ def test_damaged_interactions(name, tmp_path):
     (tmp_path / 'gowalla').mkdir()
     for part, line in (('train', '0 1 2\n'), ('test', '0 3\n')):
         (tmp_path / 'gowalla' / f'{part}.txt').write_text(line)
-    with pytest.warns(UserWarning, match='it has not the checksum of https') as found:
+    with pytest.warns(UserWarning, match='it does not have the checksum of https') as found:
         InteractionDataset(tmp_path, 'gowalla')
     assert len(found) == 2
 
@@ -421,7 +421,7 @@ def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
         )
         threading.Thread(target=answer, daemon=True).start()
         message = (
-            r'train.txt (cannot be downloaded|is not the file it was).*put it at '
+            r'train.txt (cannot be downloaded|has changed).*put it at '
             r'.*gowalla/raw/train.txt'
         )
         with pytest.raises(RuntimeError, match=message):

@@ -215,7 +215,7 @@ def test_links_and_stores():
     (batch,) = loader((features, edges), [-1], torch.arange(4))
     assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
     edges.put_edge_index(data.edge_index, edge_type=('a', 'to', 'b'), layout='coo', size=(40, 40))
-    with pytest.raises(ValueError, match='for stores of several install pyg-lib'):
+    with pytest.raises(ValueError, match=r'stores of several types\); install pyg-lib'):
         NeighborSampler((features, edges), [2])
 
 

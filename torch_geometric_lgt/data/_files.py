@@ -35,8 +35,8 @@ RESERVED = {
 }
 
 
-class Held(NamedTuple):
-    r"""What a file holds: an array in C order without a header."""
+class ArrayFile(NamedTuple):
+    r"""Describes a file: an array in C order without a header."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -44,43 +44,50 @@ class Held(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
+        r"""Returns the length of the file in bytes."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Literal['c', 'w+']) -> np.ndarray:
-    r"""The array of a file, of which nothing is read before it is used. One without elements is an
-    empty file, which no system maps."""
+    r"""Maps the array of a file, which reads nothing before it is used; mode ``'w+'`` makes the
+    file.
+
+    An array without elements has an empty file, which no system maps.
+    """
     if mode == 'w+':
         allocate(path, math.prod(shape) * np.dtype(dtype).itemsize)
     return map_array(path, dtype, shape, 'c' if mode == 'c' else 'r+')
 
 
 def digest(path: Path) -> str:
-    r"""SHA-256 of a file, read piece by piece."""
-    found = hashlib.sha256()
+    r"""Computes the SHA-256 of a file, read in chunks."""
+    result = hashlib.sha256()
     with open_regular(path) as file:
         while piece := file.read(CHUNK_BYTES):
-            found.update(piece)
-    return found.hexdigest()
+            result.update(piece)
+    return result.hexdigest()
 
 
 def describe(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    r"""Writes what the files of a folder hold, the last of them."""
-    held = {
-        name: Held(array.dtype.str, array.shape, digest(folder / name))._asdict()
+    r"""Writes the description of a folder's files.
+
+    It is written last, so a folder with a description is complete.
+    """
+    files = {
+        name: ArrayFile(array.dtype.str, array.shape, digest(folder / name))._asdict()
         for name, array in arrays.items()
     }
-    content = {'version': VERSION, 'files': held, 'sha256': _checksum(held)}
+    content = {'version': VERSION, 'files': files, 'sha256': _checksum(files)}
     write_atomically(folder / DESCRIPTION, json.dumps(content, indent=2).encode())
 
 
-def description(folder: Path) -> dict[str, Held]:
-    r"""What the files of a folder hold.
+def description(folder: Path) -> dict[str, ArrayFile]:
+    r"""Reads the description of a folder's files, and checks it against the files.
 
     Raises:
-        FileNotFoundError: If there is no description.
-        ValueError: If it is of another version or damaged, a file is missing or of another length,
-            or the edges do not fill theirs.
+        FileNotFoundError: If the folder has no description.
+        ValueError: If the description is of another version or damaged, a file is missing or has
+            another length, or the pointers do not fit the edges.
     """
     path = folder / DESCRIPTION
     try:
@@ -106,7 +113,7 @@ def description(folder: Path) -> dict[str, Held]:
             f"'folder' must hold a graph of version {VERSION} (got {names} in {str(path)!r}); "
             'write it again'
         )
-    files = {name: _held(name, value, path) for name, value in listed.items()}
+    files = {name: _checked_file(name, value, path) for name, value in listed.items()}
     pointer, row = files[POINTER], files[ROW]
     num_nodes = pointer.shape[0] - 1
     if (
@@ -120,19 +127,19 @@ def description(folder: Path) -> dict[str, Held]:
             f"'folder' must hold a graph of version {VERSION} (got {row} and {pointer} in "
             f'{str(path)!r}); write it again'
         )
-    for name, held in files.items():
-        if name not in (ROW, POINTER) and held.shape[0] != num_nodes:
+    for name, file in files.items():
+        if name not in (ROW, POINTER) and file.shape[0] != num_nodes:
             raise ValueError(
-                f"'folder' must hold {num_nodes} rows of {name!r} (got {held.shape} in "
+                f"'folder' must hold {num_nodes} rows of {name!r} (got {file.shape} in "
                 f'{str(path)!r}); write it again'
             )
         try:
             size = (folder / name).stat().st_size
         except OSError:
             size = -1
-        if size != held.num_bytes:
+        if size != file.num_bytes:
             raise ValueError(
-                f"'folder' is damaged: {name!r} must have {held.num_bytes} bytes (got {size}); "
+                f"'folder' is damaged: {name!r} must have {file.num_bytes} bytes (got {size}); "
                 'write the graph again'
             )
     first, last = mapped(folder / POINTER, pointer.dtype, pointer.shape, 'c')[[0, -1]]
@@ -144,41 +151,47 @@ def description(folder: Path) -> dict[str, Held]:
     return files
 
 
-def _held(name: str, value: Any, path: Path) -> Held:
-    r"""The checked description of one file."""
+def _checked_file(name: str, value: Any, path: Path) -> ArrayFile:
+    r"""Checks the description of one file.
+
+    Raises:
+        ValueError: If the name is no name of an attribute, or the description is malformed.
+    """
     if name not in (ROW, POINTER) and (not name.isidentifier() or name in RESERVED):
         raise ValueError(
             f"'folder' must hold its files itself, under names of attributes (got {name!r} in "
             f'{str(path)!r})'
         )
-    held = (
-        Held(**value)
-        if isinstance(value, dict) and value.keys() == {*Held._fields}
-        else Held('', (), '')
+    file = (
+        ArrayFile(**value)
+        if isinstance(value, dict) and value.keys() == {*ArrayFile._fields}
+        else ArrayFile('', (), '')
     )
     shape = (
-        held.shape if isinstance(held.shape, list) and 0 < len(held.shape) <= MAX_DIMENSIONS else ()
+        file.shape if isinstance(file.shape, list) and 0 < len(file.shape) <= MAX_DIMENSIONS else ()
     )
     sizes = len(shape) > 0 and all(type(size) is int and size >= 0 for size in shape)
     fits = sizes and math.prod(max(size, 1) for size in shape) <= MAX_ELEMENTS
     if (
         not fits
-        or not isinstance(held.dtype, str)
-        or held.dtype not in DTYPES
-        or not isinstance(held.sha256, str)
+        or not isinstance(file.dtype, str)
+        or file.dtype not in DTYPES
+        or not isinstance(file.sha256, str)
     ):
         raise ValueError(
             f"'folder' must hold a graph of version {VERSION} (got {value!r} for {name!r} in "
             f'{str(path)!r}); write it again'
         )
-    return held._replace(shape=tuple(shape))
+    return file._replace(shape=tuple(shape))
 
 
 def _checksum(files: dict[str, Any]) -> str:
+    r"""Computes the SHA-256 of the descriptions of all files."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def pieces(length: int, width: int) -> Iterator[slice]:
-    r"""Ranges of rows with :obj:`width` bytes each, in order."""
+    r"""Returns the ranges of rows, in order, that make chunks of at most :obj:`CHUNK_BYTES`; each
+    row has :obj:`width` bytes."""
     step = max(1, CHUNK_BYTES // max(1, width))
     return (slice(start, min(start + step, length)) for start in range(0, length, step))

@@ -25,25 +25,39 @@ def write_graph(
     undirected: bool = False,
     progress_bar: bool = False,
 ) -> Path:
-    r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps: its edges
-    sorted by target, in int32 where the ids fit, and each attribute of the nodes. It takes
-    :math:`O(N)` memory beside what it is given, which may be mapped itself. The folder appears when
-    all of it is written, with a checksum for each file.
+    r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps.
+
+    Edges are sorted by target, in int32 where the ids fit; each node attribute is a file. It takes
+    :math:`O(N)` memory beside its arguments, which may be memory-mapped. The folder appears when it
+    is complete, with a checksum for each file.
 
     Args:
-        folder (str or Path): Must not exist, or be an empty folder and no link.
-        edge_index (torch.Tensor or numpy.ndarray): ``[2, E]``, sources and targets.
+        folder (str or Path): The folder to write. It must not exist, or be an empty folder and no
+            link.
+        edge_index (torch.Tensor or numpy.ndarray): Sources and targets ``[2, E]``.
         num_nodes (int): :math:`N`.
         attributes (dict, optional): Arrays with :math:`N` rows by name. (default: :obj:`None`)
-        undirected (bool, optional): If :obj:`True`, each edge is written in both directions; edges
-            that occur again stay. (default: :obj:`False`)
-        progress_bar (bool, optional): If :obj:`True`, progress is shown. (default: :obj:`False`)
+        undirected (bool, optional): If :obj:`True`, write each edge in both directions; repeated
+            edges stay. (default: :obj:`False`)
+        progress_bar (bool, optional): If :obj:`True`, show progress. (default: :obj:`False`)
+
+    Returns:
+        The folder.
 
     Raises:
-        ValueError: If the folder holds something or another process writes it, :obj:`num_nodes` is
-            negative or no whole number, a node does not exist, or an attribute has another number
-            of rows, a dtype that is not kept or a name that is no identifier or one that loaders
-            give.
+        ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
+            negative or no whole number, or a node does not exist. If an attribute has another
+            number of rows, an unsupported dtype, a name that is no identifier, or a name that
+            loaders set.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.data import MappedGraph, write_graph
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> x = torch.arange(4.0)[:, None]
+        >>> folder = write_graph('ring', ring, num_nodes=4, attributes={'x': x}, undirected=True)
+        >>> MappedGraph(folder)
+        MappedGraph(4 nodes, 8 edges, attributes=['x'])
     """
     check_whole('num_nodes', num_nodes, 0)
     folder, edges = Path(folder), _array(edge_index, "'edge_index'")
@@ -97,9 +111,11 @@ def _write(
     undirected: bool,
     progress_bar: bool,
 ) -> None:
-    unfinished = re.compile(
-        rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part'
-    )  # of processes that were killed, as the lock is held
+    r"""Writes all files to a temporary folder beside the folder, and renames it at the end.
+
+    Temporary folders of killed processes are removed: the lock shows that no other process writes.
+    """
+    unfinished = re.compile(rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part')
     for other in folder.parent.iterdir():
         if unfinished.fullmatch(other.name) and other.is_dir() and not other.is_symlink():
             shutil.rmtree(other, ignore_errors=True)
@@ -128,6 +144,11 @@ def _write(
 
 
 def _array(value: Any, name: str) -> np.ndarray:
+    r"""Returns a value as an array, without a copy where possible.
+
+    Raises:
+        ValueError: If it is sparse, or of a dtype that NumPy does not have.
+    """
     if isinstance(value, Tensor) and (
         value.dtype == torch.bfloat16 or value.layout != torch.strided
     ):
@@ -141,8 +162,14 @@ def _array(value: Any, name: str) -> np.ndarray:
 def _write_edges(
     folder: Path, edges: np.ndarray, num_nodes: int, undirected: bool, progress_bar: bool
 ) -> dict[str, np.ndarray]:
-    ways = [(0, 1), (1, 0)] if undirected else [(0, 1)]
-    parts = [(way, part) for way in ways for part in pieces(edges.shape[1], 64)]
+    r"""Writes the edges sorted by target, chunk by chunk, and returns the mapped pointers and
+    sources.
+
+    Raises:
+        ValueError: If a node does not exist.
+    """
+    directions = [(0, 1), (1, 0)] if undirected else [(0, 1)]
+    parts = [(ends, part) for ends in directions for part in pieces(edges.shape[1], 64)]
     pointer = mapped(folder / POINTER, '<i8', (num_nodes + 1,), 'w+')
     pointer[:] = 0
     for (source, target), part in tqdm(parts, 'counting edges', disable=not progress_bar):
@@ -159,7 +186,7 @@ def _write_edges(
     np.cumsum(pointer, out=pointer)
     dtype = '<i4' if num_nodes < 2**31 else '<i8'
     row, place = (
-        mapped(folder / ROW, dtype, (len(ways) * edges.shape[1],), 'w+'),
+        mapped(folder / ROW, dtype, (len(directions) * edges.shape[1],), 'w+'),
         np.array(pointer[:-1]),
     )
     for (source, target), part in tqdm(parts, 'sorting edges', disable=not progress_bar):

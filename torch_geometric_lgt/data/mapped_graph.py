@@ -11,24 +11,37 @@ from torch_geometric_lgt.data._files import POINTER, ROW, description, digest, m
 
 
 class MappedGraph(FeatureStore, GraphStore):
-    r"""A graph in the files that :meth:`write_graph` wrote, as PyG's feature store and graph store:
-    nothing is read before it is used, and what is not used for a while leaves the memory. Pass it
-    twice, as both stores, to a loader, the nodes to start from as :obj:`input_nodes`::
+    r"""Maps a graph from the files of :meth:`write_graph`, as PyG's feature store and graph store.
 
-        graph = MappedGraph('papers')
-        loader = NeighborLoader((graph, graph), [15, 10], input_nodes=graph['train_mask'],
-        batch_size=1024)
+    Nothing is read before it is used, and the system may drop unused parts from memory. Pass the
+    graph twice to a loader, as feature store and graph store, with the seed nodes as
+    :obj:`input_nodes`.
 
-    Batches have the attributes of their nodes in the dtypes they were written in. The files cannot
-    be changed through it. Pickling it, as workers that are spawned need, stores the folder only:
-    the other process maps the same files.
+    Batches have the attributes of their nodes in the written dtypes. The files cannot be changed
+    through this class. Its pickle has the folder only, for workers that are spawned: the other
+    process maps the same files.
 
     Args:
-        folder (str or Path): What :meth:`write_graph` wrote.
+        folder (str or Path): The folder of :meth:`write_graph`.
 
     Raises:
-        FileNotFoundError: If there is no graph.
-        ValueError: If it is of another version, or a file is missing or of another length.
+        FileNotFoundError: If the folder has no graph.
+        ValueError: If the graph is of another version, or a file is missing or has another length.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.data import MappedGraph, write_graph
+        >>> from torch_geometric_lgt.loader import NeighborLoader
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> x = torch.arange(4.0)[:, None]
+        >>> graph = MappedGraph(write_graph('ring', ring, num_nodes=4, attributes={'x': x}))
+        >>> graph.attributes
+        ['x']
+        >>> seeds = torch.tensor([2])
+        >>> batch = next(iter(NeighborLoader((graph, graph), [-1], input_nodes=seeds)))
+        >>> batch.x  # of node 2 and its neighbour 1
+        tensor([[2.],
+                [1.]])
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -37,8 +50,8 @@ class MappedGraph(FeatureStore, GraphStore):
         self.folder = Path(folder).absolute()
         self.files = description(self.folder)
         self._tensors = {
-            name: torch.from_numpy(mapped(self.folder / name, held.dtype, held.shape, 'c'))
-            for name, held in self.files.items()
+            name: torch.from_numpy(mapped(self.folder / name, file.dtype, file.shape, 'c'))
+            for name, file in self.files.items()
         }
         self.num_nodes, self.num_edges = (
             self._tensors[POINTER].numel() - 1,
@@ -58,11 +71,15 @@ class MappedGraph(FeatureStore, GraphStore):
 
     @property
     def attributes(self) -> list[str]:
-        r"""The names of the attributes of the nodes."""
+        r"""Returns the names of the node attributes."""
         return [name for name in self.files if name not in (ROW, POINTER)]
 
     def __getitem__(self, name: str) -> Tensor:
-        r"""An attribute of all nodes, mapped."""
+        r"""Returns an attribute of all nodes, mapped.
+
+        Raises:
+            KeyError: If the graph has no such attribute.
+        """
         if name not in self.attributes:
             raise KeyError(f"'name' must be one of {self.attributes} (got {name!r})")
         return self._tensors[name]
@@ -71,19 +88,25 @@ class MappedGraph(FeatureStore, GraphStore):
         r"""Reads all files and compares their checksums.
 
         Raises:
-            ValueError: If the content of a file is another than what was written.
+            ValueError: If the content of a file has changed since it was written.
         """
-        for name, held in self.files.items():
-            if digest(self.folder / name) != held.sha256:
+        for name, file in self.files.items():
+            if digest(self.folder / name) != file.sha256:
                 raise ValueError(
                     f"'folder' is damaged: the checksum of {name!r} does not fit its content; "
                     'write the graph again'
                 )
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
+        r"""Returns the node attributes, in the form of a feature store."""
         return [TensorAttr(group_name=None, attr_name=name) for name in self.attributes]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
+        r"""Returns rows of an attribute, or :obj:`None` if the graph does not have it.
+
+        Raises:
+            ValueError: If a row does not exist.
+        """
         name: Any = attr.attr_name
         value = self._tensors[name] if name in self.attributes else None
         index: Any = attr.index
@@ -104,10 +127,12 @@ class MappedGraph(FeatureStore, GraphStore):
         return value[ids]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
+        r"""Returns the shape of an attribute, or :obj:`None` if the graph does not have it."""
         name: Any = attr.attr_name
         return self.files[name].shape if name in self.attributes else None
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
+        r"""Returns the format and the size of the edges, in the form of a graph store."""
         only_type: Any = None
         return [
             EdgeAttr(
@@ -116,9 +141,15 @@ class MappedGraph(FeatureStore, GraphStore):
         ]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor]:
+        r"""Returns the sources of the edges and the pointers of the targets."""
         return self._tensors[ROW], self._tensors[POINTER]
 
     def _refuse(self, *_: Any) -> bool:
+        r"""Refuses a change of the graph.
+
+        Raises:
+            TypeError: Always.
+        """
         raise TypeError('a MappedGraph cannot be changed; write another one with write_graph')
 
     _put_tensor: Any = _refuse

@@ -11,12 +11,12 @@ CHUNK_BYTES, MAX_BYTES, MAX_REASON = 1 << 16, 1 << 40, 500
 
 
 def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
-    r"""Writes what an address holds to a file, with a progress bar. Only http and https are
-    followed, after a redirection, too.
+    r"""Downloads an address to a file, with a progress bar. Only http and https are followed, also
+    after a redirection.
 
     Raises:
-        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, brings nothing
-            for :obj:`STALLED_SECONDS`, or in that time less than :obj:`LEAST_BYTES_A_SECOND`.
+        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, is silent for
+            :obj:`STALLED_SECONDS`, or brings less than :obj:`LEAST_BYTES_A_SECOND` in that time.
     """
     handler = _Handler()
     try:
@@ -37,6 +37,11 @@ def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) ->
 
 
 def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
+    r"""Copies a reply to a file.
+
+    Raises:
+        ConnectionError: If it is longer than :obj:`max_bytes`, or shorter than announced.
+    """
     size, received = reply.length, 0
     if size is not None and size > max_bytes:
         raise ConnectionError(f'the server promises more than {max_bytes} bytes')
@@ -52,8 +57,11 @@ def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
 
 
 class _Paced(io.RawIOBase):
-    r"""The bytes of a connection, as long as they come at the least rate. Only the time that is
-    spent waiting counts."""
+    r"""Reads the bytes of a connection that keeps a least rate. Only the time of waiting counts.
+
+    Raises:
+        TimeoutError: If the rate is lower.
+    """
 
     def __init__(self, raw: Any) -> None:
         super().__init__()
@@ -81,22 +89,30 @@ class _Paced(io.RawIOBase):
 
 
 class _Reply(HTTPResponse):
+    r"""Reads a reply at a least rate."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fp = io.BufferedReader(_Paced(self.fp.detach()))
 
 
 class _Http(HTTPConnection):
+    r"""Connects over http, with replies at a least rate."""
+
     response_class = _Reply
 
 
 class _Https(HTTPSConnection):
+    r"""Connects over https, with replies at a least rate."""
+
     response_class = _Reply
 
 
 class _Handler(request.HTTPSHandler, request.HTTPHandler):
-    r"""Opens connections, and keeps all replies to be closed: urllib leaves those of redirections
-    that it refuses open."""
+    r"""Opens connections, and lists all replies so that they can be closed.
+
+    urllib does not close the replies of redirections that it refuses.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +130,8 @@ class _Handler(request.HTTPSHandler, request.HTTPHandler):
 
 
 def _opener(connections: _Handler) -> request.OpenerDirector:
-    r"""What opens addresses. It knows neither files nor ftp, which urllib's own opener does."""
+    r"""Returns an opener of http and https addresses; urllib's default one also opens files and
+    ftp."""
     opener, proxies = request.OpenerDirector(), request.getproxies()
     for handler in (
         request.ProxyHandler(

@@ -20,9 +20,11 @@ SPLITS = ('train', 'val', 'test')
 
 
 class GeneratedDataset(InMemoryDataset):
-    r"""A split of a data set that is made on the spot, kept in ``root/name`` as safetensors under a
-    name that all arguments and the representation of :obj:`pre_transform` and :obj:`pre_filter`
-    give. A subclass makes the graphs."""
+    r"""Stores a split of a generated data set in ``root/name`` as safetensors.
+
+    The name of the file is a checksum of all arguments and of the representations of
+    :obj:`pre_transform` and :obj:`pre_filter`. A subclass generates the graphs.
+    """
 
     version = 1
     sizes: dict[str, int]
@@ -68,13 +70,20 @@ class GeneratedDataset(InMemoryDataset):
         self.slices = slices or None
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Makes the graphs of the split. The generator is that of the seed and the split."""
+        r"""Generates the graphs of the split. The generator is seeded by the seed and the split."""
         raise NotImplementedError
 
     def _tensors(self) -> dict[str, Tensor]:
+        r"""Generates the graphs, and returns their collated attributes and slices.
+
+        Raises:
+            ValueError: If :obj:`pre_filter` drops all graphs.
+        """
         generator = np.random.default_rng([self.seed, SPLITS.index(self.split)])
         graphs = [
-            *self._kept(tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs))
+            *self._processed(
+                tqdm(self.graphs(generator), f'{self.name}, {self.split}', self.num_graphs)
+            )
         ]
         if not graphs:
             raise ValueError(
@@ -84,7 +93,12 @@ class GeneratedDataset(InMemoryDataset):
         out = {f'data.{name}': value for name, value in data.to_dict().items()}
         return out | {f'slices.{name}': value for name, value in (slices or {}).items()}
 
-    def _kept(self, graphs: Iterable[Data]) -> Iterator[Data]:
+    def _processed(self, graphs: Iterable[Data]) -> Iterator[Data]:
+        r"""Applies :obj:`pre_filter` and :obj:`pre_transform`.
+
+        Raises:
+            ValueError: If a graph is not a :class:`Data` object of dense tensors.
+        """
         for graph in graphs:
             if self.pre_filter is None or self.pre_filter(graph):
                 graph = graph if self.pre_transform is None else self.pre_transform(graph)
@@ -106,9 +120,14 @@ class GeneratedDataset(InMemoryDataset):
 
 
 def _described(name: str, change: Callable | None) -> str:
-    r"""What tells a transform apart from others in the next process, too: its type, its
-    representation and, as the representations of most of PyG's transforms lack arguments and those
-    of long tensors numbers, all that its attributes hold."""
+    r"""Returns a text that identifies a transform in other processes, too.
+
+    The text has the type, the representation and all attributes: most representations in PyG lack
+    arguments, and those of long tensors lack numbers.
+
+    Raises:
+        ValueError: If the representation has a memory address.
+    """
     text = _text(change)
     if ' at 0x' in text:
         raise ValueError(
@@ -119,24 +138,26 @@ def _described(name: str, change: Callable | None) -> str:
 
 
 def _text(value: Any) -> str:
+    r"""Returns a text that identifies a value, by type."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
     if isinstance(value, Tensor):
         return f'{value.dtype}{_text(raw_bytes(value))}{tuple(value.shape)}'
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f'{value.dtype}{value.shape}{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}'
+        digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+        return f'{value.dtype}{value.shape}{digest}'
     if (
         isinstance(value, FunctionType)
         and value.__name__ != '<lambda>'
         and value.__closure__ is None
     ):
-        given = (
+        defaults = (
             _text([value.__defaults__, value.__kwdefaults__])
             if value.__defaults__ or value.__kwdefaults__
             else ''
         )
-        return f'{value.__module__}.{value.__qualname__}{given}'
+        return f'{value.__module__}.{value.__qualname__}{defaults}'
     if isinstance(value, type):
         return f'{value.__module__}.{value.__qualname__}'
     if isinstance(value, MethodType):
@@ -145,12 +166,12 @@ def _text(value: Any) -> str:
         return f'[{", ".join(map(_text, value))}]'
     if isinstance(value, dict):
         return f'{{{", ".join(sorted(f"{key!r}: {_text(part)}" for key, part in value.items()))}}}'
-    held = getattr(value, '__dict__', {})
-    own = (
-        type(value).__name__ if {'transforms', 'filters'} & held.keys() else repr(value)
-    )  # of those whose parts are described below
-    return own + (_text(held) if held else '[]')
+    attributes = getattr(value, '__dict__', {})
+    has_parts = bool({'transforms', 'filters'} & attributes.keys())  # which are described below
+    name = type(value).__name__ if has_parts else repr(value)
+    return name + (_text(attributes) if attributes else '[]')
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:
+    r"""Encodes tokens ``[N]`` as rows ``[N, number]`` of zeros with a 1."""
     return torch.nn.functional.one_hot(torch.from_numpy(tokens).long(), number).float()

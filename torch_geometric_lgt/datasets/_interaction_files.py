@@ -16,15 +16,19 @@ SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
 class Interactions(NamedTuple):
-    r"""Users and items ``[E]`` in the order of the file: int64 where every id is a whole number,
-    text elsewhere, as objects where an id has a NUL character."""
+    r"""Holds users and items ``[E]`` in the order of the file.
+
+    They are int64 if every id is a whole number, else text; text with a NUL character is in an
+    array of objects.
+    """
 
     user: np.ndarray
     item: np.ndarray
 
 
 def find(folders: list[Path], name: str) -> Path | None:
-    r"""The first file called :obj:`name` with a suffix that :meth:`read` knows."""
+    r"""Returns the first file called :obj:`name` with a suffix that :meth:`read` supports, or
+    :obj:`None`."""
     return next(
         (
             path
@@ -38,12 +42,14 @@ def find(folders: list[Path], name: str) -> Path | None:
 
 def read(path: Path, columns: tuple[str, str]) -> Interactions:
     r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv
-    file with a header or of a parquet file. An id of a text or csv file may be any word. A
-    floating-point column of a parquet file must hold whole numbers, which are read as such.
+    file with a header or of a parquet file.
+
+    An id of a text or csv file may be any word. A floating-point column of a parquet file must have
+    whole numbers, which are read as integers.
 
     Raises:
-        ValueError: If the file is damaged, a column is missing or occurs twice, an id is empty, or
-            a floating-point id is NaN, infinite or no whole number.
+        ValueError: If the file is damaged, a column is missing or repeated, or an id is empty. If a
+            floating-point id is NaN, infinite or no whole number.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
@@ -69,18 +75,30 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
 
 
 def _text_pairs(file: TextIO) -> Iterator[tuple[str, str]]:
+    r"""Reads the pairs of LightGCN text."""
     for line in file:
         user, *items = line.split() or ('',)
         yield from ((user, item) for item in items)
 
 
 def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[tuple[str, str]]:
+    r"""Reads the pairs of a csv file.
+
+    Raises:
+        ValueError: If a column is missing or repeated.
+    """
     rows = csv.DictReader(file)
     _check_columns(rows.fieldnames or (), columns, path)
     yield from ((row[columns[0]], row[columns[1]]) for row in rows)
 
 
 def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
+    r"""Reads the pairs of a parquet file.
+
+    Raises:
+        ValueError: If the file is damaged, or a column is missing or repeated.
+        ImportError: If pyarrow is not installed.
+    """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -98,6 +116,11 @@ def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
 
 
 def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
+    r"""Checks that a file has each of the columns once.
+
+    Raises:
+        ValueError: If it does not.
+    """
     if not set(columns) <= set(names):
         raise ValueError(
             f"'columns' must name columns of {str(path)!r} (got {columns}, it has {list(names)})"
@@ -111,6 +134,11 @@ def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
+    r"""Returns ids as int64 if all are whole numbers, else as text.
+
+    Raises:
+        ValueError: If an id is empty, NaN, infinite, or no exact whole number.
+    """
     if any(
         value is None
         or (isinstance(value, str | bytes) and not value)
@@ -133,6 +161,11 @@ def _ids(values: list, path: Path) -> np.ndarray:
 
 
 def _text(value: Any, path: Path) -> str:
+    r"""Returns an id as text.
+
+    Raises:
+        ValueError: If it is no UTF-8 text, or a fraction that is no exact whole number.
+    """
     if isinstance(value, bytes):
         try:
             return value.decode()

@@ -11,10 +11,11 @@ from filelock import FileLock
 from torch_geometric_lgt._io import open_regular, write_atomically
 from torch_geometric_lgt.datasets._download import download
 
-MAX_BYTES = 1 << 30  # of a file that is held in memory until it is checked
+MAX_BYTES = 1 << 30  # of a file, which is in memory until it is checked
 
 
 def _movielens(content: bytes) -> bytes:
+    r"""Converts the archive of MovieLens-100K to csv, sorted by time."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = [line.split('\t') for line in archive.read('ml-100k/u.data').decode().splitlines()]
     rows.sort(key=lambda row: int(row[3]))
@@ -24,8 +25,11 @@ def _movielens(content: bytes) -> bytes:
 
 
 class Source(NamedTuple):
-    r"""A public file: its address, its checksum (``sha256``, or ``git``: SHA-1 as git counts it),
-    and how it becomes what we read."""
+    r"""Describes a public file: its address, its checksum, and the function that converts it to a
+    readable file.
+
+    The checksum is ``sha256``, or ``git``, the SHA-1 of a git blob.
+    """
 
     url: str
     checksum: str
@@ -73,12 +77,13 @@ SOURCES: dict[str, dict[str, Source]] = {
 
 
 def fetch(source: Source, path: Path) -> None:
-    r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically; of
-    several processes one does.
+    r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically.
+
+    Of several processes one downloads, and the others wait.
 
     Raises:
-        RuntimeError: If the download fails, stalls or is cut off, or its checksum is another.
-        ValueError: If there is a folder, a pipe, a device or a socket in its place.
+        RuntimeError: If the download fails, stalls or is cut off, or its checksum differs.
+        ValueError: If :obj:`path` is a folder, a pipe, a device or a socket.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f'{path}.lock'):
@@ -96,35 +101,37 @@ def fetch(source: Source, path: Path) -> None:
         content = received.getvalue()
         if not fits(source, content):
             raise RuntimeError(
-                f'{source.url} is not the file it was, or the download was cut off; fetch it again '
+                f'{source.url} has changed, or the download was cut off; fetch it again '
                 f'and {_manual(source, path)}'
             )
         write_atomically(path, source.convert(content))
 
 
 def fits(source: Source, content: bytes) -> bool:
-    r"""Whether a file is the public one."""
+    r"""Returns whether a file has the checksum of the public one."""
     kind, expected = source.checksum.split(':')
-    found = (
+    digest = (
         hashlib.sha1(f'blob {len(content)}\0'.encode() + content)
         if kind == 'git'
         else hashlib.new(kind, content)
     )
-    return found.hexdigest() == expected
+    return digest.hexdigest() == expected
 
 
 def warn_of_others(name: str, paths: Iterable[Path]) -> None:
-    r"""Warns of files that bear the name of a public one and have another content."""
+    r"""Warns of files that have the name of a public one and other content."""
     for path in paths:
         source = SOURCES.get(name, {}).get(path.name)
         if source is not None and source.convert is bytes and not fits(source, path.read_bytes()):
             warnings.warn(
-                f'{str(path)!r} is changed or damaged: it has not the checksum of {source.url}',
+                f'{str(path)!r} is changed or damaged: it does not have the checksum of '
+                f'{source.url}',
                 stacklevel=2,
             )
 
 
 def _manual(source: Source, path: Path) -> str:
+    r"""Returns the advice to a user who downloads the file by hand."""
     return (
         f'put it at {str(path)!r}'
         if source.convert is bytes

@@ -10,13 +10,13 @@ SPLITS = ('train', 'valid', 'test')
 def assign_splits(
     user: np.ndarray, ratios: tuple[float, float, float] | None, seed: int
 ) -> np.ndarray:
-    r"""The split of every interaction, an index ``[E]`` into :obj:`SPLITS`, drawn for each user on
-    his own.
+    r"""Assigns each interaction to a split, an index ``[E]`` into :obj:`SPLITS`, separately for
+    each user.
 
-    With :obj:`ratios` a user's interactions are permuted; valid and test get the whole part of
-    their share, or one interaction where the share is below one and a training interaction remains
-    (test before valid). Without, the last one of a user is for test and the last but one for valid
-    (leave one out). A single interaction of a user is for training.
+    With :obj:`ratios` a user's interactions are permuted. Valid and test get the whole part of
+    their share; if that is 0, they get one interaction where a training interaction remains, test
+    before valid. Without :obj:`ratios`, the last interaction of a user is for test and the last but
+    one for valid (leave one out). A single interaction of a user is for training.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(user, kind='stable')
@@ -33,7 +33,11 @@ def assign_splits(
 
 
 def check_ratios(ratios: tuple[float, ...]) -> None:
-    r"""Raises a ValueError unless they are three shares."""
+    r"""Checks the shares of the three splits.
+
+    Raises:
+        ValueError: If they are not three shares that sum to 1.
+    """
     numbers = (
         isinstance(ratios, Sequence | np.ndarray)
         and len(ratios) == 3
@@ -52,13 +56,17 @@ def check_ratios(ratios: tuple[float, ...]) -> None:
 
 
 def check_seed(seed: int) -> None:
-    r"""Raises a ValueError unless it is a whole number from 0."""
+    r"""Checks a seed.
+
+    Raises:
+        ValueError: If it is no whole number from 0.
+    """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"'seed' must be a whole number from 0 (got {seed!r})")
 
 
 def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int, int]:
-    r"""How many of :obj:`total` interactions of a user are for valid and for test."""
+    r"""Returns how many of :obj:`total` interactions of a user are for valid and for test."""
     if ratios is None:
         return int(total > 2), int(total > 1)
     counts, train = {}, total - sum(int(ratio * total) for ratio in ratios[1:])

@@ -15,47 +15,62 @@ METHODS = (None, 'given', 'ratio', 'leave-one-out')
 
 
 class InteractionDataset(InMemoryDataset):
-    r"""Users, items and which user chose which item, split into training, validation and test.
+    r"""Reads which user chose which item, split into training, validation and test.
 
     :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and
     :obj:`"movielens-100k"` are downloaded from their public sources, with a checksum. Any other
-    :obj:`name` is a folder of your own with the files ``train``, ``test`` and perhaps ``valid``, or
-    ``raw`` with all interactions in the order of time: LightGCN text (``.txt``, with ``user item
-    item ..`` in each line), csv with a header (``.csv``), both perhaps compressed (``.gz``), or
-    ``.parquet``. Files lie in ``root/name`` or ``root/name/raw``. They are read each time and
-    nothing else is written, so that nothing can be stale.
+    :obj:`name` is a folder with the files ``train``, ``test`` and optionally ``valid``. Instead of
+    these it may have one file ``raw`` with all interactions in the order of time.
 
-    Ids may be whole numbers, also in a column of floating-point numbers, or texts: users and items
-    get the numbers from 0 in the order of their ids (:obj:`user_ids`, :obj:`item_ids`). A pair that
-    occurs again counts once.
+    Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
+    (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
+    ``root/name/raw``. They are read each time and nothing else is written, so no cache can be
+    outdated.
+
+    Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
+    get numbers from 0 in the order of their ids (:obj:`user_ids`, :obj:`item_ids`). A repeated pair
+    counts once.
 
     The data object has the node types ``user`` and ``item`` and the edge type ``('user', 'rates',
-    'item')``, with the training pairs in :obj:`edge_index` and all three parts in
+    'item')``. Its :obj:`edge_index` has the training pairs. All three parts are in
     :obj:`train_edge_label_index`, :obj:`valid_edge_label_index` and :obj:`test_edge_label_index`.
 
     Args:
         root (str): Folder of data sets.
         name (str): Name of the data set.
-        split (str, optional): :obj:`"given"` keeps the files' split, and takes the validation part
-            out of the training part where it has no file; :obj:`"ratio"` splits each user's
+        split (str, optional): :obj:`"given"` uses the split of the files, and takes the validation
+            part out of the training part if it has no file; :obj:`"ratio"` splits each user's
             interactions at random; :obj:`"leave-one-out"` takes each user's last two. (default:
-            :obj:`None`, the given split if there is one, else :obj:`"ratio"`; the attribute names
-            the one taken)
+            :obj:`None`, :obj:`"given"` if the data set has files for training and test, else
+            :obj:`"ratio"`; the attribute :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
             0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
         columns (tuple, optional): Names of the columns with users and items in csv and parquet
             files. (default: :obj:`("user_id", "item_id")`)
-        relabel (bool, optional): If set to :obj:`False`, ids must be the numbers from 0 already.
-            (default: :obj:`True`)
+        relabel (bool, optional): If set to :obj:`False`, ids must be the numbers from 0. (default:
+            :obj:`True`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
 
     Raises:
-        ValueError: If an argument or a file is not as described, or a pair is in two parts of a
-            given split.
-        FileNotFoundError: If there are no such files and :obj:`name` has no public source.
+        ValueError: If an argument or a file is not as described, or a pair is in two parts of the
+            files' split.
+        FileNotFoundError: If the files are missing and :obj:`name` has no public source.
         RuntimeError: If a download fails.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from torch_geometric_lgt.datasets import InteractionDataset
+        >>> Path('data/shop').mkdir(parents=True)
+        >>> rows = ['user_id,item_id', 'ann,tea', 'ann,milk', 'bob,tea', 'ann,rice']
+        >>> _ = Path('data/shop/raw.csv').write_text('\n'.join(rows))
+        >>> dataset = InteractionDataset('data', 'shop', split='leave-one-out')
+        >>> dataset.user_ids.tolist(), dataset.item_ids.tolist()
+        (['ann', 'bob'], ['milk', 'rice', 'tea'])
+        >>> dataset[0]['user', 'rates', 'item'].train_edge_label_index
+        tensor([[0, 1],
+                [2, 2]])
     """
 
     def __init__(
@@ -90,23 +105,32 @@ class InteractionDataset(InMemoryDataset):
 
     @property
     def raw_dir(self) -> str:
+        r"""Returns the folder of downloaded files, ``root/name/raw``."""
         return str(Path(self.root) / self.name / 'raw')
 
     @property
     def raw_file_names(self) -> list[str]:
+        r"""Returns the names of the files of a public data set, none for other names."""
         return list(SOURCES.get(self.name, {}))
 
     def _find(self, name: str) -> Path | None:
+        r"""Returns the file called :obj:`name`, or :obj:`None`."""
         return find([Path(self.raw_dir).parent, Path(self.raw_dir)], name)
 
     def _download(self) -> None:
+        r"""Downloads a public data set unless its files exist."""
         if self._find('raw') is None and (
             self._find('train') is None or self._find('test') is None
         ):
             self.download()
 
     def download(self) -> None:
-        r"""Fetches the files of a public data set."""
+        r"""Downloads the files of a public data set.
+
+        Raises:
+            FileNotFoundError: If the data set has no public source.
+            RuntimeError: If a download fails.
+        """
         if self.name not in SOURCES:
             raise FileNotFoundError(
                 f"'root' has no files of {self.name!r}; put train and test, or raw, as .txt, .csv "
@@ -116,15 +140,22 @@ class InteractionDataset(InMemoryDataset):
             fetch(source, Path(self.raw_dir) / file)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray, HeteroData]:
+        r"""Reads the files, and returns the ids of users, those of items, and the split data.
+
+        Raises:
+            ValueError: If :obj:`split` does not fit the files, they are empty, or they share pairs.
+        """
         paths = {name: path for name in (*SPLITS, 'raw') if (path := self._find(name)) is not None}
-        given = self.split == 'given' or (
+        split_by_files = self.split == 'given' or (
             self.split is None and 'train' in paths and 'test' in paths
         )
-        self.split = 'given' if given else self.split or 'ratio'
+        self.split = 'given' if split_by_files else self.split or 'ratio'
         names = (
-            [name for name in SPLITS if name in paths] if given or 'raw' not in paths else ['raw']
+            [name for name in SPLITS if name in paths]
+            if split_by_files or 'raw' not in paths
+            else ['raw']
         )
-        if given and not {'train', 'test'} <= set(names):
+        if split_by_files and not {'train', 'test'} <= set(names):
             raise ValueError(
                 f"'split' = 'given' needs files for train and test (got {sorted(paths)}); use "
                 "'ratio' or 'leave-one-out'"
@@ -139,7 +170,7 @@ class InteractionDataset(InMemoryDataset):
         user_ids, user = self._number('user', [file.user for file in files.values()])
         item_ids, item = self._number('item', [file.item for file in files.values()])
         part = np.repeat(
-            [SPLITS.index(name) if given else 0 for name in names],
+            [SPLITS.index(name) if split_by_files else 0 for name in names],
             [file.user.size for file in files.values()],
         )
         if user.size == 0:
@@ -148,15 +179,15 @@ class InteractionDataset(InMemoryDataset):
                 f'{", ".join(repr(str(paths[name])) for name in names)})'
             )
         user, item, part = self._distinct(user, item, part, (user_ids, item_ids))
-        if not given:
+        if not split_by_files:
             part = assign_splits(
                 user, None if self.split == 'leave-one-out' else self.ratios, self.seed
             )
         elif 'valid' not in names:
-            held = assign_splits(
+            resplit = assign_splits(
                 user[part == 0], (1 - self.ratios[1], self.ratios[1], 0), self.seed
             )
-            part[np.flatnonzero(part == 0)[held == 1]] = 1
+            part[np.flatnonzero(part == 0)[resplit == 1]] = 1
         data = HeteroData()
         data['user'].num_nodes, data['item'].num_nodes = user_ids.size, item_ids.size
         store = data['user', 'rates', 'item']
@@ -168,6 +199,11 @@ class InteractionDataset(InMemoryDataset):
         return user_ids, item_ids, data
 
     def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        r"""Returns the distinct ids, ascending, and the number of each id in the columns.
+
+        Raises:
+            ValueError: If the ids must be the numbers from 0 and are not.
+        """
         if any(column.dtype == object for column in columns):  # text, while others may be numbers
             columns = [
                 column.astype(str).astype(object) if column.dtype != object else column
@@ -188,7 +224,11 @@ class InteractionDataset(InMemoryDataset):
         part: np.ndarray,
         ids: tuple[np.ndarray, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        r"""Each pair once, where it came first."""
+        r"""Drops repeated pairs, and leaves the first of each.
+
+        Raises:
+            ValueError: If a pair is in two parts.
+        """
         _, first, pair = np.unique(
             user * ids[1].size + item, return_index=True, return_inverse=True
         )
@@ -196,7 +236,7 @@ class InteractionDataset(InMemoryDataset):
         if leaked.size > 0:
             one = f'user {ids[0][user[leaked[0]]]} and item {ids[1][item[leaked[0]]]}'
             raise ValueError(
-                f'the given split of {self.name!r} must not share pairs (got {leaked.size} pairs '
+                f'the files of {self.name!r} must not share pairs (got {leaked.size} pairs '
                 f'in two parts, as {one}); '
                 "use 'split' = 'ratio'"
             )

@@ -13,22 +13,23 @@ NUM_PATTERNS = 100
 
 
 class SBMDataset(GeneratedDataset):
-    r"""Graphs of stochastic block models with a label for each node, made by the process of
-    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_ and not those very
-    graphs.
+    r"""Generates graphs of stochastic block models with a label for each node.
 
-    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between,
-    and one of 100 patterns, random graphs of 5 to 34 nodes with edge probability 0.5 that are the
-    same in all splits, joined to the rest with probability 0.5. Nodes have one of three tokens at
-    random, those of a pattern fixed. The label says whether a node is of the pattern. 10,000, 2,000
-    and 2,000 graphs.
+    The process is that of `"Benchmarking Graph Neural Networks"
+    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones.
+
+    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between.
+    One of 100 patterns is joined to the blocks with probability 0.5. Patterns are random graphs of
+    5 to 34 nodes with edge probability 0.5; all splits share them. Nodes have one of three tokens
+    at random; the tokens of a pattern are fixed. The label is 1 for nodes of the pattern. 10,000,
+    2,000 and 2,000 graphs.
 
     ``CLUSTER``: six blocks, joined with probability 0.55 inside and 0.25 between. One node of each
-    block has the block's token, all others token 0. The label is the block. 10,000, 1,000 and 1,000
-    graphs.
+    block has the token of the block, all others have token 0. The label is the block. 10,000, 1,000
+    and 1,000 graphs.
 
-    Tokens are one-hot in :obj:`x`; :obj:`edge_index` holds both directions; nodes lie in random
-    order. Graphs are made once, in minutes, and kept as safetensors.
+    Tokens are one-hot in :obj:`x`, :obj:`edge_index` has both directions, and nodes are in random
+    order. Graphs are made once, in minutes, and stored as safetensors.
 
     Args:
         root (str): Folder of data sets.
@@ -39,14 +40,23 @@ class SBMDataset(GeneratedDataset):
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by
-            its representation. (default: :obj:`None`)
-        pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
+        pre_transform (callable, optional): Applied once, before the graphs are stored; identified
+            by its representation. (default: :obj:`None`)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; identified by its
+            representation. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive,
-            :obj:`seed` is no whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has
-            no representation that names files, like a ``lambda``.
+        ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
+            :obj:`seed` is no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has
+            no representation that identifies it, like a ``lambda``.
+
+    Example:
+        >>> from torch_geometric_lgt.datasets import SBMDataset
+        >>> dataset = SBMDataset('data', 'CLUSTER', num_graphs=2)
+        >>> dataset[0]
+        Data(x=[107, 7], edge_index=[2, 3496], y=[107])
+        >>> dataset[0].y.unique()
+        tensor([0, 1, 2, 3, 4, 5])
     """
 
     def __init__(
@@ -67,6 +77,7 @@ class SBMDataset(GeneratedDataset):
         super().__init__(root, name, split, num_graphs, seed, transform, pre_transform, pre_filter)
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
+        r"""Generates the graphs of the split."""
         if self.name == 'CLUSTER':
             return (_cluster(generator) for _ in range(self.num_graphs))
         patterns = _patterns(np.random.default_rng(self.seed))
@@ -77,7 +88,7 @@ class SBMDataset(GeneratedDataset):
 
 
 def _patterns(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    r"""The adjacency matrix and the tokens of each."""
+    r"""Draws the adjacency matrix and the tokens of each pattern."""
     sizes = generator.integers(*SIZES, NUM_PATTERNS)
     return [
         (_upper(generator, np.full((size, size), 0.5)), generator.integers(3, size=size))
@@ -86,6 +97,7 @@ def _patterns(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarr
 
 
 def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.ndarray) -> Data:
+    r"""Draws a graph of five blocks around a pattern."""
     block = np.repeat(np.arange(5), generator.integers(*SIZES, 5))
     rest, size = block.size, tokens.size
     probability = np.full((rest + size, rest + size), 0.5)
@@ -99,6 +111,7 @@ def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.nda
 
 
 def _cluster(generator: np.random.Generator) -> Data:
+    r"""Draws a graph of six blocks."""
     sizes = generator.integers(*SIZES, 6)
     block = np.repeat(np.arange(6), sizes)
     adjacency = _upper(generator, np.where(block[:, None] == block, 0.55, 0.25))
@@ -108,6 +121,7 @@ def _cluster(generator: np.random.Generator) -> Data:
 
 
 def _upper(generator: np.random.Generator, probability: np.ndarray) -> np.ndarray:
+    r"""Draws the upper triangle of an adjacency matrix from the probabilities of its edges."""
     return np.triu(generator.random(probability.shape, np.float32) < probability, 1)
 
 
@@ -118,6 +132,7 @@ def _shuffled(
     num_tokens: int,
     label: np.ndarray,
 ) -> Data:
+    r"""Makes the graph of an upper triangle, with its nodes in random order."""
     order = generator.permutation(label.size)
     adjacency = (upper | upper.T)[order][:, order]
     edges = torch.from_numpy(np.stack(adjacency.nonzero()))

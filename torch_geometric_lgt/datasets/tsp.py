@@ -19,17 +19,21 @@ MISSING = (
 
 
 class TSPDataset(GeneratedDataset):
-    r"""Travelling-salesman problems with a label for each edge, made by the process of
-    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_ and not those very
-    graphs: 50 to 500 points drawn uniformly from the unit square (:obj:`x`), an edge from each
-    point's 25 nearest neighbours to it with the distance (:obj:`edge_attr`, ``[E, 1]``), and
-    whether the shortest tour runs along the edge, in either direction (:obj:`y`, ``[E]``). 10,000,
-    1,000 and 1,000 graphs. Edges of the published graphs run from each point to its neighbours.
+    r"""Generates travelling-salesman problems with a label for each edge.
 
-    Tours are those of LKH by way of `elkai <https://github.com/fikisipi/elkai>`_, named with its
-    version in :obj:`solver`, on distances rounded to a millionth: a heuristic that at these sizes
-    finds the optimum nearly always. The label of tours' edges beyond the 25 nearest neighbours is
-    lost. All processors are used; graphs are made once and kept as safetensors.
+    The process is that of `"Benchmarking Graph Neural Networks"
+    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones. Nodes are 50 to 500
+    points drawn uniformly from the unit square (:obj:`x`, ``[N, 2]``). An edge runs from each of
+    the 25 nearest neighbours of a point to the point, with the distance (:obj:`edge_attr`, ``[E,
+    1]``). The label is 1 if the shortest tour uses the edge, in either direction (:obj:`y`,
+    ``[E]``). 10,000, 1,000 and 1,000 graphs.
+
+    Differs from the published graphs, whose edges run from each point to its neighbours.
+
+    Tours are computed by LKH through `elkai <https://github.com/fikisipi/elkai>`_, on distances
+    rounded to a millionth. LKH is a heuristic; at these sizes it nearly always returns the optimum.
+    Edges of a tour beyond the 25 nearest neighbours have no label. Tours are computed in parallel
+    by joblib, on all processors. Graphs are made once and stored as safetensors.
 
     Args:
         root (str): Folder of data sets.
@@ -39,15 +43,26 @@ class TSPDataset(GeneratedDataset):
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are kept; told apart by
-            its representation. (default: :obj:`None`)
-        pre_filter (callable, optional): Which graphs are kept. (default: :obj:`None`)
+        pre_transform (callable, optional): Applied once, before the graphs are stored; identified
+            by its representation. (default: :obj:`None`)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; identified by its
+            representation. (default: :obj:`None`, all graphs)
 
     Raises:
-        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, :obj:`seed` is no
-            whole number from 0, or :obj:`pre_transform` or :obj:`pre_filter` has no representation
-            that names files, like a ``lambda``.
+        ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, or :obj:`seed` is
+            no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
+            representation that identifies it, like a ``lambda``.
         ImportError: If the graphs must be made and elkai or joblib is missing.
+
+    Example:
+        >>> from joblib import parallel_config
+        >>> from torch_geometric_lgt.datasets import TSPDataset
+        >>> with parallel_config(backend='threading'):  # one graph needs no other processes
+        ...     dataset = TSPDataset('data', 'test', num_graphs=1, seed=126)
+        >>> dataset[0]
+        Data(x=[50, 2], edge_index=[2, 1250], edge_attr=[1250, 1], y=[1250])
+        >>> dataset[0].y.sum()  # both directions of 50 edges
+        tensor(100)
     """
 
     def __init__(
@@ -65,10 +80,15 @@ class TSPDataset(GeneratedDataset):
 
     @property
     def solver(self) -> str:
-        r"""The solver of the tours, with its version."""
+        r"""Returns the solver of the tours with its version."""
         return f'elkai {version("elkai")} (LKH 3)'
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
+        r"""Generates the graphs of the split.
+
+        Raises:
+            ImportError: If elkai or joblib is missing.
+        """
         try:
             from joblib import Parallel, delayed
         except ImportError as error:
@@ -81,7 +101,11 @@ class TSPDataset(GeneratedDataset):
 
 
 def tour(points: np.ndarray) -> np.ndarray:
-    r"""The points ``[N, 2]`` in the order of a short closed tour."""
+    r"""Returns the points ``[N, 2]`` in the order of a short closed tour.
+
+    Raises:
+        ImportError: If elkai is missing.
+    """
     try:
         from elkai import DistanceMatrix
     except ImportError as error:
@@ -93,7 +117,8 @@ def tour(points: np.ndarray) -> np.ndarray:
 
 
 def labelled(points: np.ndarray, order: np.ndarray) -> Data:
-    r"""The nearest neighbours of the points, and which of the edges lie on the tour."""
+    r"""Makes the graph of the nearest neighbours of points, with a label for the edges of a
+    tour."""
     from scipy.spatial import KDTree  # a twelfth of a second, which only these graphs are worth
 
     neighbors = min(NEIGHBORS, order.size - 1)

@@ -18,12 +18,15 @@ Output = SamplerOutput | HeteroSamplerOutput
 
 
 def check_edges(data: Data | HeteroData) -> list[EdgeType]:
-    r"""Checks that loaders can read the edges, and that the attributes of edges refer to one order
-    of them. Returns the edge types with an :obj:`adj_t`, for a homogeneous graph :obj:`ONLY`.
+    r"""Checks that loaders can read the edges, and that edge attributes refer to one order of the
+    edges.
+
+    Returns:
+        The edge types with an :obj:`adj_t`; :obj:`ONLY` for a homogeneous graph.
 
     Raises:
-        ValueError: If a node does not exist, edges have another format than :obj:`edge_index` and a
-            transposed :class:`torch_sparse.SparseTensor`, or both are there in different orders.
+        ValueError: If a node does not exist, the edges are neither in :obj:`edge_index` nor in a
+            transposed :class:`torch_sparse.SparseTensor`, or both list them in different orders.
     """
     if any('adj' in store for store in data.edge_stores):
         raise ValueError(
@@ -39,9 +42,11 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
 
 
 def order_edges(out: Output, types: list[EdgeType]) -> Output:
-    r"""Sorts the sampled edges of some types by target, then by source: the order of the
-    :obj:`adj_t` that a batch gets, which the ids and attributes of edges have to follow. The edges
-    of a hop stay together."""
+    r"""Sorts the sampled edges of some types by target, then by source.
+
+    This is the order of the :obj:`adj_t` of a batch, so the ids and attributes of edges follow it.
+    The edges of each hop stay consecutive.
+    """
     if not types:
         return out
     out = copy.copy(out)
@@ -89,8 +94,8 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
     target, source, _ = adj_t.coo()
     if edge_index is not None and not torch.equal(edge_index, torch.stack([source, target])):
         raise ValueError(
-            "'edge_index' must list the edges of 'adj_t' in the same order (it does not); remove "
-            'one, or apply ToSparseTensor'
+            "'edge_index' must list the edges of 'adj_t' in the same order (got another "
+            'order); remove one, or apply ToSparseTensor'
         )
 
 

@@ -13,19 +13,21 @@ COMPILED_ONLY = ('time_attr', 'weight_attr')
 
 
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
-    r""":class:`torch_geometric.loader.NeighborLoader`, also without a compiled sampler: unless
-    ``pyg-lib`` is installed, :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the
-    neighbours, with the same distribution. Node and edge attributes of a batch are those of the
-    full graph, also where the edges are an :obj:`adj_t`, whose order those of a batch have (PyG's
-    loader gives them other edges' attributes).
+    r"""Loads batches of seed nodes with sampled neighbours, also without a compiled sampler.
 
-    Of a :class:`~torch_geometric_lgt.data.MappedGraph`, given twice, :obj:`input_nodes` are all
-    nodes unless others are named, and the ids of its edges may be of int32, which no compiled
-    sampler takes.
+    It is :class:`torch_geometric.loader.NeighborLoader`. Unless ``pyg-lib`` is installed,
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
+    distribution. Node and edge attributes of a batch are those of the full graph. This holds for an
+    :obj:`adj_t`, too: edge attributes follow the order of the batch's :obj:`adj_t`, where PyG's
+    loader returns those of other edges.
 
-    It also takes the place of ``torch-sparse``, which PyG's loader would use: that one is slower,
-    and does not draw uniformly without replacement: of 12 neighbours, 4 of which are taken, the
-    last comes up a quarter less often than the first.
+    A :class:`~torch_geometric_lgt.data.MappedGraph` is passed twice, as feature store and graph
+    store. Its :obj:`input_nodes` are all nodes unless they are named. The ids of its edges may be
+    of int32, which no compiled sampler takes.
+
+    ``torch-sparse``, which PyG's loader would use, is not used: it is slower and does not draw
+    uniformly without replacement. When it draws 4 of 12 neighbours, the last one occurs a quarter
+    less often than the first.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
@@ -34,11 +36,22 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
-        ValueError: If :obj:`time_attr` or :obj:`weight_attr` is given and only a compiled sampler
-            that is not installed can use it, or :obj:`transform` moves or drops the seed nodes of a
-            batch, or the edges are neither in :obj:`edge_index` nor in a
-            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
-            different orders.
+        ValueError: If :obj:`time_attr` or :obj:`weight_attr` needs a compiled sampler that is not
+            installed. If :obj:`transform` moves or drops the seed nodes of a batch. If the edges
+            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+            :obj:`adj_t`, or those two list them in different orders.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.loader import NeighborLoader
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.arange(4.0)[:, None], edge_index=ring)
+        >>> loader = NeighborLoader(data, num_neighbors=[-1, -1], batch_size=2)
+        >>> for batch in loader:
+        ...     print(batch.batch_size, 'seeds:', batch.n_id.tolist())
+        2 seeds: [0, 1, 3, 2]
+        2 seeds: [2, 3, 1, 0]
     """
 
     def __init__(
@@ -48,10 +61,10 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
         if kwargs.get('neighbor_sampler') is None and not compiled:
-            given = [name for name in COMPILED_ONLY if kwargs.get(name) is not None]
-            if given:
+            unsupported = [name for name in COMPILED_ONLY if kwargs.get(name) is not None]
+            if unsupported:
                 raise ValueError(
-                    f"'{given[0]}' needs pyg-lib, which is not installed "
+                    f"'{unsupported[0]}' needs pyg-lib, which is not installed "
                     '(https://github.com/pyg-team/pyg-lib)'
                 )
             names = ('replace', 'subgraph_type', 'disjoint')
@@ -60,7 +73,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
                 options.setdefault('subgraph_type', 'induced')
             workers = kwargs.get('num_workers', 0) > 0
             logging.getLogger(__name__).info(
-                'our own sampler draws neighbours: pyg-lib is not installed, or the graph is '
+                'NeighborSampler draws neighbours: pyg-lib is not installed, or the graph is '
                 'mapped in int32'
             )
             kwargs['neighbor_sampler'] = NeighborSampler(
@@ -74,6 +87,12 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:
+        r"""Makes a batch of sampled ids, and checks that :obj:`transform` leaves its seed nodes
+        first.
+
+        Raises:
+            ValueError: If :obj:`transform` moves or drops seed nodes.
+        """
         out = order_edges(out, self.types_to_order)
         batch = super().filter_fn(out)
         if self.transform is not None and isinstance(batch, (Data, HeteroData)):
@@ -83,20 +102,21 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
                 if name is None
                 else (batch.to_dict().get(name, {}), out.node[name])
             )
-            size, held = store.get('batch_size'), store.get('n_id')
+            size, nodes = store.get('batch_size'), store.get('n_id')
             if (
                 size is None
-                or held is None
-                or not torch.equal(held[:size], seeds[: out.metadata[0].numel()])
+                or nodes is None
+                or not torch.equal(nodes[:size], seeds[: out.metadata[0].numel()])
             ):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and "
-                    "'batch_size' (it moves or drops them)"
+                    "'batch_size' (got one that moves or drops them)"
                 )
         return batch
 
 
 def _has_short_ids(data: Any) -> bool:
+    r"""Returns whether a graph store has edges in int32."""
     if not isinstance(data, tuple):
         return False
     ids = (data[1].get_edge_index(attr)[0] for attr in data[1].get_all_edge_attrs())

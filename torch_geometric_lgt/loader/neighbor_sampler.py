@@ -20,41 +20,57 @@ from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
 from torch_geometric_lgt.loader._edge_order import ONLY, Output, check_edges, order_edges
-from torch_geometric_lgt.loader._neighborhoods import Edges, Found, induced
+from torch_geometric_lgt.loader._neighborhoods import Edges, SampledNodes, induced_edges
 
 ALONE = ''
 
 
 class NeighborSampler(BaseSampler):
     r"""Samples neighbours as :class:`torch_geometric.sampler.NeighborSampler` does, with NumPy
-    instead of the compiled ``pyg-lib`` or ``torch-sparse``: hop by hop, a number of the edges into
-    each node that the hop before has found. Each draw is uniform. The nodes of a subgraph are the
-    seeds and then the others in the order they were found. The edges of an :obj:`adj_t` are sorted
-    by target and source, as the :obj:`adj_t` of the batch is, so that their attributes follow them.
+    instead of a compiled library.
+
+    Hop by hop, it draws a number of incoming edges of each node that the previous hop added. Each
+    draw is uniform. The nodes of a subgraph are the seeds, then the other nodes in the order in
+    which they were added. The edges of an :obj:`adj_t` are sorted by target and source, as the
+    :obj:`adj_t` of the batch is, so their attributes follow them.
 
     Random numbers come from a seed that torch's global generator draws for each batch:
-    :meth:`torch.manual_seed` fixes them, and the workers of a loader, which torch seeds
-    differently, draw different ones. A sampler of a graph store is pickled without the sorted
-    edges: another process reads them from the store again.
+    :meth:`torch.manual_seed` determines them. The workers of a loader, which torch seeds
+    differently, draw different ones. The sampler of a graph store is pickled without the sorted
+    edges; another process reads them from the store.
 
     Args:
         data (Data, HeteroData or tuple): The graph, or a feature store and a graph store.
-        num_neighbors (list or dict): The number of edges for each hop, negative ones for all; of a
+        num_neighbors (list or dict): Number of edges for each hop, negative for all; of a
             heterogeneous graph also by edge type.
         replace (bool, optional): If :obj:`True`, an edge may be drawn again. (default:
             :obj:`False`)
-        subgraph_type (str, optional): :obj:`"directional"`, the edges that were drawn,
-            :obj:`"bidirectional"`, those and their reverse, or :obj:`"induced"`, all edges between
-            the nodes found. (default: :obj:`"directional"`)
-        disjoint (bool, optional): If :obj:`True`, each seed has a subgraph of its own, told by
-            :obj:`batch`. (default: :obj:`False`)
-        share_memory (bool, optional): If :obj:`True`, the sorted edges lie where workers can read
-            them. (default: :obj:`False`)
+        subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
+            :obj:`"bidirectional"` for the drawn edges and their reverse, or :obj:`"induced"` for
+            all edges between the sampled nodes. (default: :obj:`"directional"`)
+        disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, whose number
+            is in :obj:`batch`. (default: :obj:`False`)
+        share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
+            share. (default: :obj:`False`)
 
     Raises:
-        ValueError: If a node does not exist, a sampled edge begins at none, the edges are neither
-            in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or
-            those two list them in different orders.
+        ValueError: If a node does not exist, or a sampled edge has no valid source. If the edges
+            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
+            :obj:`adj_t`, or those two list them in different orders.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.loader import NodeLoader
+        >>> from torch_geometric_lgt.loader import NeighborSampler
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.arange(4.0)[:, None], edge_index=ring)
+        >>> sampler = NeighborSampler(data, num_neighbors=[1], disjoint=True)
+        >>> batch = next(iter(NodeLoader(data, sampler, batch_size=2)))
+        >>> batch.n_id  # the seeds 0 and 1, then one neighbour of each
+        tensor([0, 1, 3, 0])
+        >>> batch.batch
+        tensor([0, 1, 0, 1])
     """
 
     def __init__(
@@ -96,11 +112,28 @@ class NeighborSampler(BaseSampler):
             _, self.edges, self.permutation = _stored_edges(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
+        r"""Samples the subgraph around seed nodes.
+
+        Returns:
+            The nodes, the edges with their ids, and the number of both for each hop.
+
+        Raises:
+            ValueError: If a seed node does not exist.
+        """
         return self._completed(node_sample(index, self._sample))
 
     def sample_from_edges(
         self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> Output:
+        r"""Samples the subgraph around the end nodes of seed edges, with negative edges if
+        :obj:`neg_sampling` is set.
+
+        Returns:
+            The nodes, the edges with their ids, and the number of both for each hop.
+
+        Raises:
+            ValueError: If a seed node does not exist.
+        """
         sizes = self.sizes[ALONE] if self.homogeneous else self.sizes
         return self._completed(
             edge_sample(index, self._sample, sizes, self.disjoint, None, neg_sampling)
@@ -108,16 +141,21 @@ class NeighborSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> Any:
+        r"""Returns the permutation that sorts the edges of the data, by type where it has
+        several."""
         return self.permutation[ONLY] if self.homogeneous else self.permutation
 
     def _completed(self, out: Output) -> Output:
+        r"""Adds reverse edges to a subgraph if it is bidirectional, and sorts the edges of each
+        :obj:`adj_t`."""
         out = out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
         return order_edges(out, self.sparse_types)
 
     def _sample(self, seed: Tensor | dict[str, Tensor], _time: Any = None) -> Output:
+        r"""Samples the subgraph of seed nodes hop by hop."""
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
         random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
-        found, first = {}, 0
+        sampled, first = {}, 0
         for kind, nodes in (seed if isinstance(seed, dict) else {ALONE: seed}).items():
             batch = (
                 np.arange(first, first + nodes.numel())
@@ -130,77 +168,86 @@ class NeighborSampler(BaseSampler):
                     f"'input_nodes' must hold ids of nodes, from 0 to {size - 1} (got "
                     f'{seeds.min()} to {seeds.max()})'
                 )
-            found[kind] = Found(seeds, batch, size)
+            sampled[kind] = SampledNodes(seeds, batch, size)
             first += nodes.numel() if self.disjoint else 0
         none = np.empty(0, np.int64)
-        found |= {
-            kind: Found(none, none, size) for kind, size in self.sizes.items() if kind not in found
+        sampled |= {
+            kind: SampledNodes(none, none, size)
+            for kind, size in self.sizes.items()
+            if kind not in sampled
         }
-        parts, edge_counts = {kind: [] for kind in self.edges}, {kind: [] for kind in self.edges}
-        node_counts, done = (
-            {kind: [nodes.key.size] for kind, nodes in found.items()},
-            dict.fromkeys(found, 0),
-        )
+        drawn_edges = {kind: [] for kind in self.edges}
+        edge_counts = {kind: [] for kind in self.edges}
+        node_counts = {kind: [nodes.key.size] for kind, nodes in sampled.items()}
+        num_expanded = dict.fromkeys(sampled, 0)
         for hop in range(max(map(len, self.num_neighbors.values()), default=0)):
-            reached = {kind: nodes.key.size for kind, nodes in found.items()}
+            num_sampled = {kind: nodes.key.size for kind, nodes in sampled.items()}
             for kind, edges in self.edges.items():
                 source, _, target = kind
-                frontier = slice(done[target], reached[target])
-                nodes, batch = found[target].node[frontier], found[target].batch[frontier]
+                frontier = slice(num_expanded[target], num_sampled[target])
+                nodes, batch = sampled[target].node[frontier], sampled[target].batch[frontier]
                 owner, edge = edges.sample(
                     nodes, self.num_neighbors[kind][hop], self.replace, random
                 )
-                row = found[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
-                parts[kind].append((row, done[target] + owner, edge))
+                row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
+                drawn_edges[kind].append((row, num_expanded[target] + owner, edge))
                 edge_counts[kind].append(edge.size)
-            for kind, nodes in found.items():
-                node_counts[kind].append(nodes.key.size - reached[kind])
-            done = reached
+            for kind, nodes in sampled.items():
+                node_counts[kind].append(nodes.key.size - num_sampled[kind])
+            num_expanded = num_sampled
         if self.subgraph_type == SubgraphType.induced:
             edges = {
-                kind: induced(edges, found[kind[0]], found[kind[2]])
+                kind: induced_edges(edges, sampled[kind[0]], sampled[kind[2]])
                 for kind, edges in self.edges.items()
             }
-            return self._output(found, edges, None, None)
+            return self._output(sampled, edges, None, None)
         edges = {
             kind: tuple(map(np.concatenate, zip(*part, strict=True)))
-            for kind, part in parts.items()
+            for kind, part in drawn_edges.items()
             if part
         }
-        return self._output(found, edges, node_counts, edge_counts)
+        return self._output(sampled, edges, node_counts, edge_counts)
 
     def _output(
-        self, found: dict, edges: dict, node_counts: dict | None, edge_counts: dict | None
+        self, sampled: dict, edges: dict, node_counts: dict | None, edge_counts: dict | None
     ) -> Output:
+        r"""Collects the arrays of a subgraph in PyG's output class."""
+
         def tensors(arrays: Iterable[tuple[Any, np.ndarray]]) -> dict[Any, Tensor]:
             return {kind: torch.from_numpy(array) for kind, array in arrays}
 
         row, col, edge = (
             tensors((kind, part[i]) for kind, part in edges.items()) for i in range(3)
         )
-        node = tensors((kind, nodes.node) for kind, nodes in found.items())
+        node = tensors((kind, nodes.node) for kind, nodes in sampled.items())
         batch = (
-            tensors((kind, nodes.batch) for kind, nodes in found.items()) if self.disjoint else None
+            tensors((kind, nodes.batch) for kind, nodes in sampled.items())
+            if self.disjoint
+            else None
         )
         if not self.homogeneous:
             return HeteroSamplerOutput(
                 node, row, col, cast(dict, edge), cast(dict | None, batch), node_counts, edge_counts
             )
-        per_hop = _of(node_counts, ALONE), _of(edge_counts, ONLY)
+        per_hop = _of_type(node_counts, ALONE), _of_type(edge_counts, ONLY)
         return SamplerOutput(
-            node[ALONE], row[ONLY], col[ONLY], edge[ONLY], _of(batch, ALONE), *per_hop
+            node[ALONE], row[ONLY], col[ONLY], edge[ONLY], _of_type(batch, ALONE), *per_hop
         )
 
 
-def _of(values: dict | None, kind: Any) -> Any:
+def _of_type(values: dict | None, kind: Any) -> Any:
+    r"""Returns the value of a type, or :obj:`None` without values."""
     return None if values is None else values[kind]
 
 
 def _sorted_edges(
     data: Any, share_memory: bool
 ) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""The number of nodes by type, and the edges by type with the permutation that sorts them; of
-    a graph of one type under ``ALONE`` and ``ONLY``."""
+    r"""Returns the number of nodes by type, the sorted edges by edge type, and the permutation that
+    sorts them.
+
+    A graph of one type has the keys ``ALONE`` and ``ONLY``.
+    """
     if isinstance(data, Data):
         pointer, row, permutation = to_csc(
             data, device=torch.device('cpu'), share_memory=share_memory
@@ -216,12 +263,17 @@ def _sorted_edges(
 
 
 def _stored_edges(store: Any) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""The same of a :class:`torch_geometric.data.GraphStore` of one node type."""
+    r"""Returns the same as :meth:`_sorted_edges` for a :class:`torch_geometric.data.GraphStore` of
+    one node type.
+
+    Raises:
+        ValueError: If the store has several node types.
+    """
     attributes = store.get_all_edge_attrs()
     if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
         raise ValueError(
-            "'data' must be a Data, a HeteroData or stores of one node type; for stores of several "
-            'install pyg-lib'
+            "'data' must be a Data, a HeteroData or stores of one node type (got stores of several "
+            'types); install pyg-lib for these'
         )
     row, pointer, permutation = store.csc()
     return {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}

@@ -16,31 +16,45 @@ CHUNK_EDGES = 1 << 24
 
 
 class NodePartitionLoader(DataLoader):
-    r"""Splits the nodes at random into batches, anew in each epoch, and yields the subgraph that
-    each induces: how NodeFormer and SGFormer are trained on large graphs. An epoch takes :math:`O(N
-    + E)` time for all batches together, and :math:`O(N + E B / N)` memory beside the data, whose
+    r"""Splits the nodes at random into batches, anew in each epoch, and loads the subgraph that
+    each batch induces.
+
+    NodeFormer and SGFormer are trained in this way on large graphs. An epoch takes :math:`O(N + E)`
+    time for all batches together. It takes :math:`O(N + E B / N)` memory beside the data, whose
     tensors may be mapped from files.
 
-    A batch has the attributes of its nodes, ascending, and of the edges between them as they are in
-    the full graph, and :obj:`n_id` and :obj:`e_id`, the ids of both there.
+    A batch has the attributes of its nodes, ascending, and of the edges between them as in the full
+    graph. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by one at most: no step
-            is one of a few nodes.
+        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by at most one, so no
+            batch is much smaller than the others.
         shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default:
             :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
         generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's
-            own)
+            global generator)
         **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as
             :obj:`num_workers`.
 
     Raises:
-        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, has an
-            :obj:`adj_t` beside it that lists the edges in another order, :obj:`batch_size` is not
-            positive, or :obj:`persistent_workers` is set: workers learn the partition when they
-            start.
+        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, an :obj:`adj_t`
+            lists its edges in another order, :obj:`batch_size` is not positive, or
+            :obj:`persistent_workers` is set: workers receive the partition when they start.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.loader import NodePartitionLoader
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.arange(4.0)[:, None], edge_index=ring)
+        >>> loader = NodePartitionLoader(data, batch_size=2)
+        >>> len(loader)
+        2
+        >>> nodes = torch.cat([batch.n_id for batch in loader])
+        >>> nodes.sort().values
+        tensor([0, 1, 2, 3])
     """
 
     def __init__(
@@ -61,8 +75,8 @@ class NodePartitionLoader(DataLoader):
             raise ValueError(f"'batch_size' must be positive (got {batch_size})")
         if kwargs.get('persistent_workers'):
             raise ValueError(
-                "'persistent_workers' must be False: workers learn the partition of an epoch when "
-                'they start'
+                "'persistent_workers' must be False (got True): workers receive the partition of "
+                'an epoch when they start'
             )
         self.data, self.num_nodes = data, data.num_nodes or 0
         check_store(data._store, self.num_nodes, self.num_nodes)
@@ -74,6 +88,8 @@ class NodePartitionLoader(DataLoader):
         )
 
     def __iter__(self) -> Iterator[Any]:
+        r"""Draws a partition, assigns the inner edges of each part, and iterates over the
+        batches."""
         edges, num_nodes = self.edge_index, self.num_nodes
         place = (
             torch.randperm(num_nodes, generator=self.generator)
@@ -87,19 +103,20 @@ class NodePartitionLoader(DataLoader):
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
-            kept = (ends[0] == ends[1]).nonzero().flatten()
-            inner.append(kept + start)
-            parts.append(ends[0, kept])
-        edge, of = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
-        kept = edge[of.argsort(stable=True)].split(
-            torch.bincount(of, minlength=self.num_batches).tolist()
+            same_part = (ends[0] == ends[1]).nonzero().flatten()
+            inner.append(same_part + start)
+            parts.append(ends[0, same_part])
+        edge, edge_part = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
+        edges_by_part = edge[edge_part.argsort(stable=True)].split(
+            torch.bincount(edge_part, minlength=self.num_batches).tolist()
         )
         self.collate_fn = cast(
-            Any, partial(self._batch, nodes, kept)
+            Any, partial(self._batch, nodes, edges_by_part)
         )  # of the iterator that is made now
         return super().__iter__()
 
     def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
+        r"""Makes the batch of one part of the partition."""
         nodes, edge = parts[number], inner[number]
         row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
         if 'adj_t' in self.data:

@@ -23,11 +23,13 @@ Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 def solvers(
     adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type
 ) -> tuple[Solver, ...]:
-    r"""The solvers to try, the most promising one first, by the layers of a breadth-first search.
-    Where none holds more nodes than a few lines of a square grid of the same size, factors stay
-    sparse. Where the distance from the first node makes a small Rayleigh quotient, there are many
-    small eigenvalues. None is returned where a decomposition of the whole matrix is less work than
-    their search."""
+    r"""Chooses the solvers to try, the most promising one first.
+
+    The choice depends on the layers of a breadth-first search. If no layer has more nodes than a
+    few lines of a square grid of the same size, sparse factors stay sparse. If the distance from
+    the first node has a small Rayleigh quotient, the graph has many small eigenvalues. No solver is
+    returned if a decomposition of the whole matrix is less work.
+    """
     distance = hops(adjacency)
     if np.bincount(distance).max() <= 4 * np.sqrt(distance.size):
         return _inverse, _lanczos, _multigrid
@@ -39,8 +41,10 @@ def solvers(
 
 
 def hops(adjacency: csr_array) -> np.ndarray:
-    r"""The distance of each node of a connected graph from the first; each edge is there in both
-    directions."""
+    r"""Returns the distance of each node of a connected graph from the first node.
+
+    Each edge must occur in both directions.
+    """
     order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
@@ -59,9 +63,11 @@ def _krylov(
     tolerance: float,
     dtype: type = np.float64,
 ) -> np.ndarray:
-    r"""The eigenvectors of the largest eigenvalues of a product but for those known, which are
-    moved to -2. Each search starts from another vector: from the one before it would not see what
-    that one left over of a repeated eigenvalue."""
+    r"""Computes the eigenvectors of the largest eigenvalues of an operator, beyond the known ones.
+
+    The eigenvalues of the known vectors are moved to -2. Each search starts from another vector: a
+    search from an earlier vector cannot see what that vector left over of a repeated eigenvalue.
+    """
     known = np.asfortranarray(known, dtype)
     (gemv,) = get_blas_funcs(('gemv',), (known,))
     moved = np.array([vector @ product(vector) + 2 for vector in known.T], dtype)
@@ -90,11 +96,13 @@ def _krylov(
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
+    r"""Returns a search by Lanczos iteration on the normalised adjacency matrix."""
     return partial(_krylov, lambda x: matrix @ x, count())
 
 
 def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Lanczos iteration in single precision, in double for one vector that is to be precise."""
+    r"""Returns a search by Lanczos iteration in single precision; a search for one precise vector
+    uses double precision."""
     short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
     rough = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
 
@@ -109,8 +117,11 @@ def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
-    r"""The pseudo-inverse by way of the combinatorial Laplacian without its last node, which is
-    positive definite."""
+    r"""Returns a search by Lanczos iteration on the pseudo-inverse of the Laplacian.
+
+    The pseudo-inverse is applied with a factorisation of the combinatorial Laplacian without its
+    last node, which is positive definite.
+    """
     degree = adjacency.sum(1)
     root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
     factor = splu(grounded, 'MMD_AT_PLUS_A', diag_pivot_thresh=0.0, options={'SymmetricMode': True})
@@ -123,6 +134,7 @@ def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Sear
 
 
 def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
+    r"""Returns a search by LOBPCG with algebraic multigrid as preconditioner."""
     from pyamg import smoothed_aggregation_solver
 
     laplacian = csr_array(diags_array(np.ones(null.size)) - matrix)
@@ -148,4 +160,5 @@ def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Se
 
 
 def _random(num_nodes: int, size: int, seed: int) -> np.ndarray:
+    r"""Draws random start vectors ``[N, K]`` from a seed."""
     return np.random.default_rng(seed).standard_normal((num_nodes, size))

@@ -40,12 +40,13 @@ Finder = Callable[[int], Pairs]
 
 
 def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64) -> Pairs:
-    r"""The at most :obj:`k` smallest eigenvalues ``[K]`` of the symmetrically normalised Laplacian
-    beyond the one 0 of each connected component, in ascending order, and their orthonormal
-    eigenvectors ``[N, K]``.
+    r"""Returns the smallest non-trivial eigenvalues ``[K]`` of the normalised Laplacian, ascending,
+    and their orthonormal eigenvectors ``[N, K]``.
 
-    Components are solved one by one. Eigenvectors of one eigenvalue are those of :meth:`canonical`.
-    With :obj:`dtype` single precision may be used where it passes :meth:`defect`.
+    :math:`K` is at most :obj:`k`. The one eigenvalue 0 of each connected component is left out.
+    Components are solved one by one. The basis of a repeated eigenvalue is that of
+    :meth:`canonical`. If :obj:`dtype` is single precision, a solver may use it where the result
+    passes :meth:`defect`.
 
     Raises:
         RuntimeError: If no solver converges.
@@ -55,38 +56,39 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
         np.argsort(component, kind='stable'),
         np.bincount(component, minlength=num_components).cumsum(),
     )
-    together, bounds = (
-        adjacency if num_components == 1 else adjacency[nodes][:, nodes],
-        pairwise([0, *map(int, stop)]),
-    )
-    parts = (
-        (a, b, together if b - a == nodes.size else together[a:b, a:b])
-        for a, b in bounds
+    blocks = adjacency if num_components == 1 else adjacency[nodes][:, nodes]
+    components = (
+        (a, b, blocks if b - a == nodes.size else blocks[a:b, a:b])
+        for a, b in pairwise([0, *map(int, stop)])
         if b - a > 1
     )
     with _one_thread() if nodes.size < PARALLEL_NODES else nullcontext():
-        found = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in parts]
-    values = np.concatenate([np.zeros(0), *(value for _, value, _ in found)])
+        pairs = [(nodes[a:b], *component_eigenpairs(part, k, dtype)) for a, b, part in components]
+    values = np.concatenate([np.zeros(0), *(value for _, value, _ in pairs)])
     order = np.argsort(values, kind='stable')
     order = order[: min(_count(k, values[order]), k + MOST_SPARE)]
     vectors, start = np.zeros((adjacency.shape[0], order.size)), 0
-    for part, value, vector in found:
-        own = np.flatnonzero((order >= start) & (order < start + value.size))
-        vectors[np.ix_(part, own)] = vector[:, order[own] - start]
+    for part, value, vector in pairs:
+        columns = np.flatnonzero((order >= start) & (order < start + value.size))
+        vectors[np.ix_(part, columns)] = vector[:, order[columns] - start]
         start += value.size
     return values[order][:k], canonical(values[order], vectors)[:, :k]
 
 
 def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
-    r"""Those of a connected graph, the last eigenvalue with all its eigenvectors unless there are
-    more than ``MOST_SPARE`` of them.
+    r"""Returns the smallest non-trivial eigenpairs of a connected graph, with all eigenvectors of
+    the last eigenvalue.
 
-    Small graphs are decomposed as they are, larger ones in single precision where :meth:`solvers`
-    finds that it may do. Where narrow layers of a breadth-first search promise little fill-in,
-    others go to Lanczos iteration on the inverse of the Laplacian by a sparse factorisation; where
-    the smallest eigenvalue is tiny, to LOBPCG with algebraic multigrid; else to Lanczos iteration
-    on the adjacency matrix. Where one fails or its result does not pass :meth:`defect`, graphs of a
-    few thousand nodes are decomposed as they are, larger ones go to the next.
+    Of these eigenvectors, at most ``MOST_SPARE`` lie beyond the :obj:`k`-th.
+
+    Small graphs are decomposed as dense matrices, somewhat larger ones in single precision if
+    :meth:`solvers` allows it. Others are searched iteratively. If narrow layers of a breadth-first
+    search promise little fill-in, the search is Lanczos iteration on the inverse of the Laplacian
+    with a sparse factorisation. If the smallest eigenvalue is tiny, it is LOBPCG with algebraic
+    multigrid. Else it is Lanczos iteration on the adjacency matrix.
+
+    If a search fails or its result does not pass :meth:`defect`, graphs of a few thousand nodes are
+    decomposed as dense matrices; larger ones go to the next solver.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
@@ -95,32 +97,36 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
     matrix = csr_array((weight, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
     most = min(num_nodes - 1, k + MOST_SPARE)
     if num_nodes <= DENSE_NODES or 3 * (k + SPARE) >= num_nodes:
-        return ended(k, most, partial(dense, matrix, null))
+        return whole_eigenspace(k, most, partial(dense, matrix, null))
     makers = solvers(adjacency, matrix, null, dtype)
     if num_nodes <= DENSE_SINGLE_NODES and single in makers:
-        found = ended(k, most, partial(dense_single, matrix, null))
-        if defect(matrix, null, *found) <= 1:
-            return found
+        pairs = whole_eigenspace(k, most, partial(dense_single, matrix, null))
+        if defect(matrix, null, *pairs) <= 1:
+            return pairs
     reasons = []
     for make in makers:
         try:
-            return ended(k, most, partial(complete, matrix, null, make(adjacency, matrix, null)))
+            return whole_eigenspace(
+                k, most, partial(complete, matrix, null, make(adjacency, matrix, null))
+            )
         except FAILURES as error:
             reasons.append(f'{make.__name__}: {error}')
         if num_nodes <= DENSE_RETRY_NODES:
             break
     if num_nodes <= DENSE_RETRY_NODES:
         values, vectors = dense(matrix, null, most)
-        return ended(k, most, lambda size: (values[:size], vectors[:, :size]))
+        return whole_eigenspace(k, most, lambda size: (values[:size], vectors[:, :size]))
     raise RuntimeError(
         f'the {k} smallest eigenvalues of a component of {num_nodes} nodes did not converge '
         f"({'; '.join(reasons)}); choose another 'k'"
     )
 
 
-def ended(k: int, most: int, find: Finder) -> Pairs:
-    r"""The eigenpairs up to the :obj:`k`-th and those that share its eigenvalue, as far as they are
-    among the first :obj:`most`."""
+def whole_eigenspace(k: int, most: int, find: Finder) -> Pairs:
+    r"""Returns the first :obj:`k` eigenpairs and the following ones of the same eigenvalue.
+
+    All of them are among the first :obj:`most` eigenpairs.
+    """
     size = min(k + SPARE, most)
     values, vectors = find(size)
     while size < most and values[-1] - values[k - 1] <= SAME:
@@ -131,30 +137,33 @@ def ended(k: int, most: int, find: Finder) -> Pairs:
 
 
 def dense(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
-    r"""The smallest eigenpairs of the Laplacian beyond the null vector by a decomposition of the
-    whole matrix, in its precision."""
+    r"""Computes the smallest non-trivial eigenpairs of the Laplacian by a dense decomposition, in
+    the precision of the matrix."""
     laplacian = 4 * np.outer(null, null).astype(matrix.dtype) - matrix.toarray()
     laplacian[np.diag_indices(null.size)] += 1
     return eigh(laplacian, subset_by_index=(0, size - 1), overwrite_a=True, check_finite=False)
 
 
 def dense_single(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
-    r"""Those of the span of the vectors that single precision finds."""
+    r"""Computes eigenpairs in the span of the vectors of a dense decomposition in single
+    precision."""
     return _ritz(matrix, null, dense(matrix.astype(np.float32), null, size)[1].astype(np.float64))
 
 
 def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
-    r"""The smallest eigenpairs that a solver finds, the largest of them exchanged for smaller ones
-    as long as a search of what they leave over finds any.
+    r"""Computes the smallest eigenpairs by a solver, and checks that it missed none.
+
+    As long as a search of the rest returns a smaller eigenvalue, its eigenpair replaces the largest
+    one.
 
     Raises:
-        numpy.linalg.LinAlgError: If they do not pass :meth:`defect`.
+        numpy.linalg.LinAlgError: If the eigenpairs do not pass :meth:`defect`.
     """
     values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
     for _ in range(size + 1):
-        left = defect(matrix, null, values, vectors)
-        if left > 1:
-            raise np.linalg.LinAlgError(f'residuals {left:.1e} times as large as they may be')
+        error = defect(matrix, null, values, vectors)
+        if error > 1:
+            raise np.linalg.LinAlgError(f'errors are {error:.1e} times the allowed size')
         known = np.c_[null, vectors]
         rest = search(known, 1, COARSE * values[-1])[:, 0]
         rest = rest - known @ (known.T @ rest)
@@ -162,12 +171,15 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
             return values, vectors
         values, vectors = _ritz(matrix, null, np.c_[vectors, search(known, 1, PRECISE)])
         values, vectors = values[:-1], vectors[:, :-1]
-    raise np.linalg.LinAlgError('smaller ones were found again and again')
+    raise np.linalg.LinAlgError('each search returned a smaller eigenvalue')
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
-    r"""The largest residual relative to the smallest eigenvalue, and to the least distance of two
-    that are not the same, and the departure from orthogonality, each over what is allowed."""
+    r"""Returns the largest error of eigenpairs, over what is allowed: at most 1 passes.
+
+    Errors are the residual relative to the smallest eigenvalue, the residual relative to the least
+    distance of two different eigenvalues, and the departure from orthogonality.
+    """
     residual, gap = (
         np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max(),
         np.diff(values),
@@ -184,10 +196,13 @@ def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.
 
 
 def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    r"""A basis of each eigenspace that depends on the space alone, not on the solver: the
-    projections of unit vectors, one after the other that of the node for which it is longest, of
-    equal ones the first, each made orthogonal to those before. The sum of cubes of a vector is
-    positive, or where it vanishes the first of the largest entries."""
+    r"""Chooses a basis of each eigenspace that depends on the space only, not on the solver.
+
+    The basis consists of projections of unit vectors. The first one is that of the node with the
+    longest projection, or the first of several such nodes. The next ones are chosen in the same way
+    from what is orthogonal to the vectors before. The sum of the cubes of a vector is positive;
+    where this sum is 0, the first of the largest entries is positive.
+    """
     if vectors.size == 0:
         return vectors
     out, bounds = (
@@ -210,8 +225,11 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    r"""Limits BLAS to one thread. The limit belongs to the process: of several threads at once the
-    first sets it and takes it back, as another one would restore the limit that it found."""
+    r"""Limits BLAS to one thread.
+
+    The limit belongs to the process. Of several threads, the first one sets the limit and restores
+    the old one; a second thread would restore the limit of the first.
+    """
     if not LIMITED.acquire(blocking=False):
         yield
         return
@@ -224,12 +242,12 @@ def _one_thread() -> Iterator[None]:
 
 @cache
 def _controller() -> ThreadpoolController:
+    r"""Returns the controller of the BLAS libraries of this process."""
     return ThreadpoolController()
 
 
 def _count(k: int, values: np.ndarray) -> int:
-    r"""How many of the ascending values there are up to the :obj:`k`-th, those equal to it
-    included."""
+    r"""Returns the number of ascending values up to the :obj:`k`-th, with those equal to it."""
     return (
         int(np.searchsorted(values, values[min(k, values.size) - 1] + SAME, 'right'))
         if values.size
@@ -238,7 +256,7 @@ def _count(k: int, values: np.ndarray) -> int:
 
 
 def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:
-    r"""The eigenpairs of the Laplacian within the span of the vectors."""
+    r"""Computes the eigenpairs of the Laplacian within the span of the vectors."""
     basis = np.linalg.qr(vectors - np.outer(null, null @ vectors))[0]
     values, rotation = np.linalg.eigh(basis.T @ (basis - matrix @ basis))
     return values, basis @ rotation

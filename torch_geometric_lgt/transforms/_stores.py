@@ -7,10 +7,10 @@ from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_e
 
 
 def homogeneous(data: Data) -> Data:
-    r"""The data, of one type of nodes and edges.
+    r"""Checks that the data has one type of nodes and edges, and returns it.
 
     Raises:
-        ValueError: If they have several.
+        ValueError: If it has several.
     """
     if not isinstance(data, Data):
         raise ValueError(f"'data' must be a Data (got {type(data).__name__}); use to_homogeneous()")
@@ -18,10 +18,10 @@ def homogeneous(data: Data) -> Data:
 
 
 def num_nodes_of(store: NodeStorage) -> int:
-    r"""The number of nodes of a store.
+    r"""Returns the number of nodes of a store.
 
     Raises:
-        ValueError: If it is not known.
+        ValueError: If the number is unknown.
     """
     if store.num_nodes is None:
         raise ValueError("'data' must know its number of nodes (got None); set 'num_nodes'")
@@ -29,11 +29,11 @@ def num_nodes_of(store: NodeStorage) -> int:
 
 
 def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:
-    r"""The edges ``[2, E]`` of a store.
+    r"""Returns the edges ``[2, E]`` of a store.
 
     Raises:
-        ValueError: If there are none, they do not fit the nodes, or an adjacency matrix has values
-            other than 1.
+        ValueError: If the store has no edges, an edge does not fit the nodes, or an adjacency
+            matrix has values other than 1.
     """
     name = _name_of(store)
     return edge_list(store[name], num_src, num_dst, name)
@@ -42,18 +42,19 @@ def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:
 def weighted_edges_of(
     store: EdgeStorage, num_src: int, num_dst: int
 ) -> tuple[Tensor, Tensor | None]:
-    r"""The edges ``[2, E]`` of a store and their weights ``[E]``: the attribute :obj:`edge_weight`,
-    or the values of an adjacency matrix.
+    r"""Returns the edges ``[2, E]`` of a store and their weights ``[E]``: the attribute
+    :obj:`edge_weight`, or the values of an adjacency matrix.
 
     Raises:
-        ValueError: If there are no edges, they do not fit the nodes, or the weights do not fit the
-            edges.
+        ValueError: If the store has no edges, an edge does not fit the nodes, or the weights do not
+            fit the edges.
     """
     name = _name_of(store)
     return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
 
 
 def _name_of(store: EdgeStorage) -> str:
+    r"""Returns the name of the attribute with the edges."""
     for name in ('edge_index', 'adj_t'):
         if name in store:
             return name
@@ -61,8 +62,7 @@ def _name_of(store: EdgeStorage) -> str:
 
 
 def check_name(attr_name: str | None, optional: bool) -> None:
-    r"""Checks the name of an attribute, or :obj:`None` where the values can be appended to the node
-    features.
+    r"""Checks the name of an attribute. If :obj:`optional`, :obj:`None` is accepted, too.
 
     Raises:
         ValueError: If it is no name.
@@ -75,12 +75,13 @@ def check_name(attr_name: str | None, optional: bool) -> None:
 
 
 def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:
-    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name; without one, appends them to
-    the features :obj:`x` as columns, in the dtype of these, or makes them the features, as
+    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name or as columns of :obj:`x`.
+
+    Without a name they are appended to :obj:`x` in its dtype, or become :obj:`x`, as
     :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
 
     Raises:
-        ValueError: If the features are sparse, or their dtype cannot hold the values.
+        ValueError: If :obj:`x` is sparse, or its dtype cannot hold the values.
     """
     if attr_name is not None:
         store[attr_name] = value
@@ -100,11 +101,11 @@ def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> N
             f"{form}); set 'attr_name'"
         )
     columns = value.to(x.device, x.dtype)
-    back = columns.to(value.device)
+    restored = columns.to(value.device)
     changed = (
-        value.isfinite() & ~back.isfinite()
+        value.isfinite() & ~restored.isfinite()
         if x.is_floating_point()
-        else back.to(value.dtype) != value
+        else restored.to(value.dtype) != value
     )
     if bool(changed.any()):
         raise ValueError(

@@ -16,16 +16,18 @@ Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def truncated_svd(matrix: csr_array, k: int) -> Triplets:
-    r"""The at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in
-    descending order, vectors ``[C, K]``; none of value 0. The largest entry of each pair of vectors
-    is positive, that of :math:`\mathbf{U}` where both have it.
+    r"""Returns at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in
+    descending order, vectors ``[C, K]``.
 
-    PROPACK finds them, ARPACK where it fails. Both may miss some of many equal values, so what is
-    left of the matrix is searched until nothing larger is found; see :meth:`complete`. Small
-    matrices and ranks near the full one are decomposed as they are.
+    Triplets of value 0 are left out. The largest entry of each pair of vectors is positive; if it
+    occurs in both vectors, the entry of :math:`\mathbf{U}` is.
+
+    PROPACK computes them, or ARPACK if PROPACK fails. Both may miss some of many equal values, so
+    :meth:`complete` searches the rest of the matrix for larger ones. Small matrices, and :obj:`k`
+    near the full rank, are decomposed as dense matrices.
 
     Raises:
-        RuntimeError: If neither converges.
+        RuntimeError: If neither solver converges.
     """
     limit = min(matrix.shape)
     if matrix.nnz == 0:
@@ -39,14 +41,14 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
         start = generator.standard_normal(matrix.shape[0] if solver == 'propack' else limit)
         try:
             u, s, vt = svds(matrix, k=k, solver=solver, v0=start, rng=generator)
-            found = complete(matrix, k, *_canonical(u, s, vt.T, k))
-        except (np.linalg.LinAlgError, ArpackError) as error:
-            reasons.append(f'{solver}: {error}')
+            triplets = complete(matrix, k, *_canonical(u, s, vt.T, k))
+        except (np.linalg.LinAlgError, ArpackError) as failure:
+            reasons.append(f'{solver}: {failure}')
             continue
-        left = defect(matrix, *found)
-        if left <= TOLERANCE:
-            return found
-        reasons.append(f'{solver}: a residual of {left:.1e}, above {TOLERANCE:.0e}')
+        error = defect(matrix, *triplets)
+        if error <= TOLERANCE:
+            return triplets
+        reasons.append(f'{solver}: a residual of {error:.1e}, above {TOLERANCE:.0e}')
     raise RuntimeError(
         f'the {k} largest singular values of a {matrix.shape} matrix did not converge '
         f"({'; '.join(reasons)}); choose another 'k'"
@@ -54,14 +56,14 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
 
 
 def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
-    r"""Adds triplets of the rest of the matrix as long as it has larger ones than the smallest of
-    :obj:`k`, and drops those for them.
+    r"""Replaces the smallest triplets by larger ones of the rest of the matrix, until the rest has
+    none.
 
-    Each search starts from a new vector: from the vector of an earlier search, it cannot see what
-    that one left over of an eigenspace.
+    Each search starts from a new vector: a search from an earlier vector cannot see what that
+    vector left over of an eigenspace.
 
     Raises:
-        numpy.linalg.LinAlgError: If each of :math:`k + 1` searches finds a larger one.
+        numpy.linalg.LinAlgError: If each of :math:`k + 1` searches returns a larger one.
     """
     generator = np.random.default_rng(1)
     for _ in range(k + 1):
@@ -81,10 +83,11 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
         if value[0] <= smallest + SAME * s[0]:
             return u, s, v
         u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], k)
-    raise np.linalg.LinAlgError('larger ones were found again and again')
+    raise np.linalg.LinAlgError('each search returned a larger singular value')
 
 
 def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> LinearOperator:
+    r"""Returns the matrix without its part in the span of the triplets."""
     return LinearOperator(
         matrix.shape,
         matvec=lambda x: matrix @ x.ravel() - u @ (s * (v.T @ x.ravel())),
@@ -94,13 +97,15 @@ def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Lin
 
 
 def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
-    r"""The residual of singular triplets, relative to the largest value, or their departure from
-    orthogonality, whichever is larger."""
+    r"""Returns the largest residual of singular triplets over the largest value, or their departure
+    from orthogonality if that is larger."""
     residual = max(np.abs(matrix @ v - u * s).max(), np.abs(matrix.T @ u - v * s).max()) / s[0]
     return float(max(residual, *(np.abs(part.T @ part - np.eye(s.size)).max() for part in (u, v))))
 
 
 def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
+    r"""Sorts triplets by value, drops those of value 0 and beyond :obj:`k`, and fixes their
+    signs."""
     order = np.argsort(-s, kind='stable')[:k]
     order = order[s[order] > _rounding(s, u, v)]
     u, s, v = u[:, order], s[order], v[:, order]
@@ -110,5 +115,5 @@ def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
 
 
 def _rounding(s: np.ndarray, u: np.ndarray, v: np.ndarray) -> float:
-    r"""The singular value up to which it is 0 but for rounding."""
+    r"""Returns the bound below which a singular value is 0 up to rounding."""
     return float(s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps)

@@ -13,23 +13,34 @@ from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogen
 @functional_transform('attention_node_sampling')
 class AttentionNodeSampling(BaseTransform):
     r"""Marks the nodes that attend by a softmax in
-    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`: in each graph of :math:`N` nodes the
-    :math:`\min(N, \max(1, \lceil c \ln N \rceil))` ones whose attention may be farthest from a
-    plain mean, by :meth:`~torch_geometric_lgt.functional.attention_distance` (Eq. 10 of LiteGT,
-    functional name: :obj:`attention_node_sampling`). Of equal ones those with the smaller ids are
-    taken, and nodes without neighbours last. Loaders slice the attribute, so that a sampled batch
-    carries the mask of the full graph.
+    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` (Eq. 10 of LiteGT; functional name:
+    :obj:`attention_node_sampling`).
+
+    In each graph of :math:`N` nodes it marks :math:`\min(N, \max(1, \lceil c \ln N \rceil))` nodes:
+    those whose attention may be farthest from a plain mean, by
+    :meth:`~torch_geometric_lgt.functional.attention_distance`. Nodes of equal distance are taken in
+    the order of their ids, and nodes without neighbours last. Loaders slice the attribute, so a
+    sampled batch carries the mask of the full graph.
 
     Args:
         factor (float, optional): :math:`c`. (default: :obj:`5`)
-        measure (str, optional): :obj:`"jaccard"`, Eq. 10, which is nearly a ranking by small
-            degree, or :obj:`"lse"`, Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
+        measure (str, optional): :obj:`"jaccard"` for Eq. 10, which is nearly a ranking by small
+            degree, or :obj:`"lse"` for Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
         attr_name (str, optional): Name of the attribute, ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
 
     Raises:
-        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, :obj:`attr_name` is
-            no name, the data has no edges, or an edge names a node that does not exist.
+        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, or :obj:`attr_name`
+            is no name. If the data has no edges, or an edge names a node that does not exist.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.transforms import AttentionNodeSampling
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 0, 2, 3], [1, 0, 2, 1, 0, 2, 3, 2]])
+        >>> data = Data(edge_index=edge_index, num_nodes=4)
+        >>> AttentionNodeSampling(factor=1)(data).attention_mask
+        tensor([ True, False, False,  True])
     """
 
     def __init__(
@@ -43,6 +54,7 @@ class AttentionNodeSampling(BaseTransform):
         self.factor, self.measure, self.attr_name = factor, measure, attr_name
 
     def forward(self, data: Data) -> Data:
+        r"""Returns the graph with the mask, whose length is the number of nodes."""
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         distance = attention_distance(edges, num_nodes, self.measure).to(edges.device)

@@ -9,27 +9,40 @@ from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogen
 
 @functional_transform('jaccard_scores')
 class JaccardScores(BaseTransform):
-    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT,
-    functional name: :obj:`jaccard_scores`); see :meth:`~torch_geometric_lgt.functional.jaccard`. A
-    neighbourhood holds distinct nodes without the node itself: an edge that occurs again gets the
-    same score again, a self loop gets 1, or 0 if its node has no neighbour. Scores follow the order
-    of :obj:`edge_index`; those of an :obj:`adj_t`, in any sparse format, are sorted by target, then
-    by source, as layers read them. Loaders slice the attribute, so that a sampled batch carries the
-    scores in the full graph.
+    r"""Adds the Jaccard index of the neighbourhoods of the two nodes of each edge (Eq. 7 of LiteGT;
+    functional name: :obj:`jaccard_scores`).
+
+    See :meth:`~torch_geometric_lgt.functional.jaccard` for the index. A neighbourhood is a set of
+    nodes without the node itself, so repeated edges have equal scores. A self loop has the score 1,
+    or 0 if its node has no neighbour.
+
+    Scores follow the order of :obj:`edge_index`. Those of an :obj:`adj_t`, in any sparse format,
+    are sorted by target, then by source, as layers read them. Loaders slice the attribute, so a
+    sampled batch carries the scores of the full graph.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
-        neighbors (str, optional): In a directed graph, whether the sources of the edges into a node
-            (:obj:`"in"`), the targets of those out of it (:obj:`"out"`), or both count as its
-            neighbours. (default: :obj:`"all"`)
-        num_hashes (int, optional): If given, estimate the scores with so many hash functions, see
-            :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact)
+        neighbors (str, optional): Which nodes of a directed graph are neighbours of a node: the
+            sources of its incoming edges (:obj:`"in"`), the targets of its outgoing edges
+            (:obj:`"out"`), or both (:obj:`"all"`). (default: :obj:`"all"`)
+        num_hashes (int, optional): Number of hash functions that estimate the scores, see
+            :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact
+            scores)
         generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`,
-            torch's own)
+            torch's global generator)
 
     Raises:
-        ValueError: If an argument is out of range, :obj:`attr_name` is no name, the data has no
-            edges, or an edge names a node that does not exist.
+        ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If the data has
+            no edges, or an edge names a node that does not exist.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.transforms import JaccardScores
+        >>> edge_index = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])  # a triangle and one more edge
+        >>> data = Data(edge_index=edge_index, num_nodes=4)
+        >>> JaccardScores()(data).edge_jaccard
+        tensor([0.3333, 0.2500, 0.2500, 0.0000])
     """
 
     def __init__(
@@ -54,6 +67,7 @@ class JaccardScores(BaseTransform):
         )
 
     def forward(self, data: Data) -> Data:
+        r"""Returns the graph with one score for each edge."""
         num_nodes, store = num_nodes_of(homogeneous(data)._store), data.edge_stores[0]
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:

@@ -27,49 +27,66 @@ from torch_geometric_lgt.transforms._stores import (
 
 @functional_transform('laplacian_pe')
 class LaplacianPE(BaseTransform):
-    r"""Adds the eigenvectors of the :math:`k` smallest non-trivial eigenvalues of the normalised
-    Laplacian (functional name: :obj:`laplacian_pe`), from `"A Generalization of Transformer
-    Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_:
+    r"""Adds the first :math:`k` non-trivial eigenvectors of the normalised Laplacian as positional
+    encodings (functional name: :obj:`laplacian_pe`).
+
+    The encodings are from `"A Generalization of Transformer Networks to Graphs"
+    <https://arxiv.org/abs/2012.09699>`_:
 
     .. math::
         \mathbf{L} = \mathbf{I} - \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}
         \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
 
-    of the undirected simple graph: the direction of edges, repeated edges and self loops do not
-    matter. Each connected component has one trivial eigenvector of eigenvalue 0, and none of them
-    is among the columns: with several components the columns are the smallest ones of all
-    components together, each 0 outside of its own. Columns beyond the last non-trivial eigenvector
-    are 0, and those are :obj:`False` in the mask.
+    :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: the direction of
+    edges, repeated edges and self loops do not matter. Each connected component has one trivial
+    eigenvector, of eigenvalue 0, which is left out. With several components, the columns belong to
+    the smallest non-trivial eigenvalues of all components together. Each column is 0 outside of its
+    component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
+    for them.
 
-    The same graph gives the same columns whatever solver found them, up to its precision. Signs:
-    the sum of the cubes of a column is positive, or where it vanishes the first of the largest
-    entries is. An eigenvalue that repeats has a basis that depends on its space, and on the order
-    of nodes where these are alike; if it repeats more than 64 times beyond the last column, it
-    depends on the solver. No rule of signs or bases is continuous in the graph: to train a model
-    that does not depend on the signs, add :class:`RandomSignFlip`. Eigenpairs are checked:
-    residuals, orthogonality, and that no smaller one was left out.
+    Columns depend on the graph, not on the solver, up to the precision of the solver. The sum of
+    the cubes of a column is positive; where this sum is 0, the first of the largest entries is
+    positive. The basis of a repeated eigenvalue depends on its eigenspace, and on the order of
+    nodes where these are alike. If an eigenvalue repeats more than 64 times beyond the last column,
+    its basis depends on the solver.
+
+    No rule of signs or bases is continuous in the graph. To train a model that does not depend on
+    the signs, add :class:`RandomSignFlip`. All eigenpairs are checked: their residuals, their
+    orthogonality, and that no smaller eigenvalue is left out.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column whatever the number of components, flips signs at random, fails where a graph has fewer
-    than :math:`k + 2` nodes, and computes in single precision throughout. Here single precision is
-    used with a single default dtype only, and where it passes the checks.
+    column whatever the number of components, and flips signs at random. It also fails where a graph
+    has fewer than :math:`k + 2` nodes, and computes in single precision throughout. Here single
+    precision is used with a single default dtype only, and only where the result passes the checks.
 
     Args:
         k (int): Number of columns.
         normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are
-            :math:`\mathbf{D}^{-1/2}` times the symmetric ones, of length 1. (default: :obj:`"sym"`)
+            :math:`\mathbf{D}^{-1/2}` times the symmetric ones, scaled to length 1. (default:
+            :obj:`"sym"`)
         attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
             the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
-            :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
+            :obj:`x`, or become :obj:`x` where the data has none, and no mask is stored. (default:
             :obj:`"laplacian_pe"`)
-        cache_dir (str, optional): Folder that keeps results, named by a checksum of the graph and
-            the arguments. (default: :obj:`None`)
+        cache_dir (str, optional): Folder for results, named by a checksum of the graph and the
+            arguments. (default: :obj:`None`, no cache)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalization` is unknown, the
-            data has no edges, an edge names a node that does not exist, or columns cannot be
+        ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
+            the data has no edges, or an edge names a node that does not exist. If columns cannot be
             appended to :obj:`x`.
         RuntimeError: If no solver converges.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.transforms import LaplacianPE
+        >>> path = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
+        >>> data = LaplacianPE(k=4)(path)
+        >>> data.laplacian_pe[:, 0]
+        tensor([ 0.5774,  0.4082, -0.4082, -0.5774])
+        >>> data.laplacian_pe_mask
+        tensor([[ True,  True,  True, False]])
     """
 
     def __init__(
@@ -91,12 +108,13 @@ class LaplacianPE(BaseTransform):
         )
 
     def forward(self, data: Data) -> Data:
+        r"""Returns the graph, or the batch of graphs, with the eigenvectors and their mask."""
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         size = data.num_graphs if isinstance(data, Batch) else None
         nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes, size)
         if self.cache_dir is None:
-            found = self._encode(edges, nodes)
+            encodings = self._encode(edges, nodes)
         else:
             parts = (
                 edges.cpu(),
@@ -112,15 +130,17 @@ class LaplacianPE(BaseTransform):
                 'vectors': (torch.get_default_dtype(), (num_nodes, self.k)),
                 'mask': (torch.bool, (nodes.sizes.numel(), self.k)),
             }
-            found = cached_tensors(
+            encodings = cached_tensors(
                 path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected
             )
-        add_node_attr(data._store, found['vectors'].to(edges.device), self.attr_name)
+        add_node_attr(data._store, encodings['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
-            data[f'{self.attr_name}_mask'] = found['mask'].to(edges.device)
+            data[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
+        r"""Computes the columns ``[N, k]`` and the mask ``[B, k]`` of all graphs, one graph at a
+        time."""
         num_nodes, dtype = int(graphs.sizes.sum()), torch.get_default_dtype()
         pointer, neighbor = neighborhoods(edges, num_nodes)
         adjacency = csr_array(
@@ -133,12 +153,12 @@ class LaplacianPE(BaseTransform):
         order = torch.arange(num_nodes) if graphs.order is None else graphs.order
         for graph, part in enumerate(order.split(graphs.sizes.tolist())):
             nodes = part.numpy()
-            own = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
+            subgraph = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
             values, columns = laplacian_eigenpairs(
-                own, self.k, np.float64 if dtype == torch.float64 else np.float32
+                subgraph, self.k, np.float64 if dtype == torch.float64 else np.float32
             )
             if self.normalization == 'rw':
-                columns = columns / np.sqrt(np.maximum(own.sum(1), 1))[:, None]
+                columns = columns / np.sqrt(np.maximum(subgraph.sum(1), 1))[:, None]
                 columns = columns / np.linalg.norm(columns, axis=0)
             vectors[nodes, : values.size], mask[graph, : values.size] = columns, True
         return {'vectors': torch.from_numpy(vectors).to(dtype), 'mask': torch.from_numpy(mask)}
@@ -152,17 +172,30 @@ class LaplacianPE(BaseTransform):
 
 @functional_transform('random_sign_flip')
 class RandomSignFlip(BaseTransform):
-    r"""Multiplies each column of an attribute by 1 or -1 at random, those of each graph of a batch
-    for themselves: an augmentation for eigenvectors, whose signs have no meaning (functional name:
-    :obj:`random_sign_flip`). To be applied anew to each batch.
+    r"""Multiplies each column of a node attribute by 1 or -1 at random, separately in each graph of
+    a batch (functional name: :obj:`random_sign_flip`).
+
+    This is an augmentation for eigenvectors, whose signs have no meaning. Apply it to each batch,
+    so that each step sees new signs.
 
     Args:
         attr_name (str, optional): Name of the attribute ``[N, k]``. (default:
             :obj:`"laplacian_pe"`)
-        generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's own)
+        generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's
+            global generator)
 
     Raises:
         ValueError: If :obj:`attr_name` is no name, or the data has no such attribute.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric.transforms import Compose
+        >>> from torch_geometric_lgt.transforms import LaplacianPE, RandomSignFlip
+        >>> path = Data(edge_index=torch.tensor([[0, 1, 2], [1, 2, 3]]), num_nodes=4)
+        >>> data = Compose([LaplacianPE(k=3), RandomSignFlip()])(path)
+        >>> data.laplacian_pe.abs()[:, 0]
+        tensor([0.5774, 0.4082, 0.4082, 0.5774])
     """
 
     def __init__(
@@ -172,9 +205,11 @@ class RandomSignFlip(BaseTransform):
         self.attr_name, self.generator = attr_name, generator
 
     def forward(self, data: Data) -> Data:
+        r"""Returns the graph, or the batch of graphs, with the attribute under new signs."""
         if self.attr_name not in data:
             raise ValueError(
-                f"'data' must have the attribute {self.attr_name!r}; add it with LaplacianPE"
+                f"'data' must have the attribute {self.attr_name!r} (got {data}); add it with "
+                'LaplacianPE'
             )
         pe = data[self.attr_name]
         nodes = segments(data.batch, pe.size(0), None, pe.device)

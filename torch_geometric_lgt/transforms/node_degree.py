@@ -16,28 +16,43 @@ from torch_geometric_lgt.transforms._stores import (
 
 @functional_transform('node_degree')
 class NodeDegree(BaseTransform):
-    r"""Adds the number of distinct neighbours of each node, in whichever direction the edges run
-    and without the node itself (functional name: :obj:`node_degree`). Repeated edges count once. On
-    :class:`~torch_geometric.data.HeteroData` the neighbours over all edge types count, each node
-    once. Loaders slice the attribute, so that a sampled batch carries the degrees in the full
-    graph: those that layers divide by, where every edge is there once and in both directions and
-    none joins a node to itself.
+    r"""Adds the number of distinct neighbours of each node, in either direction and without the
+    node itself (functional name: :obj:`node_degree`).
 
-    With :obj:`weighted` it is the sum of the weights of the edges into a node, self loops left out.
-    Weights are the attribute :obj:`edge_weight` of the edges or the values of :obj:`adj_t`, else 1,
-    and repeated edges count again. Layers divide by these sums where every edge is there once and
-    in both directions with one weight.
+    Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
+    edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
+    degrees of the full graph. Layers divide by these degrees where each edge occurs once in both
+    directions and no node has a self loop.
+
+    With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges, without
+    self loops; repeated edges count each time. Weights are the edge attribute :obj:`edge_weight` or
+    the values of :obj:`adj_t`, else 1. Layers divide by these sums where each edge occurs once in
+    both directions with one weight.
 
     Args:
         attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted`
             in floating point. If set to :obj:`None`, the degrees are appended to :obj:`x` as a
-            column in its dtype, or become :obj:`x` where there is none. (default: :obj:`"degree"`)
-        weighted (bool, optional): If :obj:`True`, weights are summed up. (default: :obj:`False`)
+            column in its dtype, or become :obj:`x` where the data has none. (default:
+            :obj:`"degree"`)
+        weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours.
+            (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has no edges, an edge names a node that does not exist, :obj:`x` is
-            sparse and takes no column, or without :obj:`weighted` an adjacency matrix has values
-            other than 1.
+        ValueError: If the data has no edges, or an edge names a node that does not exist. If
+            :obj:`x` is sparse and takes no column. If an adjacency matrix has values other than 1
+            without :obj:`weighted`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.transforms import NodeDegree
+        >>> edge_index = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
+        >>> weight = torch.tensor([0.5, 0.5, 2.0, 2.0, 1.0, 1.0])
+        >>> data = Data(edge_index=edge_index, edge_weight=weight, num_nodes=4)
+        >>> NodeDegree()(data).degree
+        tensor([1, 2, 2, 1])
+        >>> NodeDegree(weighted=True)(data).degree
+        tensor([0.5000, 2.5000, 3.0000, 1.0000])
     """
 
     def __init__(self, attr_name: str | None = 'degree', weighted: bool = False) -> None:
@@ -45,6 +60,7 @@ class NodeDegree(BaseTransform):
         self.attr_name, self.weighted = attr_name, weighted
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
+        r"""Returns the graph with one degree for each node of each type."""
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)

@@ -20,39 +20,56 @@ from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
 @functional_transform('svd_encoding')
 class SVDEncoding(BaseTransform):
-    r"""Adds the structural encodings of Eq. 3 of "Masked Graph Transformer for Large-Scale
-    Recommendation" (functional name: :obj:`svd_encoding`): with the :math:`k` largest singular
-    triplets of the interaction matrix :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma}
-    \mathbf{V}^{\top}`, the rows of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` for users and those of
-    :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}` for items.
+    r"""Adds structural encodings from the :math:`k` largest singular triplets of the interaction
+    matrix (functional name: :obj:`svd_encoding`).
 
-    On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` holds a 1
-    for each pair that an edge joins, in whichever direction. On :class:`~torch_geometric.data.Data`
-    it is the adjacency matrix with a 1 for each edge, and every node gets its row of
-    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count.
-    Repeated edges count once.
+    They are Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation". With
+    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, users get the rows of
+    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` and items those of :math:`\mathbf{V}
+    \sqrt{\mathbf{\Sigma}}`.
 
-    The largest entry of each pair of singular vectors is positive, that of :math:`\mathbf{U}` where
-    both have it. Columns of one singular value are fixed up to a rotation only. Columns beyond the
-    rank are 0, and those are :obj:`False` in the mask. Triplets are checked against the matrix:
-    residuals, orthogonality, and that no larger one is left.
+    On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` has a 1 for
+    each pair that an edge joins, in either direction. On :class:`~torch_geometric.data.Data` it is
+    the adjacency matrix with a 1 for each edge, and every node gets its row of :math:`\mathbf{U}
+    \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges
+    count once.
+
+    The largest entry of each pair of singular vectors is positive; if it occurs in both vectors,
+    the entry of :math:`\mathbf{U}` is. Columns of a repeated singular value are determined up to a
+    rotation only. Columns beyond the rank are 0, and the mask is :obj:`False` for them. All
+    triplets are checked against the matrix: their residuals, their orthogonality, and that no
+    larger singular value is left out.
 
     Args:
         k (int): Number of columns.
         attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
             the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
-            :obj:`x`, or become :obj:`x` where there is none, and no mask is stored. (default:
+            :obj:`x`, or become :obj:`x` where the data has none, and no mask is stored. (default:
             :obj:`"svd_pe"`)
-        normalize (bool, optional): Decompose :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}`
-            instead. (default: :obj:`False`)
-        cache_dir (str, optional): Folder that keeps results, named by a checksum of the matrix and
-            the arguments. (default: :obj:`None`)
+        normalize (bool, optional): If :obj:`True`, decompose :math:`\mathbf{D}^{-1/2} \mathbf{R}
+            \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
+        cache_dir (str, optional): Folder for results, named by a checksum of the matrix and the
+            arguments. (default: :obj:`None`, no cache)
 
     Raises:
-        ValueError: If :obj:`k` is no positive whole number, :obj:`normalize` is no boolean, the
-            data is neither one node type nor two that edges join, or columns cannot be appended to
-            :obj:`x`.
+        ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
+            the data has neither one node type nor two that all edges join. If columns cannot be
+            appended to :obj:`x`.
         RuntimeError: If the solvers do not converge.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric_lgt.transforms import SVDEncoding
+        >>> data = HeteroData()
+        >>> data['user'].num_nodes, data['item'].num_nodes = 2, 2
+        >>> data['user', 'rates', 'item'].edge_index = torch.tensor([[0, 0, 1, 1], [0, 1, 0, 1]])
+        >>> data = SVDEncoding(k=2)(data)
+        >>> data['user'].svd_pe
+        tensor([[1., 0.],
+                [1., 0.]])
+        >>> data.svd_pe_mask
+        tensor([[ True, False]])
     """
 
     def __init__(
@@ -69,6 +86,7 @@ class SVDEncoding(BaseTransform):
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
+        r"""Returns the graph with the encodings of its nodes and their mask."""
         matrix, device = self._matrix(data)
         if self.cache_dir is None:
             encodings = self._encode(matrix)
@@ -93,6 +111,7 @@ class SVDEncoding(BaseTransform):
         return data
 
     def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
+        r"""Builds the interaction matrix, and returns it with the device of the edges."""
         names = [store._key for store in data.node_stores]
         if len(names) > 2 or any(
             len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores
@@ -115,6 +134,7 @@ class SVDEncoding(BaseTransform):
         return matrix, device
 
     def _encode(self, matrix: csr_array) -> dict[str, Tensor]:
+        r"""Computes the encodings ``[R, k]`` of the matrix's rows and ``[C, k]`` of its columns."""
         if self.normalize:
             left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
             matrix = (diags_array(left) @ matrix @ diags_array(right)).tocsr()
