@@ -96,6 +96,7 @@ class FeatureMap(torch.nn.Module):
         return scale if value is None else scale * value
 
     def extra_repr(self) -> str:
+        r"""Returns the arguments for the representation of the module."""
         return f'{self.geometry!r}, {self.channels}' + (
             '' if self.projection is None else f', num_features={self.num_features}'
         )

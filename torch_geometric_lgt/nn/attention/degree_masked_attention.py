@@ -20,8 +20,10 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class DegreeMaskedAttention(KernelLayer):
-    r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with the learnable degree
-    mask (Eq. 8-12) of "Masked Graph Transformer for Large-Scale Recommendation":
+    r"""Attends from each node to all nodes of its graph in :math:`O(N)`, with a learnable degree
+    mask.
+
+    This is Eq. 8-12 of "Masked Graph Transformer for Large-Scale Recommendation":
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_j M_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)

@@ -169,6 +169,7 @@ class DIFFormer(Backbone):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
+        r"""Applies the attention of layer :obj:`index`, with its edges and degrees."""
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return out + x_0 if self.use_source else out

@@ -179,9 +179,11 @@ class NodeFormer(Backbone):
         return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        r"""Computes the scores from the last layer, or from all with jumping knowledge."""
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        r"""Returns the distinct edges into a part without self loops, and their weights."""
         if part.edge_weight is None:
             return remove_self_loops(coalesce(part.edge_index))[0], None
         return remove_self_loops(
@@ -191,6 +193,11 @@ class NodeFormer(Backbone):
         )
 
     def layer_edges(self, part: Part) -> Edges:
+        r"""Returns the edges of the relational bias into the nodes of a part.
+
+        Raises:
+            ValueError: If the bias has more than one order.
+        """
         if self.relational_order > 1:
             raise ValueError(
                 "'relational_order' must be at most 1 where neighbours of one hop are at hand "
@@ -212,6 +219,7 @@ class NodeFormer(Backbone):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
+        r"""Applies the attention of layer :obj:`index`, with its edges and degrees."""
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return self.lin_heads[index](out)

@@ -209,12 +209,18 @@ class SGFormer(Backbone):
         return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        r"""Computes the scores from the last layer and the local branch."""
         local = cast(Tensor, local)
         if self.aggregate == 'cat':
             return self.lin_out(torch.cat([layers[-1], local], 1))
         return self.lin_out((1 - self.alpha) * layers[-1] + self.alpha * local)
 
     def stream_local_branch(self, stream: Stream, x_0: Tensor) -> Tensor:
+        r"""Computes the output ``[N, D]`` of the local branch, layer by layer.
+
+        Raises:
+            ValueError: If the local branch cannot be evaluated in parts.
+        """
         if not hasattr(self.gnn, 'inference_per_layer') or self.gnn.jk_mode is not None:
             raise ValueError(
                 "'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in "
