@@ -8,8 +8,6 @@ python -m benchmarks.attention_domains --root DATA --dataset computers --model n
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.large import BASE, DOMAINS, MODELS, run
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import read_results
 from benchmarks.common.scripts import (
     add_root,
@@ -22,7 +20,9 @@ from benchmarks.common.scripts import (
 )
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
-from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.large_graphs.run import BASE, DOMAINS, MODELS, run
+from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
 from benchmarks.pokec import accuracy
 
 OPTIONS: dict[str, dict[str, Any]] = {

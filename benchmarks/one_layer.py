@@ -14,7 +14,7 @@ from torch import Tensor
 
 from benchmarks.common.figures import require_drawing, save_figure, subplots
 from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
-from benchmarks.graphs import LAYOUT, SOURCES, load
+from benchmarks.node_classification.datasets import LAYOUT, SOURCES, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from benchmarks.common.arrays_only import require_regular
-from benchmarks.common.large import arguments, configured, random_split, run
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.large_graphs.run import arguments, configured, random_split, run
 
 LAYOUT = 'DIR/pokec.mat is the file'
 SOURCE = 'https://github.com/CUAI/Non-Homophily-Large-Scale'

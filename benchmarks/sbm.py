@@ -11,8 +11,8 @@ command is given again. The memory is that of the process: give it one model to 
 """
 
 from benchmarks.common.scripts import run_script
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import arguments, run_all, weighted_accuracy
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.run import arguments, run_all, weighted_accuracy
 from torch_geometric_lgt.datasets import SBMDataset
 
 LAYERS, ENCODINGS = {'PATTERN': 8, 'CLUSTER': 12}, {'PATTERN': 2, 'CLUSTER': 10}

@@ -9,8 +9,8 @@ killed goes on where it was when the same command is given again.
 """
 
 from benchmarks.common.scripts import run_script
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import arguments, f1, run_all
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.run import arguments, f1, run_all
 from torch_geometric_lgt.datasets import TSPDataset
 
 

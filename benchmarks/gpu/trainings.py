@@ -8,9 +8,10 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks import inductive, sbm
+from benchmarks import sbm
 from benchmarks.common.results import ROOT, say
 from benchmarks.gpu.run import OutOfTimeError, Run
+from benchmarks.many_graphs import run as inductive
 from benchmarks.runtime.measure import environment
 
 MODEL = 'litegt-jaccard-sampling'

@@ -7,9 +7,9 @@ python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain m
 
 from pathlib import Path
 
-from benchmarks.common.large import arguments, configured, run
-from benchmarks.common.ogb_data import node_task
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import node_task
+from benchmarks.large_graphs.run import arguments, configured, run
 from torch_geometric_lgt.data import MappedGraph, write_graph
 
 LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'

@@ -7,9 +7,9 @@ python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--mode
 
 import torch
 
-from benchmarks.common.large import arguments, configured, random_split, run
-from benchmarks.common.ogb_data import node_task
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import node_task
+from benchmarks.large_graphs.run import arguments, configured, random_split, run
 
 LAYOUT = 'DIR/ogbn_products is the data set as the download of ogb leaves it'
 

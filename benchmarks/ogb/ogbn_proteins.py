@@ -6,9 +6,9 @@ python -m benchmarks.ogb.ogbn_proteins --root DATA [--model sgformer|nodeformer|
 
 from torch_geometric.utils import scatter
 
-from benchmarks.common.large import arguments, configured, run
-from benchmarks.common.ogb_data import node_task
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import node_task
+from benchmarks.large_graphs.run import arguments, configured, run
 
 LAYOUT = 'DIR/ogbn_proteins is the data set as the download of ogb leaves it'
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
-from benchmarks.edge_networks import TRANSFORMERS
+from benchmarks.many_graphs.models import TRANSFORMERS
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import cluster

@@ -20,13 +20,13 @@ from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.public_cases import PUBLIC_CASES
 from benchmarks.runtime.roofline import PROBE, matrix_products, replay
+from benchmarks.runtime.scaling import FIGURES, Line, scaling_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

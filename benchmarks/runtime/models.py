@@ -23,10 +23,10 @@ from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scaling import FIGURES, scaling_figure, slope
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from benchmarks.runtime.scaling import FIGURES, scaling_figure, slope
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
 

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.common.large import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.large_graphs.run import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
 from benchmarks.runtime.measure import fresh, seconds
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common.ranking import History, Scoring, evaluate
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.recommendation.ranking import History, Scoring, evaluate
 from benchmarks.runtime.measure import seconds
 from torch_geometric_lgt.datasets import InteractionDataset
 

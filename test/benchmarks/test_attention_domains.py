@@ -7,7 +7,7 @@ from distributed_worker import as_rank, free_port
 from torch_geometric.data import Data
 
 from benchmarks import attention_domains
-from benchmarks.common import large
+from benchmarks.large_graphs import run as large
 from benchmarks.runtime import processes
 
 

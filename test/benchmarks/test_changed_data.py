@@ -11,17 +11,18 @@ from scipy.io import savemat
 
 from benchmarks import (
     attention_domains,
-    inductive,
-    node_classification,
-    node_classification_search,
-    node_classification_settings,
     pokec,
-    recommendation,
     sbm,
 )
-from benchmarks.common import large, results, training
-from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common import results, training
+from benchmarks.large_graphs import run as large
+from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.many_graphs import run as inductive
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification import search as node_classification_search
+from benchmarks.node_classification import settings as node_classification_settings
 from benchmarks.ogb import ogbn_arxiv
+from benchmarks.recommendation import __main__ as recommendation
 from torch_geometric_lgt.data import write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 

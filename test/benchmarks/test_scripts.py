@@ -11,9 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmarks import node_classification, recommendation, tsp
+from benchmarks import tsp
 from benchmarks.common import figures, scripts
 from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.recommendation import __main__ as recommendation
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
@@ -202,25 +204,25 @@ def test_data_that_cannot_be_read_end_in_one_line(error, reason, monkeypatch, tm
 
 
 LOADING = (
-    'node_classification',
-    'node_classification_search',
+    'node_classification.__main__',
+    'node_classification.search',
     'one_layer',
     'attention_domains',
     'pokec',
-    'recommendation',
+    'recommendation.__main__',
 )
 
 
 @pytest.mark.parametrize('name', LOADING)
 def test_a_wrong_root(name, monkeypatch, tmp_path):
     script = import_module(f'benchmarks.{name}')
-    named = {'pokec': [], 'recommendation': ['--dataset', 'mine']}.get(
+    named = {'pokec': [], 'recommendation.__main__': ['--dataset', 'mine']}.get(
         name, ['--dataset', 'mine.npz']
     )
     monkeypatch.setattr(
         sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), '--output', str(tmp_path), *named]
     )
-    if name == 'node_classification_search':
+    if name == 'node_classification.search':
         monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), *named])
     with pytest.raises(DataError, match=r"wrong', which did not exist, must be the folder"):
         script.main()
@@ -296,10 +298,10 @@ def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monk
 SEEDED = [
     *(
         'attention_domains',
-        'node_classification',
-        'node_classification_search',
+        'node_classification.__main__',
+        'node_classification.search',
         'pokec',
-        'recommendation',
+        'recommendation.__main__',
         'sbm',
         'tsp',
     ),
@@ -321,7 +323,7 @@ def test_seeds_are_different_numbers_that_are_not_negative(name, seeds, monkeypa
 
 
 RUNS = {
-    'node_classification': [
+    'node_classification.__main__': [
         '--dataset',
         'digits',
         '--model',
@@ -341,7 +343,7 @@ RUNS = {
         '--seeds',
         '0',
     ],
-    'recommendation': ['--model', 'itemknn'],
+    'recommendation.__main__': ['--model', 'itemknn'],
     'sbm': [],
 }
 
@@ -349,7 +351,7 @@ RUNS = {
 @pytest.mark.parametrize('name', RUNS)
 def test_results_are_looked_at_before_the_training(name, monkeypatch, tmp_path):
     script = import_module(f'benchmarks.{name}')
-    folder = tmp_path / {'attention_domains': 'domains'}.get(name, name)
+    folder = tmp_path / {'attention_domains': 'domains'}.get(name, name.removesuffix('.__main__'))
     folder.mkdir()
     (folder / 'other.json').write_text('[')
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from benchmarks import node_classification, recommendation, sbm
-from benchmarks.classifiers import MODELS, SPARSE_INPUT
+from benchmarks import sbm
 from benchmarks.common import training
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import PRESETS
-from benchmarks.recommendation_settings import DEFAULTS
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.run import PRESETS
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification.models import MODELS, SPARSE_INPUT
+from benchmarks.recommendation import __main__ as recommendation
+from benchmarks.recommendation.settings import DEFAULTS
 
 KINDS = ('dense', 'sparse', 'two classes', 'fixed splits', 'unlabelled', 'no edges')
 

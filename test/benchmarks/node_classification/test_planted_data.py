@@ -12,7 +12,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils import Bunch
 from torch_geometric.datasets import Planetoid
 
-from benchmarks.graphs import TOPICS, load
+from benchmarks.node_classification.datasets import TOPICS, load
 
 N, TEST = (
     1600,

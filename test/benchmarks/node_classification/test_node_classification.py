@@ -7,13 +7,12 @@ import pytest
 import torch
 from torch_geometric.utils import to_undirected
 
-from benchmarks import (
-    node_classification,
-    node_classification_pictures,
-    node_classification_search,
-    node_classification_settings,
-)
-from benchmarks.classifiers import (
+from benchmarks.common import training
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification import plots as node_classification_pictures
+from benchmarks.node_classification import search as node_classification_search
+from benchmarks.node_classification import settings as node_classification_settings
+from benchmarks.node_classification.models import (
     BY_MATRIX,
     MODELS,
     NETWORKS,
@@ -22,9 +21,8 @@ from benchmarks.classifiers import (
     make,
     parameter_groups,
 )
-from benchmarks.common import training
-from benchmarks.node_classification_report import report
-from benchmarks.node_classification_settings import (
+from benchmarks.node_classification.report import report
+from benchmarks.node_classification.settings import (
     CONFIGS,
     OPTIONS,
     PUBLISHED,

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 from torch_geometric.utils import sort_edge_index
 
-from benchmarks.common.ranking import Scoring, evaluate
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import (
     INTERACTIONS,
@@ -43,9 +42,7 @@ from benchmarks.common.training import (
     curves,
     fingerprint,
 )
-from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
-from benchmarks.recommenders import (
+from benchmarks.recommendation.models import (
     COSINE,
     INNER,
     RULES,
@@ -59,6 +56,9 @@ from benchmarks.recommenders import (
     item_knn,
     scorings,
 )
+from benchmarks.recommendation.ranking import Scoring, evaluate
+from benchmarks.recommendation.report import report
+from benchmarks.recommendation.settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._sources import SOURCES as PUBLIC
 from torch_geometric_lgt.datasets._split import SPLITS

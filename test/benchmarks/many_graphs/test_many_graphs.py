@@ -10,11 +10,12 @@ from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import Compose
 
-from benchmarks import inductive_pictures, sbm, tsp
+from benchmarks import sbm, tsp
 from benchmarks.common import training
-from benchmarks.edge_networks import CONVOLUTIONS, NETWORKS, TRANSFORMERS, Stack, network
-from benchmarks.inductive import PRESETS, criterion, f1, weighted_accuracy
-from benchmarks.inductive_report import PUBLISHED
+from benchmarks.many_graphs import plots as inductive_pictures
+from benchmarks.many_graphs.models import CONVOLUTIONS, NETWORKS, TRANSFORMERS, Stack, network
+from benchmarks.many_graphs.report import PUBLISHED
+from benchmarks.many_graphs.run import PRESETS, criterion, f1, weighted_accuracy
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import OURS, Classifier
 from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.tables import as_csv
+from benchmarks.node_classification.models import OURS, Classifier
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import attention_report
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure

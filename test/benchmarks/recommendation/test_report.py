@@ -3,8 +3,8 @@ import csv
 import pytest
 
 from benchmarks.common.results import write_result
-from benchmarks.recommendation_report import report
-from benchmarks.recommendation_settings import DEFAULTS, STUDIES, STUDY
+from benchmarks.recommendation.report import report
+from benchmarks.recommendation.settings import DEFAULTS, STUDIES, STUDY
 
 PNG = b'\x89PNG\r\n'
 NAMES = ('recall@20', 'ndcg@20', 'recall@20_inner', 'ndcg@20_inner', 'valid_ndcg@20')

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import machine, read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, script_parser, variant_name
 from benchmarks.common.tables import spread
 from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
+from benchmarks.large_graphs.datasets import NodeTask
 from torch_geometric_lgt.data import MappedGraph
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader

@@ -27,15 +27,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.classifiers import (
-    BRANCHES,
-    NETWORKS,
-    OURS,
-    SPARSE_INPUT,
-    Classifier,
-    make,
-    parameter_groups,
-)
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import (
@@ -49,10 +40,26 @@ from benchmarks.common.scripts import (
     variant_name,
 )
 from benchmarks.common.training import Training, add_device, checkpoint, curves, fingerprint
-from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, prepared, split
-from benchmarks.node_classification_pictures import draw
-from benchmarks.node_classification_report import report, save_curves
-from benchmarks.node_classification_settings import (
+from benchmarks.node_classification.datasets import (
+    LAYOUT,
+    PROTOCOLS,
+    SOURCES,
+    load,
+    prepared,
+    split,
+)
+from benchmarks.node_classification.models import (
+    BRANCHES,
+    NETWORKS,
+    OURS,
+    SPARSE_INPUT,
+    Classifier,
+    make,
+    parameter_groups,
+)
+from benchmarks.node_classification.plots import draw
+from benchmarks.node_classification.report import report, save_curves
+from benchmarks.node_classification.settings import (
     MODELS,
     OPTIONS,
     STUDY_NAMES,

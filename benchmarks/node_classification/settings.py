@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-CONFIGS = Path(__file__).parent / 'configs' / 'node_classification'
+CONFIGS = Path(__file__).parent / 'configs'
 COMMON: dict[str, Any] = {
     'epochs': 500,
     'patience': 200,

@@ -1,4 +1,4 @@
-r"""The recommenders that benchmarks/recommendation.py compares: encoders with a loss, and closed
+r"""The recommenders that benchmarks/recommendation compares: encoders with a loss, and closed
 forms."""
 
 # U users, I items, N = U + I nodes, B pairs of a batch.

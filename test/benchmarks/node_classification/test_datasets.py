@@ -10,9 +10,9 @@ import torch
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
-from benchmarks import node_classification
 from benchmarks.common.scripts import DataError, run_script
-from benchmarks.graphs import load, prepared, split
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification.datasets import load, prepared, split
 
 
 def write(path, **arrays):

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from benchmarks.common.scaling import slope
 from benchmarks.runtime import models
+from benchmarks.runtime.scaling import slope
 
 
 @pytest.mark.parametrize('model', models.MODELS)

@@ -29,9 +29,9 @@ from benchmarks.common.training import (
     curves,
     fingerprint,
 )
-from benchmarks.edge_networks import Transformer, network
-from benchmarks.inductive_pictures import draw
-from benchmarks.inductive_report import report
+from benchmarks.many_graphs.models import Transformer, network
+from benchmarks.many_graphs.plots import draw
+from benchmarks.many_graphs.report import report
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,

@@ -7,10 +7,10 @@ from scipy.sparse import csr_array
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch_geometric.nn import LightGCN
 
-from benchmarks import recommendation
 from benchmarks.common import training
-from benchmarks.common.ranking import History, rank
-from benchmarks.recommenders import RULES, GraphEncoder, ease, item_knn
+from benchmarks.recommendation import __main__ as recommendation
+from benchmarks.recommendation.models import RULES, GraphEncoder, ease, item_knn
+from benchmarks.recommendation.ranking import History, rank
 from benchmarks.runtime import epochs
 
 

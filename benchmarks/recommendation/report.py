@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
-from benchmarks.recommendation_settings import DEFAULTS, PUBLISHED, STUDIES
+from benchmarks.recommendation.settings import DEFAULTS, PUBLISHED, STUDIES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

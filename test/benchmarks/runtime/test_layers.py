@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common.scaling import slope
 from benchmarks.runtime import layers
 from benchmarks.runtime.cases import CASES, Case
 from benchmarks.runtime.roofline import PROBE, Operand, matrix_products, replay
+from benchmarks.runtime.scaling import slope
 
 CONFIG = {
     'num_nodes': 300,

@@ -1,8 +1,8 @@
 r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes
 are not read.
 
-python -m benchmarks.node_classification_search --root DATA --dataset cora --model sgformer --trials 60
-python -m benchmarks.node_classification_search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
+python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
+python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
 What ``--set`` gives is not searched. The best configuration is printed as the arguments that run
 it. A search that was killed goes on when the same command is given again.
@@ -16,13 +16,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.classifiers import BRANCHES, OURS
 from benchmarks.common import training
 from benchmarks.common.results import say
 from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
-from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
-from benchmarks.node_classification import changed, changes, dense_tensors, placed, prepare
-from benchmarks.node_classification_settings import MODELS, merged, settings
+from benchmarks.node_classification.__main__ import changed, changes, dense_tensors, placed, prepare
+from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.node_classification.models import BRANCHES, OURS
+from benchmarks.node_classification.settings import MODELS, merged, settings
 from torch_geometric_lgt import __version__
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from torch import Tensor
 from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
-from benchmarks.node_classification_pictures import save_sweeps
-from benchmarks.node_classification_settings import PUBLISHED
+from benchmarks.node_classification.plots import save_sweeps
+from benchmarks.node_classification.settings import PUBLISHED
 
 
 def report(source: Path, folder: Path) -> str:

@@ -13,8 +13,9 @@ from scipy.io import savemat
 from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
-from benchmarks.common import large, ogb_data
 from benchmarks.common.scripts import run_script
+from benchmarks.large_graphs import datasets as ogb_data
+from benchmarks.large_graphs import run as large
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 
 N, E = 60, 240

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.common.ranking import History, Scoring, evaluate, rank
+from benchmarks.recommendation.ranking import History, Scoring, evaluate, rank
 from torch_geometric_lgt.functional import ranking
 
 

@@ -15,7 +15,7 @@ from torch_geometric.utils import scatter, to_dense_adj, to_scipy_sparse_matrix
 
 from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.tables import as_csv
-from benchmarks.edge_networks import Transformer
+from benchmarks.many_graphs.models import Transformer
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     attention_distance,
