@@ -2,6 +2,7 @@ import json
 import math
 import os
 import platform
+import resource
 import shlex
 import statistics
 import subprocess
@@ -181,7 +182,11 @@ def command() -> str:
     r"""The command that runs, of absolute paths the last part only: where data lie is nobody else's
     matter."""
     module = sys.modules['__main__'].__spec__
-    program = ['-m', module.name] if module is not None else [os.path.relpath(sys.argv[0], ROOT)]
+    program = (
+        [os.path.relpath(sys.argv[0], ROOT)]
+        if module is None
+        else ['-m', module.name.removesuffix('.__main__')]
+    )
     return shlex.join(
         [
             'python',
@@ -224,6 +229,11 @@ def machine() -> dict[str, Any]:
         'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         'memory_gib': round(memory[0], 1) if memory else None,
     }
+
+
+def process_peak_mib() -> float:
+    r"""Returns the peak of the memory of this process, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _lines(path: str) -> list[str]:

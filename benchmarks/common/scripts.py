@@ -78,7 +78,9 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 def script_parser(description: str | None, writes: bool = True) -> argparse.ArgumentParser:
     r"""Makes the parser of a script, with the folder of its results if it writes any."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+    parser = argparse.ArgumentParser(
+        program(), description=description, formatter_class=HelpFormatter
+    )
     if writes:
         parser.add_argument(
             '--output',
@@ -192,4 +194,10 @@ def run_script(main: Callable[[], object]) -> None:
         message = f"{module} is missing: pip install 'torch-geometric-lgt[{EXTRAS[module]}]'"
     else:
         return
-    sys.exit(f'{Path(sys.argv[0]).name}: error: {message}')
+    sys.exit(f'{program()}: error: {message}')
+
+
+def program() -> str:
+    r"""Returns the name of the script that runs: its file, or the folder of a package."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.name == '__main__.py' else path.name

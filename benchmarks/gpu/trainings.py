@@ -11,7 +11,7 @@ import torch
 from benchmarks import sbm
 from benchmarks.common.results import ROOT, say
 from benchmarks.gpu.run import OutOfTimeError, Run
-from benchmarks.many_graphs import run as inductive
+from benchmarks.many_graphs.settings import PRESETS
 from benchmarks.runtime.measure import environment
 
 MODEL = 'litegt-jaccard-sampling'
@@ -96,7 +96,7 @@ def train(run: Run) -> None:
         if run.rehearse:
             with (
                 patch.object(sys, 'argv', ['sbm', *arguments]),
-                patch.dict(inductive.PRESETS, full=TINY),
+                patch.dict(PRESETS, full=TINY),
             ):
                 sbm.main()
             continue

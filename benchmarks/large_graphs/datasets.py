@@ -1,5 +1,10 @@
-r"""Node-level data sets of the Open Graph Benchmark through its own package: no question asked, no
-server asked, nothing unpickled that is not an array."""
+r"""Loads node classification tasks on one large graph.
+
+Data sets of the Open Graph Benchmark are read by its own package, which here asks no question and no
+server, and unpickles nothing but arrays and PyG's graphs.
+"""
+
+# N nodes, T labels and O outputs of a node, n nodes that are measured.
 
 import contextlib
 import shutil
@@ -24,8 +29,8 @@ CLASSES = (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage)
 
 
 class NodeTask(NamedTuple):
-    r"""A graph with labels ``[N, T]``, the nodes of each part of the split, and what scores ``[n,
-    O]`` of nodes with labels are worth."""
+    r"""Holds a graph with labels ``[N, T]``, the nodes of each part of the split, and the metric.
+    :obj:`measure` computes the metric from scores ``[n, O]`` and labels ``[n, T]``."""
 
     data: Any
     split: dict[str, Tensor]
@@ -35,25 +40,38 @@ class NodeTask(NamedTuple):
     measure: Callable[[Tensor, Tensor], float]
 
 
-def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
-    r"""The data set :obj:`name` in :obj:`root`, laid out as ogb's download leaves it, or as its
-    ``DatasetSaver`` wrote it, with the ``meta_dict.pt`` beside it.
+def random_split(
+    num_nodes: int, shares: tuple[float, float], generator: torch.Generator
+) -> dict[str, Tensor]:
+    r"""Splits nodes at random into shares for training and validation, and the rest for the test."""
+    sizes = [int(share * num_nodes) for share in shares]
+    parts = torch.randperm(num_nodes, generator=generator).split([*sizes, num_nodes - sum(sizes)])
+    return dict(zip(('train', 'valid', 'test'), parts, strict=True))
+
+
+def accuracy(scores: Tensor, labels: Tensor) -> float:
+    r"""Computes the share of the nodes whose class has the largest score."""
+    return float((scores.argmax(1, keepdim=True) == labels).double().mean())
+
+
+def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
+    r"""Loads the data set :obj:`name` of the Open Graph Benchmark from :obj:`root`. Its layout is
+    that of ogb's download, or of ogb's ``DatasetSaver`` with ``meta_dict.pt`` in :obj:`root`.
 
     Raises:
-        FileNotFoundError: If it is not there, or of another version, and :obj:`download` is not
-            set, or a file of it is missing.
-        RuntimeError: If the download fails; nothing of it is left.
-        pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs, which has not
-        run.
+        FileNotFoundError: If the data set or one of its files is missing or has another version, and
+            :obj:`download` is not set.
+        RuntimeError: If the download fails; it leaves no file.
+        pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs. No code in it
+            runs.
     """
     root, nodeproppred = Path(root), _package()
     with arrays_only(root, CLASSES), warnings.catch_warnings():
-        warnings.filterwarnings(
-            'ignore', 'The given NumPy array is not writable'
-        )  # ogb, of tables it reads and does not write to
-        own = root / 'meta_dict.pt'
-        require_regular(own)
-        meta = torch.load(own, weights_only=True) if own.exists() else None
+        # ogb makes tensors of tables that it only reads.
+        warnings.filterwarnings('ignore', 'The given NumPy array is not writable')
+        meta_path = root / 'meta_dict.pt'
+        require_regular(meta_path)
+        meta = torch.load(meta_path, weights_only=True) if meta_path.exists() else None
         if meta is None:
             folder = _require(name, root, download)
         else:
@@ -67,8 +85,8 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
     evaluator = nodeproppred.Evaluator(name)
 
     def measure(scores: Tensor, labels: Tensor) -> float:
-        found = scores if binary else scores.argmax(1, keepdim=True)
-        return evaluator.eval({'y_true': labels, 'y_pred': found})[dataset.eval_metric]
+        prediction = scores if binary else scores.argmax(1, keepdim=True)
+        return evaluator.eval({'y_true': labels, 'y_pred': prediction})[dataset.eval_metric]
 
     outputs = dataset.num_tasks if binary else dataset.num_classes
     return NodeTask(
@@ -82,8 +100,8 @@ def node_task(name: str, root: str | Path, download: bool = False) -> NodeTask:
 
 
 def _local(dataset: type) -> type:
-    r"""ogb's class, which fetches nothing itself: it would ask a question and follow the address in
-    ``meta_dict.pt``."""
+    r"""Derives a class from ogb's that downloads nothing. The download of ogb asks a question and
+    follows the address in ``meta_dict.pt``."""
 
     def refuse(self: Any) -> None:
         raise FileNotFoundError(
@@ -102,27 +120,27 @@ def _check_version(folder: Path, name: str, version: Any) -> None:
 
 
 def _package() -> Any:
-    with _without(
-        'outdated'
-    ):  # with this one ogb asks a server for newer versions when it is imported
+    # With the package outdated the import of ogb asks a server for newer versions.
+    with _without('outdated'):
         import ogb.nodeproppred
     return ogb.nodeproppred
 
 
 @contextlib.contextmanager
 def _without(name: str) -> Iterator[None]:
-    held = sys.modules.get(name)
+    module = sys.modules.get(name)
     sys.modules[name] = cast(Any, None)
     try:
         yield
     finally:
         del sys.modules[name]
-        if held is not None:
-            sys.modules[name] = held
+        if module is not None:
+            sys.modules[name] = module
 
 
 def _require(name: str, root: Path, download: bool) -> Path:
-    meta, folders = _listed(name), [root / f'{name.replace("-", "_")}{end}' for end in ('_pyg', '')]
+    meta = _listed_properties(name)
+    folders = [root / f'{name.replace("-", "_")}{ending}' for ending in ('_pyg', '')]
     for folder in folders:
         if (folder / f'RELEASE_v{meta["version"]}.txt').exists():
             return folder
@@ -149,8 +167,8 @@ def _require(name: str, root: Path, download: bool) -> Path:
     return folder
 
 
-def _listed(name: str) -> dict[str, str]:
-    r"""What the ogb package says of a data set."""
+def _listed_properties(name: str) -> dict[str, str]:
+    r"""Returns the properties of a data set that the ogb package lists."""
     import pandas as pd
 
     master = pd.read_csv(

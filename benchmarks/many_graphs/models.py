@@ -1,5 +1,4 @@
-r"""The networks that benchmarks/sbm.py and benchmarks/tsp.py compare, behind one call: a batch of
-graphs in, scores out."""
+r"""Builds the networks for many graphs, which all map a batch of graphs to scores."""
 
 # N nodes, E edges.
 from typing import Any
@@ -31,7 +30,7 @@ NETWORKS = (*TRANSFORMERS, *CONVOLUTIONS)
 
 
 class Transformer(torch.nn.Module):
-    r"""LiteGT with what it needs taken from the batch."""
+    r"""Applies LiteGT to a batch, which has the encodings, Jaccard scores and sampled nodes."""
 
     def __init__(self, model: LiteGT, sampled: bool) -> None:
         super().__init__()
@@ -42,23 +41,23 @@ class Transformer(torch.nn.Module):
             data.x,
             data.edge_index,
             data.batch,
-            **self._given(data, data.attention_mask if self.sampled else None),
+            **self._inputs(data, data.attention_mask if self.sampled else None),
         )
 
     def attention_scores(self, data: Data, mask: Tensor | None) -> list[Tensor]:
-        r"""The weights ``[E, H]`` of the edges in each layer, with the softmax at the nodes of the
-        mask."""
-        return self.model.attention_scores(data.x, data.edge_index, **self._given(data, mask))
+        r"""Returns the weights ``[E, H]`` of the edges in each layer, with softmax attention at the
+        nodes of the mask."""
+        return self.model.attention_scores(data.x, data.edge_index, **self._inputs(data, mask))
 
-    def _given(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
+    def _inputs(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
         pe = None if self.model.lin_pe is None else data.laplacian_pe
         return {'laplacian_pe': pe, 'edge_jaccard': data.edge_jaccard, 'sampled_mask': mask}
 
 
 class Stack(torch.nn.Module):
-    r"""Convolutions of PyG as they are there, with batch normalisation and residuals between linear
-    maps. The networks of these names in "Benchmarking Graph Neural Networks" have other operators,
-    outputs and widths."""
+    r"""Stacks convolutions of PyG, with batch normalisation and residuals, between linear maps. The
+    networks of these names in "Benchmarking Graph Neural Networks" have other operators, outputs
+    and widths."""
 
     def __init__(
         self, name: str, sizes: tuple[int, int, int], num_layers: int, pe_channels: int, level: str
@@ -74,36 +73,36 @@ class Stack(torch.nn.Module):
             'gatedgcn': lambda: pyg.ResGatedGraphConv(width, width),
         }[name]
         self.name, self.level = name, level
-        self.lin_in, self.lin_pe = (
-            torch.nn.Linear(sizes[0], width),
-            torch.nn.Linear(pe_channels, width) if pe_channels > 0 else None,
-        )
+        self.lin_in = torch.nn.Linear(sizes[0], width)
+        self.lin_pe = torch.nn.Linear(pe_channels, width) if pe_channels > 0 else None
         self.convs = torch.nn.ModuleList(make() for _ in range(num_layers))
         self.norms = torch.nn.ModuleList(torch.nn.BatchNorm1d(width) for _ in range(num_layers))
-        read = 2 * width if level == 'edge' else width
-        self.lin_out = pyg.MLP([read, read // 2, read // 4, sizes[2]], norm=None)
+        in_channels = 2 * width if level == 'edge' else width
+        self.lin_out = pyg.MLP(
+            [in_channels, in_channels // 2, in_channels // 4, sizes[2]], norm=None
+        )
 
     def forward(self, data: Data) -> Tensor:
         x = self.lin_in(data.x)
         if self.lin_pe is not None:
             x = x + self.lin_pe(data.laplacian_pe)
-        more = [_pseudo_coordinates(data)] if self.name == 'monet' else []
+        arguments = [_pseudo_coordinates(data)] if self.name == 'monet' else []
         for conv, norm in zip(self.convs, self.norms, strict=True):
-            x = x + norm(conv(x, data.edge_index, *more)).relu()
+            x = x + norm(conv(x, data.edge_index, *arguments)).relu()
         return self.lin_out(
             x[data.edge_index].transpose(0, 1).flatten(1) if self.level == 'edge' else x
         )
 
 
 def _pseudo_coordinates(data: Data) -> Tensor:
-    r"""``[E, 2]``: :math:`(d_i^{-1/2}, d_j^{-1/2})`."""
+    r"""Computes :math:`(d_i^{-1/2}, d_j^{-1/2})` of each edge ``[E, 2]``."""
     return degree(data.edge_index[1], data.num_nodes).clamp(min=1).rsqrt()[data.edge_index].t()
 
 
 def network(
     name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
-    r"""The network :obj:`name` of the sizes (input, hidden, output)."""
+    r"""Builds the network :obj:`name`; :obj:`sizes` are its input, hidden and output channels."""
     if name in CONVOLUTIONS:
         return Stack(name, sizes, options['num_layers'], pe_channels, level)
     kernel, step = TRANSFORMERS[name]

@@ -1,4 +1,4 @@
-r"""The tables of benchmarks/sbm.py and benchmarks/tsp.py."""
+r"""Writes the tables of ``benchmarks.sbm`` and ``benchmarks.tsp``."""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 
-# Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers", both branches alike those of
-# its Table 5. The authors' networks have features of edges on TSP.
+# Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers"; Table 5 for networks with two
+# equal branches. The authors' networks have features of edges on TSP.
 PUBLISHED: dict[str, dict[str, float]] = {
     'pattern': {
         'gt': 0.84808,
@@ -31,20 +31,20 @@ PUBLISHED: dict[str, dict[str, float]] = {
 
 
 def report(source: Path, folder: Path, metric: str) -> str:
-    r"""Writes one table of all results in :obj:`source` and returns it."""
-    found = read_results(source)
-    found.sort(
+    r"""Writes one table of all results in :obj:`source` and returns the table."""
+    records = read_results(source)
+    records.sort(
         key=lambda record: (record['dataset'], record['protocol'], -mean(record, f'valid_{metric}'))
     )
-    rows = [row(record, metric) for record in found]
+    rows = [row(record, metric) for record in records]
     if not rows:
         return ''
     return write_table(folder / folder.name, rows)
 
 
 def row(record: dict[str, Any], metric: str) -> dict[str, str]:
-    r"""The metric in per cent, mean and standard deviation over the seeds, beside what was
-    published for the full number of graphs."""
+    r"""Formats the metric in per cent, with the standard deviation over the seeds, beside the
+    published value for the full number of graphs."""
     published = PUBLISHED[record['dataset']].get(record['model'])
     return {
         'data set': record['dataset'],

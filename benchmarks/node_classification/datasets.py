@@ -1,5 +1,4 @@
-r"""The graphs of the node classification benchmark, through PyG's dataset classes where there is
-one, and the rules that split them."""
+r"""Loads and splits the graphs of the node classification benchmark."""
 
 # N nodes, E edges, F features.
 import copy
@@ -19,7 +18,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 from benchmarks.common.arrays_only import arrays_only, require_regular
 from torch_geometric_lgt._io import open_regular
 
-SOURCES = {  # name: PyG's class, in whose folder it lies, and the name there
+SOURCES = {  # name: PyG's class, which names the folder, and the name of the data set in it
     'cora': ('Planetoid', 'Cora'),
     'citeseer': ('Planetoid', 'CiteSeer'),
     'pubmed': ('Planetoid', 'PubMed'),
@@ -44,25 +43,30 @@ TOPICS = [
 LAYOUT = (
     "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
 )
-# the share of features that differ from 0 up to which products with a sparse matrix are the faster
-# ones
-SPARSE = 0.05
+SPARSE = 0.05  # products with a sparse matrix are faster up to this share of nonzero features
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
 PUBLISHED_SPLITS = (
     'published-20-per-class',
     'published-50-25-25',
-)  # one split for all seeds: those of the papers' figures
+)  # one split for all seeds, from which the papers' figures are
 PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
 
 
 def load(root: str, name: str, neighbors: int | None = None) -> Data:
-    r"""A graph with :obj:`x`, :obj:`y` (-1: unlabelled) and undirected edges without self loops, by
-    name or from a :obj:`.npz` file (see :meth:`from_npz`); :obj:`neighbors` replaces the edges by
-    those of the nearest neighbours, 0 by none.
+    r"""Loads a graph with undirected edges without self loops, and -1 as the label of unlabelled
+    nodes.
+
+    Args:
+        root (str): The folder of all data sets.
+        name (str): A name of ``SOURCES``, ``digits``, ``20news``, or a ``.npz`` file (see
+            :meth:`from_npz`).
+        neighbors (int, optional): Replaces the edges by those from this many nearest neighbours.
+            (default: :obj:`None`)
 
     Raises:
         ValueError: If the name is unknown.
-        pickle.UnpicklingError: If a file of the data set holds more than arrays, which has not run.
+        pickle.UnpicklingError: If a file of the data set holds more than arrays. No code in it
+            runs.
     """
     if name in SOURCES:
         kind, title = SOURCES[name]
@@ -83,15 +87,15 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
         )
     data.x = data.x.to_dense() if data.x.is_sparse else data.x
     if neighbors is not None:
-        data.edge_index = nearest(data.x, neighbors)
+        data.edge_index = nearest_neighbor_edges(data.x, neighbors)
     data.edge_index = remove_self_loops(to_undirected(data.edge_index, num_nodes=data.num_nodes))[0]
     return data
 
 
 def from_npz(path: Path) -> Data:
-    r"""A graph of arrays: :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]``, and the features :obj:`x`
-    ``[N, F]`` or the columns of the ones of a binary matrix as :obj:`feat_indptr` and
-    :obj:`feat_indices`. Nothing is unpickled.
+    r"""Reads a graph from the arrays :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]`` and :obj:`x` ``[N,
+    F]`` of a file. Binary features may be given by :obj:`feat_indptr` and :obj:`feat_indices`, the
+    columns of the ones in each row. Nothing is unpickled.
 
     Raises:
         ValueError: If the file is damaged, lacks an array, or one has another shape or type, or ids
@@ -124,12 +128,12 @@ def from_npz(path: Path) -> Data:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    r"""The arrays of a file, nothing of which is unpickled."""
+    r"""Reads all arrays of a file and unpickles nothing."""
     try:
-        with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as held:
+        with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
             return {
-                name: np.asarray(value) for name, value in held.items()
-            }  # bytes, where it is no array
+                name: np.asarray(value) for name, value in archive.items()
+            }  # a member that is no array is read as bytes
     except (
         BadZipFile,
         EOFError,
@@ -165,7 +169,7 @@ def _array(
 def _integers(
     arrays: dict[str, np.ndarray], name: str, shape: tuple[int | None, ...], least: int, end: int
 ) -> np.ndarray:
-    r"""Integers from :obj:`least` to below :obj:`end`."""
+    r"""Checks an array of integers from :obj:`least` to below :obj:`end`."""
     value = _array(arrays, name, 'iu', shape)
     if value.size > 0 and (int(value.min()) < least or int(value.max()) >= end):
         raise ValueError(
@@ -186,8 +190,8 @@ def _features(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return single
 
 
-def nearest(x: Tensor, neighbors: int) -> Tensor:
-    r"""An edge ``[2, E]`` from each node's nearest :obj:`neighbors` to it."""
+def nearest_neighbor_edges(x: Tensor, neighbors: int) -> Tensor:
+    r"""Connects each node to its nearest neighbours; returns the edges ``[2, E]``."""
     if neighbors == 0:
         return torch.empty(2, 0, dtype=torch.long)
     from sklearn.neighbors import kneighbors_graph
@@ -197,7 +201,7 @@ def nearest(x: Tensor, neighbors: int) -> Tensor:
 
 
 def digits() -> Data:
-    r"""The handwritten digits that scikit-learn brings along: no graph."""
+    r"""Loads the handwritten digits of scikit-learn, without edges."""
     from sklearn.datasets import load_digits
 
     x, y = load_digits(return_X_y=True)
@@ -209,9 +213,9 @@ def digits() -> Data:
 
 
 def newsgroups(root: str) -> Data:
-    r"""Ten of the 20 Newsgroups as "Learning Discrete Structures for Graph Neural Networks" has
-    them, 9,607 documents with the weights of 236 words, downloaded by scikit-learn or read from its
-    copy in ``root``: no graph."""
+    r"""Loads ten of the 20 Newsgroups, without edges: 9,607 documents with the weights of 236 words,
+    as in "Learning Discrete Structures for Graph Neural Networks". Scikit-learn downloads the
+    documents, or reads its copy in :obj:`root`."""
     from sklearn.datasets import fetch_20newsgroups
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -227,8 +231,8 @@ def newsgroups(root: str) -> Data:
 
 
 def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
-    r"""The nodes of the training, validation and test part. Under :obj:`fixed-splits` the seed is
-    the number of the split; the published splits do not depend on it.
+    r"""Splits the labelled nodes into a training, validation and test part. Under ``fixed-splits``
+    the seed is the number of the split. The published splits do not depend on the seed.
 
     Raises:
         ValueError: If there are no fixed splits.
@@ -249,7 +253,7 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
         )
     labelled = (data.y >= 0).nonzero().flatten()
     if protocol in PUBLISHED_SPLITS:
-        parts = published(data.y[labelled], protocol)
+        parts = published_split(data.y[labelled], protocol)
         return dict(
             zip(('train', 'valid', 'test'), (labelled[part] for part in parts), strict=True)
         )
@@ -270,10 +274,10 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
     }
 
 
-def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
-    r"""The split of labels that the authors' programs draw once for all of their runs: those of
-    DIFFormer and SGFormer from PyTorch's generator after the seed 123, class by class, that of
-    NodeFormer from NumPy's after the seed 42."""
+def published_split(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
+    r"""Draws the split that the authors' programs use in all of their runs. DIFFormer and SGFormer
+    draw it class by class from PyTorch's generator with the seed 123, NodeFormer from NumPy's with
+    the seed 42."""
     if protocol == 'published-50-25-25':
         order = torch.from_numpy(np.random.RandomState(42).permutation(y.numel()))
         return order.tensor_split((y.numel() // 2, y.numel() // 2 + y.numel() // 4))
@@ -285,9 +289,15 @@ def published(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
     return torch.cat([nodes[:20] for nodes in classes]), rest[:500], rest[500:1500]
 
 
-def prepared(data: Data, normalize: bool, sparse: bool = True) -> Data:
-    r"""The graph with features that add up to 1 for each node, if :obj:`normalize`, and as a sparse
-    matrix where few differ from 0, if :obj:`sparse`."""
+def prepare_features(data: Data, normalize: bool, sparse: bool = True) -> Data:
+    r"""Copies a graph with other features.
+
+    Args:
+        data (Data): The graph.
+        normalize (bool): Whether the features of each node are scaled to a sum of 1.
+        sparse (bool, optional): Whether features are stored as a sparse matrix if few differ from
+            0. (default: :obj:`True`)
+    """
     data = NormalizeFeatures()(copy.copy(data)) if normalize else copy.copy(data)
     if sparse and data.x.count_nonzero() <= SPARSE * data.x.numel():
         data.x = data.x.to_sparse_csr()

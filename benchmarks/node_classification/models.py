@@ -1,5 +1,4 @@
-r"""The models of the node classification benchmark behind one call: a full graph in, scores and a
-loss of the model's own out."""
+r"""Builds the node classifiers, which all map a graph to scores and an auxiliary loss."""
 
 # N nodes, E edges.
 from functools import partial
@@ -23,20 +22,21 @@ NETWORKS = {
 BY_MATRIX = (
     'gcn',
     'sage',
-)  # networks that are faster with the transposed adjacency as a sparse matrix
-BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # local branches of SGFormer beside its own
+)  # networks that are faster with a sparse matrix, the transposed adjacency
+BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
 SPARSE_INPUT = (
     *OURS,
     'gcn',
     'gat',
     'mlp',
-)  # models that begin with a linear layer and take a CSR matrix, in training, too
+)  # models whose first linear layer can be trained on a CSR matrix
 
 
 class Classifier(torch.nn.Module):
-    r"""A model over one graph: :meth:`forward` gives scores ``[N, *]`` and the model's own loss,
-    the edge loss of NodeFormer. Products with a sparse adjacency are in single precision only."""
+    r"""Applies a model to one graph. :meth:`forward` returns scores ``[N, *]`` and an auxiliary
+    loss, which is 0 for all models but NodeFormer. Products with a sparse adjacency need single
+    precision."""
 
     def __init__(
         self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int, precision: str
@@ -56,14 +56,14 @@ class Classifier(torch.nn.Module):
         self.batch = edge_index.new_zeros(num_nodes)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
-        nothing = torch.zeros((), device=x.device)
+        no_loss = torch.zeros((), device=x.device)
         if self.name == 'mlp':
-            return self.model(x), nothing
+            return self.model(x), no_loss
         if self.name == 'nodeformer' and with_loss:
             return self.model(x, self.edges, return_edge_loss=True)
         if self.name in ('pyg-sgformer', 'polynormer'):
-            return self.model(x, self.edges, self.batch), nothing
-        return self.model(x, self.edges), nothing
+            return self.model(x, self.edges, self.batch), no_loss
+        return self.model(x, self.edges), no_loss
 
 
 def make(
@@ -75,7 +75,7 @@ def make(
     options: dict[str, Any],
     precision: str = 'float32',
 ) -> Classifier:
-    r"""The model :obj:`name` with options of its own."""
+    r"""Builds the model :obj:`name` for a graph with the options of its configuration."""
     options = dict(options)
     hidden = options.pop('hidden_channels')
     if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
@@ -105,12 +105,14 @@ def make(
 def parameter_groups(
     classifier: Classifier, weight_decay: float, attention_weight_decay: float | None
 ) -> list[dict[str, Any]]:
-    r"""All parameters, or those of SGFormer's attention branch with a weight decay of their own."""
+    r"""Groups the parameters by weight decay; a second value is for SGFormer's attention branch."""
     if attention_weight_decay is None:
         return [{'params': list(classifier.parameters()), 'weight_decay': weight_decay}]
     local = [*classifier.model.gnn.parameters(), *classifier.model.lin_out.parameters()]
-    known = {id(parameter) for parameter in local}
-    attention = [parameter for parameter in classifier.parameters() if id(parameter) not in known]
+    local_ids = {id(parameter) for parameter in local}
+    attention = [
+        parameter for parameter in classifier.parameters() if id(parameter) not in local_ids
+    ]
     return [
         {'params': local, 'weight_decay': weight_decay},
         {'params': attention, 'weight_decay': attention_weight_decay},

@@ -1,5 +1,4 @@
-r"""Pictures of the node classification benchmark: what attention has learned, and figures over one
-setting each."""
+r"""Draws the attention of trained node classifiers, and accuracies against varied settings."""
 
 import inspect
 import re
@@ -27,8 +26,14 @@ METRICS = {'valid_accuracy': 'validation', 'accuracy': 'test'}
 
 
 def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
-    r"""Writes the attention report and the latent structure of a trained model beside :obj:`path`,
-    from its name on."""
+    r"""Writes the attention report and the latent structure of a trained model.
+
+    Args:
+        classifier (Classifier): The trained model.
+        data (Data): The graph.
+        path (Path): The start of the paths of all files.
+        title (str): The title of the figures.
+    """
     model, name = classifier.model, path.name
     path.parent.mkdir(parents=True, exist_ok=True)
     report = attention_report(
@@ -50,28 +55,28 @@ def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
 
 
 def save_sweeps(records: Iterable[Record], folder: Path) -> None:
-    r"""One picture for each data set and model of which a setting was varied."""
+    r"""Draws one picture for each data set and model with a varied setting."""
     groups = defaultdict(list)
     for record in records:
         groups[record['model'], record['dataset']].append(record)
     for (model, dataset), group in groups.items():
-        found = lines(model, group)
-        if found and can_draw():
+        varied = lines(model, group)
+        if varied and can_draw():
             save_figure(
-                sweeps_figure(found, f'{model} on {dataset}'),
+                sweeps_figure(varied, f'{model} on {dataset}'),
                 folder / f'{model}-{dataset}-sweeps.png',
             )
 
 
 def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Record]]]:
-    r"""The values of each varied setting and their results in order, the default among them if
-    there is a result of it."""
-    out: dict[str, list[tuple[float, Record]]] = defaultdict(list)
+    r"""Collects the values of each varied setting with their results, in order. The default is
+    among them if it has a result."""
+    varied: dict[str, list[tuple[float, Record]]] = defaultdict(list)
     for record in records:
         numbered = NUMBERED.fullmatch(record['variant'])
         if numbered:
-            out[numbered[1]].append((float(numbered[2]), record))
-    for setting, line in out.items():
+            varied[numbered[1]].append((float(numbered[2]), record))
+    for setting, line in varied.items():
         protocols = {record['protocol'] for _, record in line}
         for record in records:
             value = default_value(model, setting, record)
@@ -83,22 +88,23 @@ def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Reco
             ):
                 line.append((value, record))
         line.sort(key=lambda pair: pair[0])
-    return {setting: line for setting, line in out.items() if len(line) > 1}
+    return {setting: line for setting, line in varied.items() if len(line) > 1}
 
 
 def default_value(model: str, setting: str, record: Record) -> float | None:
-    r"""The value of a setting in a result that says nothing of it."""
+    r"""Returns the value of a setting that a result leaves at its default."""
     if setting in record['config']['options']:
         return float(record['config']['options'][setting])
     parameter = inspect.signature(OURS[model]).parameters.get(setting) if model in OURS else None
     return None if parameter is None else float(parameter.default)
 
 
-def sweeps_figure(found: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
+def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
+    r"""Draws validation and test accuracy against each varied setting."""
     figure, panels = subplots(
-        1, len(found), figsize=(2.8 * len(found) + 0.8, 2.8), sharey=True, squeeze=False
+        1, len(varied), figsize=(2.8 * len(varied) + 0.8, 2.8), sharey=True, squeeze=False
     )
-    for axes, (setting, line) in zip(panels[0], found.items(), strict=True):
+    for axes, (setting, line) in zip(panels[0], varied.items(), strict=True):
         for metric, name in METRICS.items():
             means, spreads = (
                 [100 * record['metrics'][metric][key] for _, record in line]

@@ -1,4 +1,4 @@
-r"""The tables and curves of the node classification benchmark."""
+r"""Writes the tables and curves of the node classification benchmark."""
 
 from pathlib import Path
 from typing import Any
@@ -13,30 +13,32 @@ from benchmarks.node_classification.settings import PUBLISHED
 
 
 def report(source: Path, folder: Path) -> str:
-    r"""Writes a table of the models with their settings, given or searched for, and one of the
-    variants of a study, and the pictures of varied settings beside them, of the results in
-    :obj:`source`; returns the tables."""
-    found = read_results(source)
-    found.sort(
+    r"""Writes a table of the models and one of the variants of studies, and draws varied settings.
+
+    Args:
+        source (Path): The folder of the results.
+        folder (Path): The folder of the tables and pictures.
+    """
+    records = read_results(source)
+    records.sort(
         key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy'))
     )
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
-    for record in found:
-        own = not record['variant'] or record['variant'].startswith('searched')
-        published = (
-            PUBLISHED.get((record['dataset'], record['protocol']), {}).get(record['model'])
-            if own
-            else None
-        )
-        tables['accuracy' if own else 'variants'].append(row(record, published))
-    written = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
-    save_sweeps(found, folder)
-    return written
+    for record in records:
+        is_variant = bool(record['variant']) and not record['variant'].startswith('searched')
+        published = PUBLISHED.get((record['dataset'], record['protocol']), {})
+        if is_variant:
+            tables['variants'].append(row(record, None))
+        else:
+            tables['accuracy'].append(row(record, published.get(record['model'])))
+    text = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
+    save_sweeps(records, folder)
+    return text
 
 
 def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
-    r"""Accuracies in per cent, mean and standard deviation over the seeds, beside the published
-    mean."""
+    r"""Formats accuracies in per cent, with the standard deviation over the seeds, beside the
+    published mean."""
     return {
         'data set': record['dataset'],
         'protocol': record['protocol'],
@@ -52,15 +54,21 @@ def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
 
 
 def save_curves(history: Tensor, path: Path, title: str) -> None:
-    r"""The loss and the validation accuracy over the epochs ``[T, 3]``."""
+    r"""Draws the training loss and the validation accuracy against the epochs.
+
+    Args:
+        history (torch.Tensor): Epoch, loss and score of each of T epochs ``[T, 3]``.
+        path (Path): The file.
+        title (str): The title of the figure.
+    """
     epoch, loss, score = history.t()
     figure, axes = subplots(figsize=(6, 3))
     axes.plot(epoch, loss, label='training loss')
     axes.set_xlabel('epoch')
     axes.set_ylabel('training loss')
-    other = axes.twinx()
-    other.plot(epoch, score, color='C1', label='validation accuracy')
-    other.set_ylabel('validation accuracy')
+    accuracy_axes = axes.twinx()
+    accuracy_axes.plot(epoch, score, color='C1', label='validation accuracy')
+    accuracy_axes.set_ylabel('validation accuracy')
     figure.legend(loc='outside upper right', ncols=2, fontsize='small')
     axes.set_title(title, loc='left', fontsize='medium')
     save_figure(figure, path)

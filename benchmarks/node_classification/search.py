@@ -1,11 +1,10 @@
-r"""Hyper-parameters of a node classifier by the mean validation accuracy over seeds; the test nodes
-are not read.
+r"""Searches settings of a node classifier by the mean validation accuracy over seeds.
 
 python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
 python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-What ``--set`` gives is not searched. The best configuration is printed as the arguments that run
-it. A search that was killed goes on when the same command is given again.
+The search never reads the test nodes. Settings of ``--set`` are not searched. The script prints the
+command that runs the best configuration. The same command continues a search that was killed.
 """
 
 import argparse
@@ -19,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.common import training
 from benchmarks.common.results import say
 from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
-from benchmarks.node_classification.__main__ import changed, changes, dense_tensors, placed, prepare
 from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
 from benchmarks.node_classification.models import BRANCHES, OURS
+from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
+from benchmarks.node_classification.run import dense_tensors, model_input, prepare
 from benchmarks.node_classification.settings import MODELS, merged, settings
 from torch_geometric_lgt import __version__
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     import optuna
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
-SPACE = 4  # counts the changes of the space, which a study that was begun cannot follow
+SPACE = 4  # version of the search space: a study of another version cannot continue
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
 def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
-    r"""Changes of the configuration that a trial tries."""
+    r"""Suggests the overrides of the configuration that a trial tries."""
     options: dict[str, Any] = {
         'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)
     }
-    tried: dict[str, Any] = {
+    overrides: dict[str, Any] = {
         'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
         'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
         'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
@@ -62,7 +62,7 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
             if options['gnn'] == 'sage'
             else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
         )
-        tried['attention_weight_decay'] = trial.suggest_float(
+        overrides['attention_weight_decay'] = trial.suggest_float(
             'attention_weight_decay', 1e-5, 1e-1, log=True
         )
     if model in ('sgformer', 'difformer'):
@@ -77,13 +77,13 @@ def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
         options['gumbel_evaluation'] = trial.suggest_categorical(
             'gumbel_evaluation', ('softmax', 'tempered')
         )
-        tried['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
-    return tried | {'options': options}
+        overrides['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
+    return overrides | {'options': options}
 
 
-def start(config: dict[str, Any], model: str) -> dict[str, Any]:
-    r"""The configuration as the values of the first trial; the logarithmic scales of rates and
-    weights have no 0."""
+def first_trial(config: dict[str, Any], model: str) -> dict[str, Any]:
+    r"""Converts the configuration to the values of the first trial. Rates and weights of 0 are left
+    out, as their scales are logarithmic."""
     parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
     if config['attention_weight_decay'] is None:
         config = config | {'attention_weight_decay': config['weight_decay']}
@@ -97,11 +97,11 @@ def start(config: dict[str, Any], model: str) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
 
 
-def study_of(
+def open_study(
     args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]
 ) -> 'optuna.Study':
-    r"""Returns the study of these settings, this data and this version of the package, and says
-    what it has of earlier calls."""
+    r"""Opens the study of these settings, this data and this version of the package, and says
+    how many trials of earlier calls it has."""
     import optuna
 
     training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
@@ -134,30 +134,37 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     from optuna.trial import TrialState
 
     protocol, default = settings(args.dataset, args.protocol, args.model)
-    default = merged(default, given := changes(args.set))
-    fixed = given.pop('options', {}) | given
+    overrides = parse_overrides(args.set)
+    default = merged(default, overrides)
+    fixed = overrides.pop('options', {}) | overrides
     with data_from(args.root, LAYOUT):
-        plain = load(args.root, args.dataset)
-        parts = {seed: split(plain, protocol, seed) for seed in args.seeds}
+        graph = load(args.root, args.dataset)
+        parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
     name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
-    told = json.dumps(
+    settings_text = json.dumps(
         [default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True
     )
-    study = study_of(
-        args, name, training.fingerprint(dense_tensors(plain), *parts.values(), told), fixed
+    study = open_study(
+        args,
+        name,
+        training.fingerprint(dense_tensors(graph), *parts.values(), settings_text),
+        fixed,
     )
     for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
         study.tell(trial.number, state=TrialState.FAIL)
     finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
     if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
-        study.enqueue_trial(start(default, args.model))
+        study.enqueue_trial(first_trial(default, args.model))
     graphs = {
-        choice: placed(plain, args.model, default | {'normalize_features': choice}, args.device)
+        choice: model_input(
+            graph, args.model, default | {'normalize_features': choice}, args.device
+        )
         for choice in (False, True)
     }
 
     def objective(trial: 'optuna.Trial') -> float:
-        config, found = merged(default, space(trial, args.model)), []
+        config = merged(default, space(trial, args.model))
+        scores: list[float] = []
         data = graphs[config['normalize_features']]
         for number, seed in enumerate(args.seeds):
             with tempfile.TemporaryDirectory() as folder:
@@ -171,32 +178,32 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
                     f'trial {trial.number}, seed {seed}',
                     lambda *_: None,
                 )
-            found.append(run.best_score)
-            trial.report(statistics.fmean(found), number)
+            scores.append(run.best_score)
+            trial.report(statistics.fmean(scores), number)
             if trial.should_prune():
                 raise optuna.TrialPruned
-        return statistics.fmean(found)
+        return statistics.fmean(scores)
 
     study.optimize(objective, n_trials=max(0, args.trials - finished))
     return study
 
 
 def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
-    r"""The command that runs the best configuration, its search recorded in the name of the
-    variant."""
+    r"""Writes the command that runs the best configuration. The name of the variant records the
+    search."""
     import optuna
 
-    tried, fixed = space(optuna.trial.FixedTrial(study.best_params), args.model), changes(args.set)
-    options = fixed.pop('options', {}) | tried.pop('options')
-    given = [f'{k}={_text(v)}' for k, v in (fixed | tried).items()] + [
-        f'options.{k}={_text(v)}' for k, v in options.items()
-    ]
+    best = space(optuna.trial.FixedTrial(study.best_params), args.model)
+    fixed = parse_overrides(args.set)
+    options = fixed.pop('options', {}) | best.pop('options')
+    overrides = [f'{name}={_text(value)}' for name, value in (fixed | best).items()]
+    overrides += [f'options.{name}={_text(value)}' for name, value in options.items()]
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
     start = (
         f'python -m benchmarks.node_classification --dataset {args.dataset} --model '
         f'{args.model}{protocol}'
     )
-    return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(given)}'
+    return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(overrides)}'
 
 
 def _text(value: Any) -> str:
@@ -241,7 +248,8 @@ def main() -> None:
     training.add_device(parser)
     args = parser.parse_args()
     try:
-        changed(settings(args.dataset, args.protocol, args.model)[1], args.model, args.set)
+        _, default = settings(args.dataset, args.protocol, args.model)
+        apply_overrides(default, args.model, args.set)
     except ValueError as error:
         parser.error(str(error))
     study = search(args)

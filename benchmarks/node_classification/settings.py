@@ -1,5 +1,5 @@
-r"""The settings of the node classification benchmark: defaults of each model, changed by the file
-of a data set in ``configs``."""
+r"""Defines and checks the settings of node classifiers: defaults of each model, overridden by the
+file of a data set in ``configs``."""
 
 import json
 import math
@@ -38,9 +38,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MODELS = tuple(OPTIONS)
 
-# What a study changes of a model, by the name of the variant: settings, the graph (``neighbors``)
-# or the split (``protocol``). From few labels a model may learn nothing for longer than the
-# patience of the others.
+# What each variant of a study overrides: settings, the graph (``neighbors``) or the split
+# (``protocol``). With few labels the validation accuracy may stay flat for more epochs than the
+# usual patience.
 STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     'nodeformer': {
         'ablation': {
@@ -89,9 +89,7 @@ FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 # Accuracy in the papers: SGFormer's slides and Table 2 of DIFFormer's paper with 20 labels per
-# class, SGFormer's slides with fixed splits, NodeFormer's with half of the labels. Those of
-# Squirrel and Chameleon are of graphs without the nodes that PyG's have twice.
-# nodes that PyG's have twice.
+# class, SGFormer's slides with fixed splits, NodeFormer's with half of the labels.
 PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
     ('cora', 'published-20-per-class'): {
         'gcn': 0.816,
@@ -124,12 +122,14 @@ STUDY_NAMES = tuple(
 
 
 def studies(model: str) -> dict[str, dict[str, dict[str, Any]]]:
+    r"""Returns the studies of a model: the overrides of each variant, by study."""
     return STUDIES.get(model, {}) | FOR_ALL
 
 
 def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[str, Any]]:
-    r"""The protocol and the configuration of a model: its defaults, changed by the data set's file,
-    there for all models (``common``), for the model, and for the model under the protocol."""
+    r"""Returns the protocol and the configuration of a model. The file of the data set overrides
+    the defaults for all models (``common``), for the model, and for the model under the
+    protocol."""
     path = CONFIGS / f'{Path(dataset).stem}.json'
     file = json.loads(path.read_text()) if path.exists() else {}
     protocol = protocol or file.get('protocol', 'random-60-20-20')
@@ -143,16 +143,16 @@ def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[
     return protocol, config
 
 
-def merged(config: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    r"""The configuration with changes; those of :obj:`options` change the options one by one.
+def merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    r"""Merges overrides into a configuration; :obj:`options` are merged one by one.
 
     Raises:
-        ValueError: If there is no such setting.
+        ValueError: If a setting does not exist.
     """
-    unknown = sorted(set(changes) - set(config))
+    unknown = sorted(set(overrides) - set(config))
     if unknown:
         raise ValueError(f'no such setting: {", ".join(unknown)} (there are {", ".join(config)})')
-    return config | changes | {'options': config['options'] | changes.get('options', {})}
+    return config | overrides | {'options': config['options'] | overrides.get('options', {})}
 
 
 def _is_number(value: Any, least: float = 0.0) -> bool:

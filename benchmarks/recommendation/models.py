@@ -1,5 +1,4 @@
-r"""The recommenders that benchmarks/recommendation compares: encoders with a loss, and closed
-forms."""
+r"""Builds the recommenders: encoders with their losses, and closed forms."""
 
 # U users, I items, N = U + I nodes, B pairs of a batch.
 from collections.abc import Callable
@@ -19,12 +18,12 @@ from torch_geometric_lgt.nn import MGFormer
 INNER, COSINE, POWERS = -1.0, 0.0, (0.1, 0.2, 0.3)
 RULES: dict[float, str | float] = {INNER: 'inner', COSINE: 'cosine'} | {
     power: power for power in POWERS
-}  # as MGFormer names them
+}  # names in MGFormer
 
 
 class SymmetricProduct(torch.autograd.Function):
-    r"""The product with a symmetric sparse matrix. Its gradient is the same product, without a
-    transposed copy of the matrix."""
+    r"""Multiplies by a symmetric sparse matrix. The backward pass uses the same matrix, without a
+    transposed copy."""
 
     @staticmethod
     def forward(ctx, matrix: Tensor, x: Tensor) -> Tensor:
@@ -37,14 +36,14 @@ class SymmetricProduct(torch.autograd.Function):
 
 
 def _product(matrix: Tensor, x: Tensor) -> Tensor:
-    return (
-        torch.sparse.mm(matrix, x, 'sum') if x.device.type == 'cpu' else matrix @ x
-    )  # the reduction is the faster one, and a CPU's
+    if x.device.type == 'cpu':
+        return torch.sparse.mm(matrix, x, 'sum')  # faster, but only on a CPU
+    return matrix @ x
 
 
 class GraphEncoder(LightGCN):
-    r"""PyG's LightGCN over a fixed graph; without layers it is a matrix factorisation. With
-    :obj:`skip_input` the embeddings themselves are no part of the mean over the layers."""
+    r"""Applies PyG's LightGCN to a fixed graph; without layers it is a matrix factorisation. With
+    :obj:`skip_input` the mean over the layers leaves out the embeddings themselves."""
 
     def __init__(
         self,
@@ -59,20 +58,18 @@ class GraphEncoder(LightGCN):
         alpha[0] = 0 if skip_input else alpha[0]
         super().__init__(num_users + num_items, embedding_dim, num_layers, alpha, normalize=False)
         pairs = pairs + pairs.new_tensor([[0], [num_users]])
-        edges, number = (
-            torch.cat([pairs, pairs.flip(0)], 1),
-            torch.arange(pairs.size(1), device=pairs.device).repeat(2),
-        )
-        self.edges, self.number = sort_edge_index(edges, number, self.num_nodes)
+        edges = torch.cat([pairs, pairs.flip(0)], 1)
+        pair_number = torch.arange(pairs.size(1), device=pairs.device).repeat(2)
+        self.edges, self.pair_number = sort_edge_index(edges, pair_number, self.num_nodes)
         self.pointer = torch.searchsorted(
             self.edges[0].contiguous(), torch.arange(self.num_nodes + 1, device=pairs.device)
         )
-        self.adjacency = self.graph(torch.ones(pairs.size(1), device=pairs.device))
+        self.adjacency = self.normalized_adjacency(torch.ones(pairs.size(1), device=pairs.device))
 
-    def graph(self, keep: Tensor) -> Tensor:
-        r"""The symmetrically normalised adjacency matrix of the training pairs that :obj:`keep`
-        marks with a 1."""
-        value = keep[self.number]
+    def normalized_adjacency(self, pair_weight: Tensor) -> Tensor:
+        r"""Computes the symmetrically normalised adjacency matrix of the training pairs with weight
+        1; the weight of all other pairs is 0."""
+        value = pair_weight[self.pair_number]
         degree = scatter(value, self.edges[0], 0, self.num_nodes, 'sum').clamp(min=1).rsqrt()
         value = value * degree[self.edges[0]] * degree[self.edges[1]]
         return torch.sparse_csr_tensor(
@@ -80,28 +77,31 @@ class GraphEncoder(LightGCN):
         )
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:
-        out = self.propagated(self.adjacency)
+        out = self.propagate_layers(self.adjacency)
         return out if nodes is None else out[nodes]
 
-    def dropped(self, share: float) -> Tensor:
-        r"""The encoding over a random part of the graph."""
-        return self.propagated(
-            self.graph(
-                (torch.rand(self.number.numel() // 2, device=self.number.device) >= share).float()
+    def encode_dropped(self, share: float) -> Tensor:
+        r"""Encodes all nodes with a random share of the pairs left out."""
+        return self.propagate_layers(
+            self.normalized_adjacency(
+                (
+                    torch.rand(self.pair_number.numel() // 2, device=self.pair_number.device)
+                    >= share
+                ).float()
             )
         )
 
-    def perturbed(self, length: float) -> Tensor:
-        r"""The encoding with noise of a given length after each layer, in the orthant of what it is
-        added to."""
-        return self.propagated(
+    def encode_perturbed(self, length: float) -> Tensor:
+        r"""Encodes all nodes with noise of a given length after each layer. Noise has the signs of
+        the values that it is added to."""
+        return self.propagate_layers(
             self.adjacency, lambda x: x + length * x.sign() * normalize(torch.rand_like(x))
         )
 
-    def propagated(
+    def propagate_layers(
         self, adjacency: Tensor, change: Callable[[Tensor], Tensor] = lambda x: x
     ) -> Tensor:
-        r"""The weighted sum of the layers, each of which :obj:`change` may change."""
+        r"""Sums the weighted outputs of the layers; :obj:`change` is applied to each output."""
         x = self.embedding.weight
         out = x * self.alpha[0]
         for alpha in self.alpha[1:]:
@@ -111,8 +111,8 @@ class GraphEncoder(LightGCN):
 
 
 class AttentionEncoder(MGFormer):
-    r"""MGFormer over a fixed graph. In training the keys are computed every :obj:`refresh` steps
-    only; between, their state is a constant."""
+    r"""Applies MGFormer to a fixed graph. In training the states of the keys are computed every
+    :obj:`refresh` steps and are constants in between."""
 
     edge_index: Tensor | None = None
     refresh, steps = 1, 0
@@ -130,33 +130,35 @@ class AttentionEncoder(MGFormer):
         return self.get_embedding(self.edge_index, nodes, states)
 
     def diagnosis(self) -> dict[str, float]:
-        r"""What the attention adds to the tokens: its length beside theirs, the share of its length
-        that is not the same for all nodes, and the lengths of the queries and keys of the first
-        layer as the feature map sees them."""
+        r"""Measures what the attention adds to the tokens: its length relative to the tokens, the
+        share of its length that differs between nodes, and the lengths of queries and keys in the
+        first layer, scaled as for the feature map."""
         x, out = self.tokens(), self.encode()
         added = out - x if self.residual else out
-        found = {
+        measures = {
             'attention_share': added.norm(dim=1).mean() / x.norm(dim=1).mean(),
             'attention_spread': (added - added.mean(0)).norm(dim=1).mean()
             / added.norm(dim=1).mean(),
         }
         for layer in self.layers[:1]:
             scale = layer._scale(False)
-            found |= {
+            measures |= {
                 f'{name}_length': scale * getattr(layer, f'lin_{name}')(x).norm(dim=1).mean()
                 for name in ('query', 'key')
             }
-        return {name: float(value) for name, value in found.items()} if self.num_layers > 0 else {}
+        return (
+            {name: float(value) for name, value in measures.items()} if self.num_layers > 0 else {}
+        )
 
 
 def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: str) -> Tensor:
-    r"""Alignment and uniformity of the users and items of a batch ``[2, B]`` of nodes."""
+    r"""Computes the alignment and uniformity of the users and items of a batch ``[2, B]`` of nodes."""
     users, items = encoder.encode(pairs.flatten()).chunk(2)
     return alignment_uniformity(users, items, weight, variant)
 
 
 def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization: float) -> Tensor:
-    r"""Bayesian personalised ranking against one item for each pair, drawn from all items."""
+    r"""Computes the Bayesian personalised ranking loss, with one random item for each pair."""
     negative = torch.randint(num_users, encoder.num_nodes, pairs.shape[1:], device=pairs.device)
     triples = torch.cat([pairs, negative[None]])
     user, item, other = encoder.encode(triples.flatten()).view(3, pairs.size(1), -1)
@@ -165,7 +167,7 @@ def bpr(encoder: torch.nn.Module, pairs: Tensor, num_users: int, regularization:
 
 
 def contrast(one: Tensor, other: Tensor, nodes: Tensor, temperature: float) -> Tensor:
-    r"""InfoNCE between two views of the distinct :obj:`nodes` of a batch."""
+    r"""Computes InfoNCE between two views of the distinct :obj:`nodes` of a batch."""
     one, other = (normalize(view[nodes.unique()]) for view in (one, other))
     return cross_entropy(
         one @ other.t() / temperature, torch.arange(one.size(0), device=one.device)
@@ -182,25 +184,29 @@ def contrastive(
     share: float = 0.0,
     length: float = 0.0,
 ) -> Tensor:
-    r"""BPR and the contrast of two views of users and of items: parts of the graph (`SGL
+    r"""Adds to BPR the contrast of two views of users and of items: random parts of the graph (`SGL
     <https://arxiv.org/abs/2010.10783>`_) or noise (`SimGCL
     <https://arxiv.org/abs/2112.08679>`_)."""
     one, other = (
-        encoder.dropped(share) if share > 0 else encoder.perturbed(length) for _ in range(2)
+        encoder.encode_dropped(share) if share > 0 else encoder.encode_perturbed(length)
+        for _ in range(2)
     )
     views = sum(contrast(one, other, nodes, temperature) for nodes in pairs)
     return bpr(encoder, pairs, num_users, regularization) + weight * views
 
 
 def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> Scoring:
-    r"""The ways to score items under a rule, one of which validation data choose: the cosine of the
-    rows (``COSINE``), the cosine times the length of the item's row, which ranks as the inner
-    product does (``INNER``), or times a power of the item's degree in training (the power). The
-    rule ``popularity`` has all of them."""
+    r"""Scores items by the cosine times the factor of each item weighting. Validation data choose
+    one of the weightings.
+
+    The weighting ``COSINE`` has the factor 1; ``INNER`` the length of the item's row, which ranks
+    as the inner product does; any other number is the power of the item's degree in training. The
+    rule ``popularity`` has all weightings, the rules ``inner`` and ``cosine`` one each.
+    """
     users, items = encoder.encode().tensor_split([num_users])
     scoring = Scoring(
         cosine_scores(users, items),
-        {way: item_factor(name, items, degree) for way, name in RULES.items()},
+        {weighting: item_factor(name, items, degree) for weighting, name in RULES.items()},
     )
     return (
         scoring if rule == 'popularity' else scoring.only({'inner': INNER, 'cosine': COSINE}[rule])
@@ -208,12 +214,13 @@ def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:
+    r"""Builds the binary matrix ``[U, I]`` of the pairs."""
     row, column = pairs.cpu().numpy()
     return csr_array((np.ones(row.size, np.float32), (row, column)), shape=(num_users, num_items))
 
 
 def item_knn(matrix: csr_array, power: float) -> Scores:
-    r"""A user's score of an item: how many of his items were chosen together with it, items
+    r"""Scores an item by how often it was chosen together with the items of a user. Items are
     weighted by a power of their degree."""
     weight = np.maximum(matrix.sum(0), 1) ** power
     weighted = csr_array(matrix * weight[None])
@@ -223,8 +230,8 @@ def item_knn(matrix: csr_array, power: float) -> Scores:
 
 
 def ease(matrix: csr_array, regularization: float) -> Scores:
-    r"""`"Embarrassingly Shallow Autoencoders for Sparse Data" <https://arxiv.org/abs/1905.03375>`_,
-    Eq. 8."""
+    r"""Computes Eq. 8 of `"Embarrassingly Shallow Autoencoders for Sparse Data"
+    <https://arxiv.org/abs/1905.03375>`_."""
     gram = torch.from_numpy((matrix.T @ matrix).toarray()).double()
     gram.diagonal().add_(regularization)
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram))

@@ -1,6 +1,9 @@
-r"""The configurations of the recommendation benchmark. Those of MGFormer and DirectAU were chosen
-on the validation part of Amazon-Beauty. LightGCN and SGL have the larger steps of ``GRAPH``, with
-which their validation figures rise several times faster."""
+r"""Defines the settings of the recommenders.
+
+The settings of MGFormer and DirectAU were chosen on the validation part of Amazon-Beauty. LightGCN
+and SGL have the larger learning rate and batches of ``GRAPH``, with which their validation metrics
+rise several times faster.
+"""
 
 from typing import Any
 
@@ -41,11 +44,11 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     'itemknn': {'power': -0.3},
 }
 
-# Where an epoch at full width takes too long for one machine.
+# Data sets on which an epoch at full width takes too long for one machine.
 NARROW = {'yelp-s3rec': {'dim': 64, 'encoding': 64}}
 
-# MGFormer's default in small, with as many channels for the encoding as for what is learned, which
-# all studies have in common, and what each changes of it, by the name of the variant.
+# A small MGFormer with as many encoding channels as learned channels, which all studies share, and
+# what each variant overrides.
 STUDY: dict[str, Any] = {'dim': 64, 'encoding': 64, 'epochs': 18}
 STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'ablation': {
@@ -69,7 +72,7 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 
-HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its choices
+HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an option
     'epochs': ('epochs at most', ()),
     'patience': ('validations without a better NDCG that end a training', ()),
     'every': ('epochs between two validations', ()),
@@ -114,7 +117,7 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # what an option is, and its c
 
 
 def defaults(model: str, dataset: str) -> dict[str, Any]:
-    r"""The configuration of a model on a data set."""
+    r"""Returns the configuration of a model on a data set."""
     return DEFAULTS[model] | {
         name: value for name, value in NARROW.get(dataset, {}).items() if name in DEFAULTS[model]
     }

@@ -12,7 +12,8 @@ import torch
 
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
-from benchmarks.recommendation.__main__ import Task, prepare
+from benchmarks.recommendation.datasets import Task
+from benchmarks.recommendation.run import prepare
 from benchmarks.recommendation.settings import DEFAULTS
 
 CPU = torch.device('cpu')

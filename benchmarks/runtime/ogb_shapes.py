@@ -17,8 +17,10 @@ from torch_geometric.data import Data
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.large_graphs.batches import Batches, scores_of
 from benchmarks.large_graphs.datasets import NodeTask
-from benchmarks.large_graphs.run import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
+from benchmarks.large_graphs.models import MODELS, loss_of, network
+from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.runtime.measure import fresh, seconds
 
 

@@ -102,7 +102,7 @@ def test_every_option_says_what_it_is_and_its_default(parser):
                 action.option_strings
             )
     options = {option for action in parser._actions for option in action.option_strings}
-    assert '--output' in options or parser.description.startswith('Hyper-parameters')
+    assert '--output' in options or parser.description.startswith('Searches')
 
 
 @pytest.fixture(scope='module')

@@ -16,7 +16,7 @@ CASES = ('kernel-attention', 'sgformer')
 
 
 def run(tmp_path, monkeypatch, *arguments):
-    for module in ('common.training', 'recommendation.__main__'):
+    for module in ('common.training', 'recommendation.run'):
         monkeypatch.setattr(f'benchmarks.{module}.CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr(
         'sys.argv', ['gpu', '--device', 'cpu', '--rehearse', '--output', str(tmp_path), *arguments]

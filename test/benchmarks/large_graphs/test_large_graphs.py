@@ -14,8 +14,8 @@ from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
 from benchmarks.common.scripts import run_script
-from benchmarks.large_graphs import datasets as ogb_data
-from benchmarks.large_graphs import run as large
+from benchmarks.large_graphs import datasets
+from benchmarks.large_graphs.settings import DOMAINS
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 
 N, E = 60, 240
@@ -35,14 +35,14 @@ def ogb(monkeypatch, tmp_path):
         'urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked')
     )
     monkeypatch.setattr(
-        ogb_data, 'download_file', lambda *_, **__: pytest.fail('a server was asked')
+        datasets, 'download_file', lambda *_, **__: pytest.fail('a server was asked')
     )
     monkeypatch.chdir(tmp_path)
 
 
 def save(name, seed=0):
     """A small data set in OGB's own format and of its own making."""
-    ogb_data._package()
+    datasets._package()
     from ogb.io import DatasetSaver
 
     random = np.random.default_rng(seed)
@@ -117,7 +117,7 @@ def test_scripts_on_small_data_sets(name, model, ogb, monkeypatch, capsys, tmp_p
     assert cells[4] == '2 seeds'
 
 
-@pytest.mark.parametrize('domain', large.DOMAINS)
+@pytest.mark.parametrize('domain', DOMAINS)
 def test_what_a_node_attends_to(domain, ogb, monkeypatch, capsys):
     root, *_ = save('ogbn-arxiv')
     argv = [
@@ -133,13 +133,13 @@ def test_what_a_node_attends_to(domain, ogb, monkeypatch, capsys):
         domain,
     ]
     record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
-    assert record['config']['attention_over'] == large.DOMAINS[domain]
-    assert large.DOMAINS[domain] in row
+    assert record['config']['attention_over'] == DOMAINS[domain]
+    assert DOMAINS[domain] in row
 
 
 def test_data_are_those_that_were_saved(ogb):
     root, graph, labels, parts = save('ogbn-arxiv')
-    task = ogb_data.node_task('ogbn-arxiv', root)
+    task = datasets.load_ogb_task('ogbn-arxiv', root)
     assert np.array_equal(task.data.edge_index.numpy(), graph['edge_index'])
     assert np.array_equal(task.data.y.numpy(), labels)
     assert np.array_equal(task.split['valid'].numpy(), parts[1])
@@ -151,7 +151,7 @@ def test_data_are_those_that_were_saved(ogb):
 
 def test_a_planted_object_is_refused(ogb, tmp_path):
     root, *_ = save('ogbn-arxiv')
-    ogb_data.node_task('ogbn-arxiv', root)
+    datasets.load_ogb_task('ogbn-arxiv', root)
 
     class Planted:
         def __reduce__(self):
@@ -162,7 +162,7 @@ def test_a_planted_object_is_refused(ogb, tmp_path):
     with pytest.raises(
         pickle.UnpicklingError, match=r"geometric_data_processed.pt': _?io.open is no array\);"
     ):
-        ogb_data.node_task('ogbn-arxiv', root)
+        datasets.load_ogb_task('ogbn-arxiv', root)
     assert not (tmp_path / 'ran').exists()
 
 
@@ -188,7 +188,7 @@ class Planted:
 def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
     root, *_ = save('ogbn-arxiv')
-    ogb_data.node_task('ogbn-arxiv', root)
+    datasets.load_ogb_task('ogbn-arxiv', root)
     path = tmp_path / root / 'arxiv' / name
     assert path.exists()
     torch.save(Planted(tmp_path / 'ran'), path)
@@ -196,7 +196,7 @@ def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
         pickle.UnpicklingError,
         match=f"a file in '{root}' holds more than arrays, and was not run.*remove the folders",
     ):
-        ogb_data.node_task('ogbn-arxiv', root)
+        datasets.load_ogb_task('ogbn-arxiv', root)
     assert not (tmp_path / 'ran').exists()
 
 
@@ -205,7 +205,7 @@ def test_what_ogb_writes_is_read_again(variable, ogb, monkeypatch):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
     root, graph, _, parts = save('ogbn-arxiv')
     for _ in range(2):
-        task = ogb_data.node_task('ogbn-arxiv', root)
+        task = datasets.load_ogb_task('ogbn-arxiv', root)
         assert np.array_equal(task.data.edge_index.numpy(), graph['edge_index'])
         assert all(
             np.array_equal(task.split[name].numpy(), part)
@@ -219,13 +219,13 @@ def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
     folder = tmp_path / root / 'arxiv'
     (folder / 'raw' / 'data.npz').unlink()
     with pytest.raises(FileNotFoundError, match=r'lacks one of .*data.npz.*remove the folder'):
-        ogb_data.node_task('ogbn-arxiv', root)
+        datasets.load_ogb_task('ogbn-arxiv', root)
     (folder / 'RELEASE_v1.txt').unlink()
     with pytest.raises(
         FileNotFoundError,
         match=r'does not hold version 1 of ogbn-arxiv, which meta_dict.pt describes',
     ):
-        ogb_data.node_task('ogbn-arxiv', root)
+        datasets.load_ogb_task('ogbn-arxiv', root)
 
 
 def test_missing_and_old_data(ogb, tmp_path):
@@ -236,13 +236,13 @@ def test_missing_and_old_data(ogb, tmp_path):
             r'folder so'
         ),
     ):
-        ogb_data.node_task('ogbn-arxiv', tmp_path / 'none')
+        datasets.load_ogb_task('ogbn-arxiv', tmp_path / 'none')
     (tmp_path / 'ogbn_arxiv').mkdir()
     (tmp_path / 'ogbn_arxiv' / 'RELEASE_v0.txt').touch()
     with pytest.raises(FileNotFoundError, match='does not hold version 1'):
-        ogb_data.node_task('ogbn-arxiv', tmp_path, download=True)
+        datasets.load_ogb_task('ogbn-arxiv', tmp_path, download=True)
     with pytest.raises(ValueError, match="'name' must be one of ogbn-proteins"):
-        ogb_data.node_task('ogbn-other', tmp_path)
+        datasets.load_ogb_task('ogbn-other', tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_missing_and_old_data(ogb, tmp_path):
 )
 def test_files_that_cannot_be_read_end_in_one_line(name, ogb, monkeypatch, tmp_path):
     root, *_ = save('ogbn-arxiv')
-    ogb_data.node_task('ogbn-arxiv', root)
+    datasets.load_ogb_task('ogbn-arxiv', root)
     path = tmp_path / root / 'arxiv' / name
     content = path.read_bytes()
     monkeypatch.setattr(sys, 'argv', ['x', '--root', root])
@@ -306,12 +306,14 @@ def write_archive(path, name):
 
 def test_download(monkeypatch, tmp_path, file_server):
     folder, url = file_server
-    listed = ogb_data._listed('ogbn-arxiv')
+    listed = datasets._listed_properties('ogbn-arxiv')
     assert listed['url'].startswith('https://')
-    monkeypatch.setattr(ogb_data, '_listed', lambda name: listed | {'url': f'{url}/arxiv.zip'})
+    monkeypatch.setattr(
+        datasets, '_listed_properties', lambda name: listed | {'url': f'{url}/arxiv.zip'}
+    )
     root = tmp_path / 'data'
     with pytest.raises(RuntimeError, match=r'ogbn_arxiv cannot be downloaded \(HTTP Error 404'):
-        ogb_data.node_task('ogbn-arxiv', root, download=True)
+        datasets.load_ogb_task('ogbn-arxiv', root, download=True)
     files = write_archive(folder / 'arxiv.zip', listed['download_name'])
     whole = (folder / 'arxiv.zip').read_bytes()
     (folder / 'arxiv.zip').write_bytes(whole[:-100])
@@ -328,23 +330,23 @@ def test_download(monkeypatch, tmp_path, file_server):
             r'unpack'
         ),
     ):
-        ogb_data.node_task('ogbn-arxiv', root, download=True)
+        datasets.load_ogb_task('ogbn-arxiv', root, download=True)
     for link in links:
         link.unlink()
     assert list(root.iterdir()) == []
     assert list(victim.iterdir()) == []
     (folder / 'arxiv.zip').write_bytes(whole)
-    task = ogb_data.node_task('ogbn-arxiv', root, download=True)
+    task = datasets.load_ogb_task('ogbn-arxiv', root, download=True)
     assert np.array_equal(task.data.edge_index.numpy(), files['raw/edge'].T)
     np.testing.assert_allclose(task.data.x.numpy(), files['raw/node-feat'], rtol=1e-6)
     assert task.split['test'].tolist() == [*range(40, 60)]
     (folder / 'arxiv.zip').unlink()
-    assert ogb_data.node_task('ogbn-arxiv', root).num_outputs == 40
+    assert datasets.load_ogb_task('ogbn-arxiv', root).num_outputs == 40
 
 
 def test_pokec(ogb, monkeypatch, capsys, tmp_path):
     with pytest.raises(FileNotFoundError, match=r'pokec.mat is missing'):
-        pokec.pokec(str(tmp_path))
+        pokec.load_pokec(str(tmp_path))
     random = np.random.default_rng(0)
     label = random.integers(-1, 2, N)
     held = {
@@ -354,7 +356,7 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
         'num_nodes': N,
     }
     savemat(tmp_path / 'pokec.mat', held)
-    task = pokec.pokec(str(tmp_path))
+    task = pokec.load_pokec(str(tmp_path))
     assert is_undirected(task.data.edge_index, num_nodes=N)
     assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()
     record, _ = run(

@@ -12,10 +12,11 @@ from torch_geometric.transforms import Compose
 
 from benchmarks import sbm, tsp
 from benchmarks.common import training
-from benchmarks.many_graphs import plots as inductive_pictures
+from benchmarks.many_graphs import plots
+from benchmarks.many_graphs.metrics import criterion, f1, weighted_accuracy
 from benchmarks.many_graphs.models import CONVOLUTIONS, NETWORKS, TRANSFORMERS, Stack, network
 from benchmarks.many_graphs.report import PUBLISHED
-from benchmarks.many_graphs.run import PRESETS, criterion, f1, weighted_accuracy
+from benchmarks.many_graphs.settings import PRESETS
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
@@ -107,10 +108,10 @@ def test_entropies_by_hand():
     edges = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
     data = Data(edge_index=edges, num_nodes=5)
     weight = torch.tensor([[1.0, 1.0], [0.0, 1.0], [0.0, 2.0], [1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
-    found, uniform = inductive_pictures.entropy(weight, data)
+    found, uniform = plots.entropy(weight, data)
     assert found.flatten().tolist() == pytest.approx([0, 1.5 * math.log(2), *[0] * 8])
     assert uniform.tolist() == pytest.approx([math.log(3), 0, 0, 0, 0])
-    shortfall = inductive_pictures.deficit(weight, data)
+    shortfall = plots.deficit(weight, data)
     assert shortfall.tolist() == pytest.approx([1 - 0.75 * math.log(2) / math.log(3), 0, 0, 0, 0])
 
 
@@ -168,8 +169,8 @@ def test_nodes_of_a_map_follow_the_tour():
         y=torch.tensor([1] * 5 + [0]),
         num_nodes=6,
     )
-    assert inductive_pictures.tour_order(data).tolist() == tour[::-1]
+    assert plots.tour_order(data).tolist() == tour[::-1]
     data.y[2] = 0
-    assert inductive_pictures.tour_order(data).tolist() == [0, 5, 2, 3, 1, 4]
+    assert plots.tour_order(data).tolist() == [0, 5, 2, 3, 1, 4]
     data.edge_index, data.y = torch.tensor([tour, [*tour[1:], tour[0]]]), torch.ones(6)
-    assert inductive_pictures.tour_order(data).tolist() in ([0, 5, 2, 4, 1, 3], [0, 3, 1, 4, 2, 5])
+    assert plots.tour_order(data).tolist() in ([0, 5, 2, 4, 1, 3], [0, 3, 1, 4, 2, 5])

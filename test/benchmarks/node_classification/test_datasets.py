@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from benchmarks.common.scripts import DataError, run_script
 from benchmarks.node_classification import __main__ as node_classification
-from benchmarks.node_classification.datasets import load, prepared, split
+from benchmarks.node_classification import run
+from benchmarks.node_classification.datasets import load, prepare_features, split
 
 
 def write(path, **arrays):
@@ -31,7 +32,7 @@ def test_files_of_ones_or_of_features(tmp_path):
         assert data.x.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]
         assert data.edge_index.t().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
         assert data.y.tolist() == [0, 1, -1]
-        assert prepared(data, normalize=True).x.tolist() == [
+        assert prepare_features(data, normalize=True).x.tolist() == [
             [0.5, 0, 0, 0.5],
             [0, 0, 0, 0],
             [0, 1, 0, 0],
@@ -44,14 +45,14 @@ def test_features_few_of_which_differ_from_0_become_sparse(normalize):
     x = torch.zeros(4, 20)
     x[0, 3] = x[0, 5] = x[2, 7] = 1.0
     data = Data(x=x)
-    sparse = prepared(data, normalize).x
+    sparse = prepare_features(data, normalize).x
     assert sparse.layout == torch.sparse_csr
     assert torch.equal(
         sparse.to_dense(), x / x.sum(1, keepdim=True).clamp(min=1) if normalize else x
     )
     assert data.x is x
     x[1] = 1.0
-    assert prepared(data, normalize).x.layout == torch.strided
+    assert prepare_features(data, normalize).x.layout == torch.strided
 
 
 def test_a_file_that_would_be_unpickled_is_refused(tmp_path):
@@ -158,7 +159,7 @@ def test_a_file_that_is_no_npz_file_ends_in_one_line(compressed, monkeypatch, tm
         ],
     )
     monkeypatch.setattr(
-        node_classification,
+        run,
         'fingerprint',
         lambda *_: (_ for _ in ()).throw(DataError('it was read')),
     )

@@ -9,6 +9,8 @@ from torch_geometric.nn import LightGCN
 
 from benchmarks.common import training
 from benchmarks.recommendation import __main__ as recommendation
+from benchmarks.recommendation import run as recommendation_run
+from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.models import RULES, GraphEncoder, ease, item_knn
 from benchmarks.recommendation.ranking import History, rank
 from benchmarks.runtime import epochs
@@ -24,7 +26,7 @@ def world(tmp_path, monkeypatch):
     ]
     (tmp_path / 'data' / 'tiny').mkdir(parents=True)
     (tmp_path / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
-    for module in (recommendation, training):
+    for module in (recommendation_run, training):
         monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
     return tmp_path
 
@@ -113,7 +115,7 @@ def test_masks_and_scoring_rules(world, mask):
 
 @pytest.mark.parametrize('rule', ['cosine', 'popularity'])
 def test_the_chosen_rule_stays_with_the_weights_and_ranks_as_the_benchmark_does(world, rule):
-    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
+    task = Task(str(world / 'data'), 'tiny', torch.device('cpu'))
     config = recommendation.DEFAULTS['mgformer'] | {
         'scoring': rule,
         'dim': 8,
@@ -121,7 +123,7 @@ def test_the_chosen_rule_stays_with_the_weights_and_ranks_as_the_benchmark_does(
         'lr': 0.05,
         'batch_size': 64,
     }
-    training = recommendation.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
+    training = recommendation_run.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
     training.fit(6, 10, 2, 'test', lambda *_: None)
     with torch.no_grad():
         scoring = task.scoring(training.model.eval(), rule)
@@ -133,14 +135,14 @@ def test_the_chosen_rule_stays_with_the_weights_and_ranks_as_the_benchmark_does(
     )
     users, seen = torch.arange(task.num_users), History.of(task.train, task.num_users)
     assert torch.equal(top, rank(scoring.only(way), users, seen, 8)[way])
-    resumed = recommendation.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
+    resumed = recommendation_run.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
     assert torch.equal(resumed.best['scoring_rule'], training.model.scoring_rule)
 
 
 def test_keys_are_computed_every_few_steps(world):
     """Between, gradients reach the batch's own rows only; after an evaluation the keys are new."""
-    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
-    model = recommendation.encoder(
+    task = Task(str(world / 'data'), 'tiny', torch.device('cpu'))
+    model = recommendation_run.build_encoder(
         task,
         'mgformer',
         recommendation.DEFAULTS['mgformer'] | {'refresh': 3, 'dim': 4, 'encoding': 2},
@@ -157,9 +159,9 @@ def test_keys_are_computed_every_few_steps(world):
 
 
 def test_what_the_attention_adds(world):
-    task = recommendation.Task(str(world / 'data'), 'tiny', torch.device('cpu'))
+    task = Task(str(world / 'data'), 'tiny', torch.device('cpu'))
     config = recommendation.DEFAULTS['mgformer'] | {'dim': 4, 'encoding': 0}
-    model = recommendation.encoder(task, 'mgformer', config)
+    model = recommendation_run.build_encoder(task, 'mgformer', config)
     with torch.no_grad():
         for parameter in (
             *model.layers[0].lin_query.parameters(),
@@ -172,7 +174,9 @@ def test_what_the_attention_adds(world):
     assert found['attention_share'] == pytest.approx(1, abs=0.01)
     assert found['attention_spread'] < 0.01
     assert found['query_length'] == found['key_length'] == 0
-    assert recommendation.encoder(task, 'mgformer', config | {'layers': 0}).diagnosis() == {}
+    assert (
+        recommendation_run.build_encoder(task, 'mgformer', config | {'layers': 0}).diagnosis() == {}
+    )
 
 
 def test_graph_encoder_views():
@@ -185,17 +189,17 @@ def test_graph_encoder_views():
     reference.load_state_dict(encoder.state_dict())
     torch.testing.assert_close(encoder.encode(), reference.get_embedding(edges))
     torch.testing.assert_close(
-        encoder.propagated(encoder.graph(torch.tensor([1.0, 0, 1, 1]))),
+        encoder.propagate_layers(encoder.normalized_adjacency(torch.tensor([1.0, 0, 1, 1]))),
         reference.get_embedding(edges[:, [0, 2, 3, 4, 6, 7]]),
     )
     for out in (encoder.encode(), reference.get_embedding(edges)):
         (out * torch.arange(20.0).view(5, 4)).sum().backward()
     torch.testing.assert_close(encoder.embedding.weight.grad, reference.embedding.weight.grad)
-    torch.testing.assert_close(encoder.dropped(0.0), encoder.encode())
-    torch.testing.assert_close(encoder.perturbed(0.0), encoder.encode())
+    torch.testing.assert_close(encoder.encode_dropped(0.0), encoder.encode())
+    torch.testing.assert_close(encoder.encode_perturbed(0.0), encoder.encode())
     noise = GraphEncoder(pairs, 3, 2, 4, 1, skip_input=True)
     torch.testing.assert_close(
-        (noise.perturbed(0.1) - noise.encode()).norm(dim=1), torch.full((5,), 0.1)
+        (noise.encode_perturbed(0.1) - noise.encode()).norm(dim=1), torch.full((5,), 0.1)
     )
 
 
