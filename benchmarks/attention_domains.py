@@ -1,4 +1,4 @@
-r"""Compares what a node attends to in training: the graph, a part, a batch, or a memory of all nodes.
+r"""Compares what a node attends to in training.
 
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
 

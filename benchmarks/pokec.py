@@ -1,10 +1,11 @@
-r"""Trains and measures a node classifier on pokec: the gender of the users of a social network.
+r"""Trains and measures a node classifier on pokec.
 
 python -m benchmarks.pokec --root DATA [--model sgformer|nodeformer|difformer]
 
-The file ``pokec.mat`` is that of "Large Scale Learning on Non-Homophilous Graphs"
-(https://arxiv.org/abs/2110.14446). A tenth of the users at random is for training and a tenth for
-validation, the same for all seeds. Edges count in both directions.
+Classes are the genders of the users of a social network. The file ``pokec.mat`` is that of "Large
+Scale Learning on Non-Homophilous Graphs" (https://arxiv.org/abs/2110.14446). A tenth of the users
+at random is for training and a tenth for validation, the same for all seeds. Edges count in both
+directions.
 """
 
 from pathlib import Path

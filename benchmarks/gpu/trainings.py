@@ -1,5 +1,7 @@
-r"""The tests that need a GPU, and LiteGT at the published size. Both run as the commands that a
-user would type."""
+r"""Runs the tests that need a GPU, and trains LiteGT at the published size.
+
+Both run as the commands that a user would type.
+"""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
 r"""Loads node classification tasks on one large graph.
 
-Data sets of the Open Graph Benchmark are read by its own package, which here asks no question and no
+The package of the Open Graph Benchmark reads its own data sets. Here it asks no question and no
 server, and unpickles nothing but arrays and PyG's graphs.
 """
 
@@ -43,7 +43,7 @@ class NodeTask(NamedTuple):
 def random_split(
     num_nodes: int, shares: tuple[float, float], generator: torch.Generator
 ) -> dict[str, Tensor]:
-    r"""Splits nodes at random into shares for training and validation, and the rest for the test."""
+    r"""Splits nodes at random: shares for training and validation, the rest for the test."""
     sizes = [int(share * num_nodes) for share in shares]
     parts = torch.randperm(num_nodes, generator=generator).split([*sizes, num_nodes - sum(sizes)])
     return dict(zip(('train', 'valid', 'test'), parts, strict=True))
@@ -59,8 +59,8 @@ def load_ogb_task(name: str, root: str | Path, download: bool = False) -> NodeTa
     that of ogb's download, or of ogb's ``DatasetSaver`` with ``meta_dict.pt`` in :obj:`root`.
 
     Raises:
-        FileNotFoundError: If the data set or one of its files is missing or has another version, and
-            :obj:`download` is not set.
+        FileNotFoundError: If the data set or one of its files is missing or has another version,
+            and :obj:`download` is not set.
         RuntimeError: If the download fails; it leaves no file.
         pickle.UnpicklingError: If a file holds more than arrays and PyG's graphs. No code in it
             runs.

@@ -133,7 +133,7 @@ def map_figure(model: Transformer, data: Data) -> 'Figure':
 
 
 def tour_order(data: Data) -> Tensor:
-    r"""Sorts the nodes along the tour of labelled edges. Where edges are missing the tour falls into
+    r"""Sorts the nodes along the tour of labelled edges. If edges are missing, the tour falls into
     paths, which follow each other."""
     graph = to_scipy_sparse_matrix(data.edge_index[:, data.y > 0], num_nodes=data.num_nodes).tocsr()
     degree = np.diff((graph + graph.T).indptr)

@@ -1,4 +1,4 @@
-r"""Trains and measures a node classifier on one graph: test accuracy at the best validation epoch.
+r"""Trains and measures a node classifier on one graph.
 
 python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
 python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
@@ -7,7 +7,8 @@ python -m benchmarks.node_classification --dataset cora --model nodeformer --stu
 python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
 python -m benchmarks.node_classification --table          # only write the tables of existing results
 
-The same command continues a run that was killed. Seeds of later calls are added to the result.
+Results have the test accuracy at the best validation epoch. The same command continues a run that
+was killed. Seeds of later calls are added to the result.
 """
 
 import argparse
@@ -68,7 +69,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     parser.add_argument(
         '--variant',
         default='',
-        help='name of a configuration that is not the default (default: what differs, as lr0.001-norm-row)',
+        help=(
+            'name of a configuration that is not the default (default: what differs, as '
+            'lr0.001-norm-row)'
+        ),
     )
     parser.add_argument(
         '--set',
@@ -96,15 +100,16 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
         parser.error(f'--pictures is for {", ".join(OURS)} on the CPU')
     if args.study is not None:
-        known = studies(args.model)
-        if args.study not in known or args.set or args.variant:
+        variants_of = studies(args.model)
+        if args.study not in variants_of or args.set or args.variant:
             parser.error(
-                f'a study of {args.model} is one of {", ".join(known)} and names its own variants'
+                f'a study of {args.model} is one of {", ".join(variants_of)} and names its own '
+                'variants'
             )
         same = Plan('', protocol, None, default)
         plans = [
             plan_variant(name, protocol, default, dict(change))
-            for name, change in known[args.study].items()
+            for name, change in variants_of[args.study].items()
         ]
         return args, [plan for plan in plans if plan._replace(variant='') != same]
     try:

@@ -213,8 +213,8 @@ def digits() -> Data:
 
 
 def newsgroups(root: str) -> Data:
-    r"""Loads ten of the 20 Newsgroups, without edges: 9,607 documents with the weights of 236 words,
-    as in "Learning Discrete Structures for Graph Neural Networks". Scikit-learn downloads the
+    r"""Loads ten of the 20 Newsgroups, without edges: 9,607 documents with weights of 236 words, as
+    in "Learning Discrete Structures for Graph Neural Networks". Scikit-learn downloads the
     documents, or reads its copy in :obj:`root`."""
     from sklearn.datasets import fetch_20newsgroups
     from sklearn.feature_extraction.text import TfidfVectorizer

@@ -1,10 +1,11 @@
-r"""Searches settings of a node classifier by the mean validation accuracy over seeds.
+r"""Searches settings of a node classifier by the validation accuracy.
 
 python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
 python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-The search never reads the test nodes. Settings of ``--set`` are not searched. The script prints the
-command that runs the best configuration. The same command continues a search that was killed.
+The score is the mean validation accuracy over seeds; the search never reads the test nodes.
+Settings of ``--set`` are not searched. The script prints the command that runs the best
+configuration. The same command continues a search that was killed.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-r"""Trains and measures a node classifier on ogbn-arxiv: subject areas of papers.
+r"""Trains and measures a node classifier on ogbn-arxiv.
 
 python -m benchmarks.ogb.ogbn_arxiv --root DATA [--model sgformer|nodeformer|difformer] [--domain memory --variant memory]
 
-Citations are edges in both directions. Each step trains on the whole graph.
+Classes are subject areas of papers. Citations are edges in both directions. Each step trains on the
+whole graph.
 """
 
 from torch_geometric.transforms import ToUndirected

@@ -1,10 +1,10 @@
-r"""Trains and measures a node classifier on ogbn-products: categories of products.
+r"""Trains and measures a node classifier on ogbn-products.
 
 python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--model sgformer|nodeformer|difformer]
 
-Products that are bought together have an edge. ``--protocol amazon2m`` is the protocol of NodeFormer
-and SGFormer: half of the nodes at random for training, a quarter for validation, and batches of
-100,000 random nodes.
+Classes are categories of products; products that are bought together have an edge. ``--protocol
+amazon2m`` is the protocol of NodeFormer and SGFormer: half of the nodes at random for training, a
+quarter for validation, and batches of 100,000 random nodes.
 """
 
 import torch
@@ -25,7 +25,8 @@ def main() -> None:
         task = task._replace(
             split=random_split(task.data.num_nodes, (0.5, 0.25), torch.Generator().manual_seed(0))
         )
-    # NodeFormer's published weight, .01, is for a mean over edges; a node has 3 edges in such a part.
+    # NodeFormer's published weight, .01, is for a mean over edges, of which a node has 3 in such a
+    # part.
     shared = {
         'lr': 1e-2,
         'domain': 'partition',

@@ -1,9 +1,9 @@
-r"""Trains and measures a node classifier on ogbn-proteins: 112 functions of proteins.
+r"""Trains and measures a node classifier on ogbn-proteins.
 
 python -m benchmarks.ogb.ogbn_proteins --root DATA [--model sgformer|nodeformer|difformer]
 
-The features of a node are the means of the features of its edges. Batches are random parts of 10,000
-nodes.
+Each protein has or lacks each of 112 functions. The features of a node are the means of the
+features of its edges. Batches are random parts of 10,000 nodes.
 """
 
 from torch_geometric.utils import scatter

@@ -1,11 +1,12 @@
-r"""Trains and measures recommenders: Recall@20 and NDCG@20 of the full ranking of all items.
+r"""Trains and measures recommenders on user-item interactions.
 
 python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
 python -m benchmarks.recommendation --root DATA --study ablation
 python -m benchmarks.recommendation --table          # only write the tables and pictures of existing results
 
-The validation NDCG@20 chooses the epoch. The same command continues a run that was killed. Seeds of
-later calls are added to the result.
+Results have Recall@20 and NDCG@20 of the full ranking of all items. The validation NDCG@20 chooses
+the epoch. The same command continues a run that was killed. Seeds of later calls are added to the
+result.
 """
 
 import argparse
@@ -47,7 +48,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     parser.add_argument(
         '--variant',
         default='',
-        help='name of a configuration that is not the default (default: what differs, as dim16-encoding8)',
+        help=(
+            'name of a configuration that is not the default (default: what differs, as '
+            'dim16-encoding8)'
+        ),
     )
     parser.add_argument(
         '--study',

@@ -152,7 +152,7 @@ class AttentionEncoder(MGFormer):
 
 
 def directau(encoder: torch.nn.Module, pairs: Tensor, weight: float, variant: str) -> Tensor:
-    r"""Computes the alignment and uniformity of the users and items of a batch ``[2, B]`` of nodes."""
+    r"""Computes alignment and uniformity of the users and items of a batch of nodes ``[2, B]``."""
     users, items = encoder.encode(pairs.flatten()).chunk(2)
     return alignment_uniformity(users, items, weight, variant)
 

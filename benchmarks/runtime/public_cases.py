@@ -1,6 +1,8 @@
-r"""The cases of benchmarks/runtime/layers.py whose peers are the programs of the papers' authors,
-as they are published: none of them comes with this package, all are read from clones in one
-folder."""
+r"""Defines the cases of ``benchmarks.runtime.layers`` whose peers are the authors' published
+programs.
+
+No such program comes with this package; all are read from clones in one folder.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -40,14 +42,14 @@ def program(name: str, config: dict[str, Any]) -> ModuleType:
 
 
 def alike(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
-    r"""Gives the peer the weights of our layer."""
+    r"""Copies the weights of our layer to the peer."""
     for name, other in (('query', 'Wq'), ('key', 'Wk'), ('value', 'Wv')):
         getattr(peer, other).load_state_dict(getattr(conv, f'lin_{name}').state_dict())
 
 
 def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""The function at the heart of the authors' layer, with our linear parts and features: the
-    layer fails without an edge loss."""
+    r"""Calls the central function of the authors' layer with our linear parts and features, as
+    the layer fails without an edge loss."""
     module, channels, heads = program('nodeformer', config), x.size(1), config['heads']
     samples = {'num_features': 30, 'num_gumbel_samples': 10, 'temperature': TEMPERATURE}
     conv = KernelAttentionConv(

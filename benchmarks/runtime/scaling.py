@@ -1,4 +1,4 @@
-r"""Seconds and memory against the number of nodes: slopes and pictures."""
+r"""Draws seconds and memory against the number of nodes, with slopes."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ REFERENCES = {'quadratic': '--', 'peer': '--', 'products': ':', 'pyg-sgformer': 
 
 
 def slope(line: Line) -> str:
-    r"""The exponent of the growth between the two largest sizes."""
+    r"""Returns the exponent of the growth between the two largest sizes."""
     if len(line) < 2:
         return ''
     (n, low), (m, high) = sorted(line.items())[-2:]
@@ -25,8 +25,8 @@ def slope(line: Line) -> str:
 
 
 def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
-    r"""A column of two panels, seconds above and memory below, for each title, several columns
-    beside each other and in bands below; each panel has the lines by name, with their slopes."""
+    r"""Draws a column of two panels for each title: seconds above and memory below. Four columns
+    make a band. Each panel has the lines by name, with their slopes."""
     width = min(len(columns), WIDTH)
     bands = math.ceil(len(columns) / width)
     out, panels = subplots(

@@ -38,6 +38,9 @@ BY_PATH = [
     'benchmarks/sbm.py',
     'benchmarks/ogb/ogbn_arxiv.py',
     'benchmarks/runtime/loaders.py',
+    'benchmarks/node_classification',
+    'benchmarks/recommendation/__main__.py',
+    'benchmarks/gpu',
     'examples/distributed.py',
 ]
 # Forks of a process that has imported what is installed, and nothing of this folder, do what an
@@ -53,7 +56,7 @@ for number, script in enumerate(scripts):
     if process == 0:
         for descriptor, stream in ((1, 'out'), (2, 'err')):
             os.dup2(os.open(f'{folder}/{number}.{stream}', os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.path[0] = os.path.dirname(script)
+        sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
         sys.argv = [script, *([] if 'examples' in script else ['--help'])]
         runpy.run_path(script, run_name='__main__')
         sys.exit()
@@ -123,8 +126,13 @@ def started(tmp_path_factory):
     }
 
 
+@pytest.mark.parametrize('folder', sorted({path.parent for path in SCRIPTS}), ids=lambda p: p.name)
+def test_every_folder_of_scripts_leads_to_the_package(folder):
+    assert (folder / 'benchmarks.py').exists()
+
+
 @pytest.mark.xdist_group('started')  # which starts an interpreter once
-@pytest.mark.parametrize('path', BY_PATH[:3])
+@pytest.mark.parametrize('path', BY_PATH[:-1])
 def test_scripts_start_by_their_path_from_any_folder(path, started):
     code, text, errors = started[path]
     assert (code, errors) == (0, '')
