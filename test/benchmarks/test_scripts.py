@@ -189,6 +189,16 @@ def test_without_matplotlib_results_are_written_and_pictures_are_not(monkeypatch
     ]
 
 
+def test_errors_name_the_file_or_the_folder_of_a_package(monkeypatch):
+    def main():
+        raise DataError('no data')
+
+    for path, name in (('a/sbm.py', 'sbm.py'), ('a/gpu/__main__.py', 'gpu'), ('a/gpu', 'gpu')):
+        monkeypatch.setattr(sys, 'argv', [path])
+        with pytest.raises(SystemExit, match=f'^{name}: error: no data$'):
+            run_script(main)
+
+
 @pytest.mark.parametrize(
     ('error', 'reason'),
     [

@@ -1,10 +1,11 @@
 import json
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.common.results import DataError, command, read_results, write_result
+from benchmarks.common.results import ROOT, DataError, command, read_results, write_result
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
@@ -88,6 +89,22 @@ def test_command_names_folders_without_the_way_there(monkeypatch):
         sys, 'argv', [sys.argv[0], '--root', '/home/someone/data sets', '--seeds', '0', 'a/b']
     )
     assert command().endswith(" --root 'data sets' --seeds 0 a/b")
+
+
+@pytest.mark.parametrize(
+    ('name', 'expected'),
+    [
+        ('benchmarks.sbm', 'python -m benchmarks.sbm'),
+        ('benchmarks.recommendation.__main__', 'python -m benchmarks.recommendation'),
+        ('__main__', 'python benchmarks/gpu'),
+        (None, 'python benchmarks/gpu'),
+    ],
+)
+def test_command_names_the_module_or_the_path(name, expected, monkeypatch):
+    spec = None if name is None else SimpleNamespace(name=name)
+    monkeypatch.setattr(sys.modules['__main__'], '__spec__', spec)
+    monkeypatch.setattr(sys, 'argv', [str(ROOT / 'benchmarks' / 'gpu')])
+    assert command() == expected
 
 
 @pytest.mark.parametrize(

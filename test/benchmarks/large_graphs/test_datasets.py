@@ -1,143 +1,21 @@
 import gzip
-import json
 import os
 import pickle
 import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from scipy.io import savemat
-from torch_geometric.utils import is_undirected
 
-from benchmarks import pokec
 from benchmarks.common.scripts import run_script
 from benchmarks.large_graphs import datasets
-from benchmarks.large_graphs.settings import DOMAINS
-from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
+from benchmarks.ogb import ogbn_arxiv
 
 N, E = 60, 240
-SCRIPTS = {
-    'ogbn-arxiv': ogbn_arxiv,
-    'ogbn-proteins': ogbn_proteins,
-    'ogbn-products': ogbn_products,
-    'ogbn-papers100M': ogbn_papers100m,
-}
 
 
-@pytest.fixture
-def ogb(monkeypatch, tmp_path):
-    monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr('builtins.input', lambda *_: pytest.fail('a question was asked'))
-    monkeypatch.setattr(
-        'urllib.request.urlopen', lambda *_, **__: pytest.fail('a server was asked')
-    )
-    monkeypatch.setattr(
-        datasets, 'download_file', lambda *_, **__: pytest.fail('a server was asked')
-    )
-    monkeypatch.chdir(tmp_path)
-
-
-def save(name, seed=0):
-    """A small data set in OGB's own format and of its own making."""
-    datasets._package()
-    from ogb.io import DatasetSaver
-
-    random = np.random.default_rng(seed)
-    saver = DatasetSaver(dataset_name=name, is_hetero=False, version=1)
-    graph = {'num_nodes': N, 'edge_index': random.integers(0, N, (2, E))}
-    if name == 'ogbn-proteins':
-        graph |= {
-            'edge_feat': random.random((E, 8), dtype=np.float32),
-            'node_species': random.integers(0, 9, (N, 1)),
-        }
-        labels, task = random.integers(0, 2, (N, 112)), ('binary classification', 'rocauc', 2)
-        # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
-        labels[:, 8:] = 0
-    else:
-        graph['node_feat'] = random.random((N, 6), dtype=np.float32)
-        labels, task = random.integers(0, 4, (N, 1)), ('multiclass classification', 'acc', 4)
-    saver.save_graph_list([graph])
-    saver.save_target_labels(labels)
-    parts = np.split(random.permutation(N), [30, 45])
-    saver.save_split(dict(zip(('train', 'valid', 'test'), parts, strict=True)), split_name='time')
-    saver.save_task_info(task_type=task[0], eval_metric=task[1], num_classes=task[2])
-    mapping = Path('mapping')
-    mapping.mkdir()
-    (mapping / 'README.md').write_text('none')
-    saver.copy_mapping_dir('mapping')
-    saver.get_meta_dict()
-    return saver.submission_dir, graph, labels, parts
-
-
-def run(monkeypatch, capsys, script, *argv):
-    monkeypatch.setattr(sys, 'argv', ['x', *argv])
-    script.main()
-    path, row = capsys.readouterr().out.strip().splitlines()[-2:]
-    return json.loads(Path(path).read_text()), row
-
-
-@pytest.mark.parametrize('model', ['sgformer', 'nodeformer', 'difformer'])
-@pytest.mark.parametrize('name', SCRIPTS)
-def test_scripts_on_small_data_sets(name, model, ogb, monkeypatch, capsys, tmp_path):
-    root, *_ = save(name)
-    argv = [
-        '--root',
-        root,
-        '--model',
-        model,
-        '--seeds',
-        '0',
-        '1',
-        '--epochs',
-        '2',
-        '--variant',
-        'short',
-    ]
-    argv += ['--mapped', str(tmp_path / 'mapped')] if 'papers' in name else []
-    for _ in range(2):  # the second time all files are there
-        record, row = run(monkeypatch, capsys, SCRIPTS[name], *argv)
-    metric = 'rocauc' if 'proteins' in name else 'accuracy'
-    assert (record['task'], record['dataset'], record['model'], record['variant']) == (
-        'ogb',
-        name,
-        model,
-        'short',
-    )
-    assert {metric, f'valid_{metric}', f'train_{metric}'} == set(record['metrics'])
-    assert all(0 <= value <= 1 for value in record['metrics'][metric]['values'])
-    cells = row.strip('| ').split(' | ')
-    assert cells[0] == f'{model} (attention over {record["config"]["attention_over"]})'
-    assert (
-        cells[1]
-        == f'{record["metrics"][metric]["mean"]:.4f} ± {record["metrics"][metric]["std"]:.4f}'
-    )
-    assert cells[4] == '2 seeds'
-
-
-@pytest.mark.parametrize('domain', DOMAINS)
-def test_what_a_node_attends_to(domain, ogb, monkeypatch, capsys):
-    root, *_ = save('ogbn-arxiv')
-    argv = [
-        '--root',
-        root,
-        '--domain',
-        domain,
-        '--seeds',
-        '0',
-        '--epochs',
-        '1',
-        '--variant',
-        domain,
-    ]
-    record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
-    assert record['config']['attention_over'] == DOMAINS[domain]
-    assert DOMAINS[domain] in row
-
-
-def test_data_are_those_that_were_saved(ogb):
+def test_data_are_those_that_were_saved(save, ogb):
     root, graph, labels, parts = save('ogbn-arxiv')
     task = datasets.load_ogb_task('ogbn-arxiv', root)
     assert np.array_equal(task.data.edge_index.numpy(), graph['edge_index'])
@@ -149,7 +27,7 @@ def test_data_are_those_that_were_saved(ogb):
     assert task.measure(-scores, task.data.y) == 0
 
 
-def test_a_planted_object_is_refused(ogb, tmp_path):
+def test_a_planted_object_is_refused(save, ogb, tmp_path):
     root, *_ = save('ogbn-arxiv')
     datasets.load_ogb_task('ogbn-arxiv', root)
 
@@ -185,7 +63,7 @@ class Planted:
         '../meta_dict.pt',
     ],
 )
-def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
+def test_planted_objects_do_not_run(save, name, variable, ogb, monkeypatch, tmp_path):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
     root, *_ = save('ogbn-arxiv')
     datasets.load_ogb_task('ogbn-arxiv', root)
@@ -201,7 +79,7 @@ def test_planted_objects_do_not_run(name, variable, ogb, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize('variable', ['0', '1'])
-def test_what_ogb_writes_is_read_again(variable, ogb, monkeypatch):
+def test_what_ogb_writes_is_read_again(save, variable, ogb, monkeypatch):
     monkeypatch.setenv('TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD', variable)
     root, graph, _, parts = save('ogbn-arxiv')
     for _ in range(2):
@@ -213,7 +91,7 @@ def test_what_ogb_writes_is_read_again(variable, ogb, monkeypatch):
         )
 
 
-def test_nothing_is_asked_where_a_described_file_is_missing(ogb, tmp_path):
+def test_nothing_is_asked_where_a_described_file_is_missing(save, ogb, tmp_path):
     """Neither a question nor a server: the address in a description is not followed."""
     root, *_ = save('ogbn-arxiv')
     folder = tmp_path / root / 'arxiv'
@@ -254,7 +132,7 @@ def test_missing_and_old_data(ogb, tmp_path):
         '../meta_dict.pt',
     ],
 )
-def test_files_that_cannot_be_read_end_in_one_line(name, ogb, monkeypatch, tmp_path):
+def test_files_that_cannot_be_read_end_in_one_line(save, name, ogb, monkeypatch, tmp_path):
     root, *_ = save('ogbn-arxiv')
     datasets.load_ogb_task('ogbn-arxiv', root)
     path = tmp_path / root / 'arxiv' / name
@@ -342,34 +220,3 @@ def test_download(monkeypatch, tmp_path, file_server):
     assert task.split['test'].tolist() == [*range(40, 60)]
     (folder / 'arxiv.zip').unlink()
     assert datasets.load_ogb_task('ogbn-arxiv', root).num_outputs == 40
-
-
-def test_pokec(ogb, monkeypatch, capsys, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r'pokec.mat is missing'):
-        pokec.load_pokec(str(tmp_path))
-    random = np.random.default_rng(0)
-    label = random.integers(-1, 2, N)
-    held = {
-        'edge_index': random.integers(0, N, (2, E)),
-        'node_feat': random.random((N, 5)),
-        'label': label,
-        'num_nodes': N,
-    }
-    savemat(tmp_path / 'pokec.mat', held)
-    task = pokec.load_pokec(str(tmp_path))
-    assert is_undirected(task.data.edge_index, num_nodes=N)
-    assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()
-    record, _ = run(
-        monkeypatch,
-        capsys,
-        pokec,
-        '--root',
-        str(tmp_path),
-        '--seeds',
-        '0',
-        '--epochs',
-        '1',
-        '--variant',
-        'short',
-    )
-    assert record['dataset'] == 'pokec'
