@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 
 class Comparison(NamedTuple):
-    r"""Holds the spread of the nodes after each layer and after the one layer, both relative to
-    the input, the largest difference of the outputs relative to the largest output, and the
-    singular values of the weights of the one layer."""
+    r"""Holds what a stack of layers and the one layer do to the nodes.
+
+    ``stacked`` and ``single`` are the spreads of the nodes relative to the input. ``difference`` is
+    the largest difference of the outputs relative to the largest output. The singular values are
+    those of the weights of the one layer.
+    """
 
     stacked: list[float]
     single: float

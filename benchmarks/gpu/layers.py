@@ -83,9 +83,8 @@ def training_step(
 ) -> tuple[Callable[[], None], dict[str, list[float]]]:
     r"""Returns a forward and backward pass that ran once, and its flops and fewest bytes.
 
-    These are the bytes of the input ``[N, C]`` and of the output, each read or written once in the
-    forward pass, and in the backward pass those of the gradient of the output, of the input and of
-    its gradient.
+    The forward pass reads the input ``[N, C]`` once and writes the output once. The backward pass
+    moves the input, its gradient and the gradient of the output once each.
     """
 
     def output() -> Tensor:

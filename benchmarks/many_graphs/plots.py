@@ -67,11 +67,11 @@ def entropy(weight: Tensor, data: Data) -> tuple[Tensor, Tensor]:
 
 
 def deficit(weight: Tensor, data: Data) -> Tensor:
-    r"""Computes how far the entropy of each node falls below that of equal weights, as a share of
-    the latter and a mean over the heads.
+    r"""Computes how far the entropy of each node falls below that of equal weights.
 
-    A plain mean has the deficit 0; a single neighbour with all the weight has 1. Nodes with fewer
-    than two neighbours have 0.
+    The deficit is a share of the entropy of equal weights and a mean over the heads. A plain mean
+    has the deficit 0; a single neighbour with all the weight has 1. Nodes with fewer than two
+    neighbours have 0.
     """
     entropies, uniform = entropy(weight, data)
     return torch.where(uniform > 0, 1 - entropies.mean(1) / uniform.clamp(min=1e-12), 0)

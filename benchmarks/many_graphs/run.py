@@ -40,8 +40,11 @@ DRAWN_GRAPHS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    r"""Describes a benchmark: the name of its results, the class of its data set, the level of its
-    predictions (``node`` or ``edge``), its metric, and the settings of the data set."""
+    r"""Describes a benchmark.
+
+    It has the name of its results, the class and the settings of its data set, and its metric.
+    Predictions have the level ``node`` or ``edge``.
+    """
 
     name: str
     dataset: type[GeneratedDataset]

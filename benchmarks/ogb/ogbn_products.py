@@ -3,8 +3,8 @@ r"""Trains and measures a node classifier on ogbn-products.
 python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--model sgformer|nodeformer|difformer]
 
 Classes are categories of products; products that are bought together have an edge. ``--protocol
-amazon2m`` is the protocol of NodeFormer and SGFormer: half of the nodes at random for training, a
-quarter for validation, and batches of 100,000 random nodes.
+amazon2m`` is the protocol of NodeFormer and SGFormer. It draws half of the nodes for training and a
+quarter for validation, and trains on batches of 100,000 random nodes.
 """
 
 import torch

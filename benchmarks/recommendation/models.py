@@ -130,9 +130,12 @@ class AttentionEncoder(MGFormer):
         return self.get_embedding(self.edge_index, nodes, states)
 
     def diagnosis(self) -> dict[str, float]:
-        r"""Measures what the attention adds to the tokens: its length relative to the tokens, the
-        share of its length that differs between nodes, and the lengths of queries and keys in the
-        first layer, scaled as for the feature map."""
+        r"""Measures what the attention adds to the tokens.
+
+        The share is its length relative to the tokens, the spread the part of its length that
+        differs between nodes. The lengths of queries and keys are those in the first layer, scaled
+        as for the feature map.
+        """
         x, out = self.tokens(), self.encode()
         added = out - x if self.residual else out
         measures = {

@@ -3,8 +3,8 @@ r"""Measures each layer and model with and without ``torch.compile(dynamic=True)
 python -m benchmarks.runtime.compiled              # measure, write runtime/compiled-*.json, then the table
 python -m benchmarks.runtime.compiled --table      # only write the table of existing results
 
-The table has graph breaks, compilations over three sizes of the graph, seconds until the first pass
-is done, and passes of both in turn in one process.
+The table has graph breaks, compilations over three sizes of the graph, and seconds until the first
+pass is done. Passes of both are timed in turn in one process.
 """
 
 import argparse

@@ -26,8 +26,8 @@ from benchmarks.runtime.measure import fresh, seconds
 
 
 class Shape(NamedTuple):
-    r"""Describes a data set: nodes, edges of one direction, features, outputs, whether outputs
-    are binary, the share of nodes for training, and the settings of its script."""
+    r"""Describes the sizes of a data set: edges count in one direction, and ``trained`` is the
+    share of nodes for training."""
 
     nodes: int
     edges: int

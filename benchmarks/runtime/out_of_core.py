@@ -3,8 +3,8 @@ r"""Measures training and inference on a graph in mapped files.
 python -m benchmarks.runtime.out_of_core --nodes 1000000 3000000 10000000 --folder SCRATCH
 
 The graph has the shape of ogbn-papers100M at a fraction of its nodes. The table has the seconds to
-write it, of an epoch of training by neighbour sampling, and of inference layer by layer, with the
-memory outside the page cache.
+write it, of an epoch by neighbour sampling, and of inference layer by layer. The memory is that
+outside the page cache.
 """
 
 import argparse

@@ -41,10 +41,10 @@ def program(name: str, config: dict[str, Any]) -> ModuleType:
     return module
 
 
-def alike(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
+def copy_weights(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
     r"""Copies the weights of our layer to the peer."""
-    for name, other in (('query', 'Wq'), ('key', 'Wk'), ('value', 'Wv')):
-        getattr(peer, other).load_state_dict(getattr(conv, f'lin_{name}').state_dict())
+    for name, peer_name in (('query', 'Wq'), ('key', 'Wk'), ('value', 'Wv')):
+        getattr(peer, peer_name).load_state_dict(getattr(conv, f'lin_{name}').state_dict())
 
 
 def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
@@ -76,7 +76,7 @@ def gumbel_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 def difformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     conv = DIFFormerConv(x.size(1), x.size(1), norm='frobenius', use_graph=False)
     peer = program('difformer', config).DIFFormerConv(x.size(1), x.size(1), 1, use_graph=False)
-    alike(conv, peer)
+    copy_weights(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 
 
@@ -85,7 +85,7 @@ def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
         SGFormerConv(x.size(1), x.size(1)),
         program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1),
     )
-    alike(conv, peer)
+    copy_weights(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 
 
