@@ -1,15 +1,15 @@
-r"""What it is worth that a mini-batch attends to all nodes: the same model trained on the whole
-graph, on random parts of it, on sampled batches, and on these with the states of all other nodes,
-by what a node attends to. Scores are always those of the whole graph.
+r"""Compares what a node attends to in training.
 
 python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
+
+The same model is trained on the whole graph, on random parts, and on sampled batches. Batches are
+used without and with the states of all other nodes. Attention is over the whole graph in all
+measurements.
 """
 
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.large import BASE, DOMAINS, MODELS, run
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import read_results
 from benchmarks.common.scripts import (
     add_root,
@@ -22,8 +22,11 @@ from benchmarks.common.scripts import (
 )
 from benchmarks.common.tables import spread, write_table
 from benchmarks.common.training import add_device
-from benchmarks.graphs import LAYOUT, PROTOCOLS, SOURCES, load, split
-from benchmarks.pokec import accuracy
+from benchmarks.large_graphs.datasets import NodeTask, accuracy
+from benchmarks.large_graphs.models import MODELS
+from benchmarks.large_graphs.run import run
+from benchmarks.large_graphs.settings import BASE, DOMAINS
+from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
 
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'num_layers': 2, 'num_gumbel_samples': 5},
@@ -33,7 +36,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    r"""One row per result, the order that of the domains."""
+    r"""Formats each result as a row, in the order of the domains."""
     records = read_results(folder)
     records.sort(
         key=lambda record: (
@@ -86,7 +89,7 @@ def main() -> None:
         '--refresh',
         type=int,
         default=4,
-        help='steps after which the states of all nodes are found anew',
+        help='steps between two updates of the states of all nodes',
     )
     parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
     add_seeds(parser, [0, 1, 2])
@@ -108,7 +111,7 @@ def main() -> None:
             'lr': 1e-3,
             'options': OPTIONS[args.model],
         }
-        # a step for each batch; on the whole graph as many steps as there are batches
+        # The whole graph is one step; more epochs give it as many steps as there are batches.
         steps = -(-task.split['train'].numel() // args.batch_size) if domain == 'graph' else 1
         config |= {
             'batch_size': args.batch_size,

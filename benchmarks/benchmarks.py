@@ -1,5 +1,8 @@
-r"""Stands in for the package `benchmarks` where a script is run by its path, ``python
-benchmarks/sbm.py``, and puts the package in its place."""
+r"""Imports the package ``benchmarks`` where a script of this folder runs by its path.
+
+Python then looks for modules in the folder of the script and finds this file in place of the
+package.
+"""
 
 import sys
 from importlib import import_module

@@ -1,7 +1,8 @@
-r"""Attention layers one after the other and the one layer that does the same to its input, on a
-real graph: what SGFormer rests on.
+r"""Compares a stack of attention layers with one layer of the same effect.
 
 python -m benchmarks.one_layer --root DATA --dataset cora --layers 8 --tau 0.5
+
+SGFormer rests on this one layer. The graph is a real one.
 """
 
 # N nodes, D channels, K layers.
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.common.figures import require_drawing, save_figure, subplots
 from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
-from benchmarks.graphs import LAYOUT, SOURCES, load
+from benchmarks.node_classification.datasets import LAYOUT, SOURCES, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
 
 if TYPE_CHECKING:
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 
 
 class Comparison(NamedTuple):
-    r"""The spread of the nodes after each layer and after the one, both relative to that of the
-    input, the largest difference of the two outputs relative to the largest output, and the
-    singular values of the weights of the one layer."""
+    r"""Holds what a stack of layers and the one layer do to the nodes.
+
+    ``stacked`` and ``single`` are the spreads of the nodes relative to the input. ``difference`` is
+    the largest difference of the outputs relative to the largest output. The singular values are
+    those of the weights of the one layer.
+    """
 
     stacked: list[float]
     single: float
@@ -33,43 +37,49 @@ class Comparison(NamedTuple):
 
 
 def layer_weights(x: Tensor, num_layers: int, tau: float) -> list[Tensor]:
-    r"""The weights ``[N, N]``, targets as rows, of attention layers of DIFFormer's simple kernel,
-    each over the output of the one before: :math:`\mathbf{Z}^{(k)} = ((1 - \tau) \mathbf{I} + \tau
-    \mathbf{C}^{(k)}) \mathbf{Z}^{(k-1)}`."""
-    nodes, found = torch.arange(x.size(0)), []
+    r"""Computes the weights ``[N, N]``, with targets as rows, of attention layers of DIFFormer's
+    simple kernel.
+
+    Each layer reads the output of the last one:
+    :math:`\mathbf{Z}^{(k)} = ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)}) \mathbf{Z}^{(k-1)}`.
+    """
+    nodes = torch.arange(x.size(0))
+    weights: list[Tensor] = []
     target, source = torch.cartesian_prod(nodes, nodes).t()
     for _ in range(num_layers):
         conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False).to(x.dtype)
         with torch.no_grad():
-            found.append(
+            weights.append(
                 conv.attention_scores(x, torch.stack([source, target])).view(x.size(0), -1)
             )
-        x = step(x, found[-1], tau)
-    return found
+        x = step(x, weights[-1], tau)
+    return weights
 
 
 def step(x: Tensor, weight: Tensor, tau: float) -> Tensor:
     return (1 - tau) * x + tau * weight @ x
 
 
-def single(weights: list[Tensor], tau: float) -> tuple[Tensor, float]:
-    r"""The weights and the share :math:`\tau'` of the one layer,
+def single_layer(weights: list[Tensor], tau: float) -> tuple[Tensor, float]:
+    r"""Computes the weights and the share :math:`\tau'` of the one layer,
 
     .. math::
         \tau' = 1 - (1 - \tau)^K, \qquad
         \mathbf{C} = \frac{1}{\tau'} \left( \prod_k ((1 - \tau) \mathbf{I} + \tau \mathbf{C}^{(k)})
             - (1 - \tau') \mathbf{I} \right),
 
-    which are not negative and sum to 1 in each row where those of all layers are and do."""
+    Rows of nonnegative weights that sum to 1 in all layers give such rows in the one layer.
+    """
     identity = torch.eye(weights[0].size(0), dtype=weights[0].dtype)
-    product, share = identity, 1 - (1 - tau) ** len(weights)
+    product = identity
+    share = 1 - (1 - tau) ** len(weights)
     for weight in weights:
         product = step(product, weight, tau)
     return (product - (1 - share) * identity) / share, share
 
 
 def spread(x: Tensor) -> float:
-    r"""The mean squared distance of two nodes, by which smoothing is measured."""
+    r"""Computes the mean squared distance of two nodes, which measures smoothing."""
     return float(2 * (x - x.mean(0)).square().sum(1).mean())
 
 
@@ -78,24 +88,24 @@ def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
     for weight in weights:
         z = step(z, weight, tau)
         stacked.append(spread(z) / spread(x))
-    one, share = single(weights, tau)
+    one, share = single_layer(weights, tau)
     out = step(x, one, share)
     difference = float((out - z).abs().max() / z.abs().max())
     return Comparison(stacked, spread(out) / spread(x), difference, torch.linalg.svdvals(one))
 
 
-def figure(found: Comparison) -> 'Figure':
+def figure(comparison: Comparison) -> 'Figure':
     out, (left, right) = subplots(1, 2, figsize=(9, 3.2))
     left.plot(
-        range(len(found.stacked) + 1),
-        [1.0, *found.stacked],
+        range(len(comparison.stacked) + 1),
+        [1.0, *comparison.stacked],
         marker='o',
         label='layers one after the other',
     )
-    left.axhline(found.single, color='C1', linestyle='--', label='the one layer')
+    left.axhline(comparison.single, color='C1', linestyle='--', label='the one layer')
     left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
     left.legend()
-    values = found.singular_values / found.singular_values[0]
+    values = comparison.singular_values / comparison.singular_values[0]
     right.semilogy(range(1, values.numel() + 1), values.clamp(min=1e-17))
     right.set(
         xlabel='number',
@@ -126,18 +136,18 @@ def main() -> None:
         data = load(args.root, args.dataset)
     with torch.no_grad():
         x = DIFFormer(data.num_features, args.channels, 1).double().input_layer(data.x.double())
-    found = compare(x, layer_weights(x, args.layers, args.tau), args.tau)
+    comparison = compare(x, layer_weights(x, args.layers, args.tau), args.tau)
     save_figure(
-        figure(found),
+        figure(comparison),
         args.output / 'node_classification' / f'one-layer-{Path(args.dataset).stem}.png',
     )
-    rank = int((found.singular_values > 1e-10 * found.singular_values[0]).sum())
+    rank = int((comparison.singular_values > 1e-10 * comparison.singular_values[0]).sum())
     print(
         json.dumps(
             {
-                'stacked': found.stacked,
-                'single': found.single,
-                'difference': found.difference,
+                'stacked': comparison.stacked,
+                'single': comparison.single,
+                'difference': comparison.difference,
                 'rank': rank,
             }
         )

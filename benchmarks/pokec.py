@@ -1,57 +1,59 @@
-r"""pokec: the gender of the users of a social network, from the file ``pokec.mat`` of "Large Scale
-Learning on Non-Homophilous Graphs" (https://arxiv.org/abs/2110.14446); a tenth of the users at
-random for training and a tenth for validation, the same for all seeds. Edges are taken in both
-directions.
+r"""Trains and measures a node classifier on pokec.
 
 python -m benchmarks.pokec --root DATA [--model sgformer|nodeformer|difformer]
+
+Classes are the genders of the users of a social network. The file ``pokec.mat`` is that of "Large
+Scale Learning on Non-Homophilous Graphs" (https://arxiv.org/abs/2110.14446). A tenth of the users
+at random is for training and a tenth for validation, the same for all seeds. Edges count in both
+directions.
 """
 
 from pathlib import Path
 
 import torch
 from scipy.io import loadmat
-from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from benchmarks.common.arrays_only import require_regular
-from benchmarks.common.large import arguments, configured, random_split, run
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import NodeTask, accuracy, random_split
+from benchmarks.large_graphs.run import make_parser, run
+from benchmarks.large_graphs.settings import make_config
 
 LAYOUT = 'DIR/pokec.mat is the file'
 SOURCE = 'https://github.com/CUAI/Non-Homophily-Large-Scale'
 
 
-def accuracy(scores: Tensor, labels: Tensor) -> float:
-    return float((scores.argmax(1, keepdim=True) == labels).double().mean())
-
-
-def pokec(root: str) -> NodeTask:
+def load_pokec(root: str) -> NodeTask:
+    r"""Loads the graph and splits its labelled nodes."""
     path = Path(root) / 'pokec.mat'
     if not path.exists():
         raise FileNotFoundError(
             f'{path} is missing: put the file of this name there, to be found through {SOURCE}'
         )
     require_regular(path)
-    held = loadmat(path)
-    label = torch.from_numpy(held['label'].flatten()).long()
-    edges, x = (
-        torch.from_numpy(held['edge_index']).long(),
-        torch.from_numpy(held['node_feat']).float(),
-    )
+    arrays = loadmat(path)
+    label = torch.from_numpy(arrays['label'].flatten()).long()
+    edges = torch.from_numpy(arrays['edge_index']).long()
+    x = torch.from_numpy(arrays['node_feat']).float()
     data = Data(x=x, edge_index=to_undirected(edges, num_nodes=label.numel()), y=label[:, None])
-    known = (label >= 0).nonzero().flatten()
-    split = random_split(known.numel(), (0.1, 0.1), torch.Generator().manual_seed(0))
+    labelled = (label >= 0).nonzero().flatten()
+    split = random_split(labelled.numel(), (0.1, 0.1), torch.Generator().manual_seed(0))
     return NodeTask(
-        data, {part: known[nodes] for part, nodes in split.items()}, 2, False, 'accuracy', accuracy
+        data,
+        {part: labelled[nodes] for part, nodes in split.items()},
+        2,
+        False,
+        'accuracy',
+        accuracy,
     )
 
 
 def main() -> None:
-    args = arguments(__doc__, LAYOUT).parse_args()
+    args = make_parser(__doc__, LAYOUT).parse_args()
     with data_from(args.root, LAYOUT):
-        task = pokec(args.root)
+        task = load_pokec(args.root)
     shared = {
         'hidden_channels': 64,
         'lr': 1e-2,
@@ -64,7 +66,7 @@ def main() -> None:
         'nodeformer': {**shared, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }
-    run('pokec', task, configured(defaults, args), args)
+    run('pokec', task, make_config(defaults, args), args)
 
 
 if __name__ == '__main__':

@@ -1,37 +1,37 @@
-r"""Node classification on many graphs of stochastic block models (PATTERN, CLUSTER): weighted test
-accuracy at the epoch that is best on validation graphs.
+r"""Trains and measures node classifiers on many graphs of stochastic block models.
 
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt litegt-jaccard litegt-jaccard-sampling
 python -m benchmarks.sbm --root DATA --dataset PATTERN --models litegt-subtractor --seeds 0 1 2 3
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt gcn --layers 16
-python -m benchmarks.sbm --table          # the table alone, of results that are there
+python -m benchmarks.sbm --table          # only write the table of existing results
 
-The graphs are made on the first call. A run that was killed goes on where it was when the same
-command is given again. The memory is that of the process: give it one model to compare models.
+The metric is the weighted test accuracy at the best validation epoch. The graphs are made on the
+first call. The same command continues a run that was killed. The memory is that of the process: to
+compare the memory of models, run one model per call.
 """
 
 from benchmarks.common.scripts import run_script
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import arguments, run_all, weighted_accuracy
+from benchmarks.many_graphs.metrics import weighted_accuracy
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.run import Task, make_parser, run_all
 from torch_geometric_lgt.datasets import SBMDataset
 
 LAYERS, ENCODINGS = {'PATTERN': 8, 'CLUSTER': 12}, {'PATTERN': 2, 'CLUSTER': 10}
 
 
 def main() -> None:
-    parser = arguments(__doc__, NETWORKS)
+    parser = make_parser(__doc__, NETWORKS)
     parser.add_argument('--dataset', choices=LAYERS, default='CLUSTER', help='the data set')
     args = parser.parse_args()
-    settings = {'pe_channels': ENCODINGS[args.dataset], 'layers': LAYERS[args.dataset]}
-    run_all(
-        'sbm',
-        args,
-        SBMDataset,
-        (args.root, args.dataset),
-        settings,
-        'node',
-        ('accuracy', weighted_accuracy),
+    task = Task(
+        name='sbm',
+        dataset=SBMDataset,
+        level='node',
+        metric_name='accuracy',
+        metric=weighted_accuracy,
+        settings={'pe_channels': ENCODINGS[args.dataset], 'layers': LAYERS[args.dataset]},
     )
+    run_all(task, args, args.root, args.dataset)
 
 
 if __name__ == '__main__':

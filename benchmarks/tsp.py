@@ -1,28 +1,35 @@
-r"""Which edges lie on the shortest tour: test F1 of these edges at the epoch that is best on
-validation graphs.
+r"""Trains and measures networks that find the edges of the shortest tour.
 
 python -m benchmarks.tsp --root DATA --preset small --models gt litegt-subtractor
-python -m benchmarks.tsp --table          # the table alone, of results that are there
+python -m benchmarks.tsp --table          # only write the table of existing results
 
-The graphs are made on the first call, which takes hours for the published number. A run that was
-killed goes on where it was when the same command is given again.
+The metric is the test F1 of these edges at the best validation epoch. The graphs are made on the
+first call, which takes hours for the published number. The same command continues a run that was
+killed.
 """
 
 from benchmarks.common.scripts import run_script
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import arguments, f1, run_all
+from benchmarks.many_graphs.metrics import f1
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.run import Task, make_parser, run_all
 from torch_geometric_lgt.datasets import TSPDataset
+
+# Few edges are on the tour, so that a network needs many steps before it finds any.
+SMALL = {'batch_size': 8, 'pe_channels': 0}
 
 
 def main() -> None:
-    args = arguments(__doc__, NETWORKS).parse_args()
+    args = make_parser(__doc__, NETWORKS).parse_args()
     args.dataset = 'TSP'
-    small = {
-        'batch_size': 8,
-        'pe_channels': 0,
-    }  # few edges are on the tour: it takes many steps until a network finds any
-    settings = {'pe_channels': 8, 'layers': 12, 'full': {'patience': 15}, 'small': small}
-    run_all('tsp', args, TSPDataset, (args.root,), settings, 'edge', ('f1', f1))
+    task = Task(
+        name='tsp',
+        dataset=TSPDataset,
+        level='edge',
+        metric_name='f1',
+        metric=f1,
+        settings={'pe_channels': 8, 'layers': 12, 'full': {'patience': 15}, 'small': SMALL},
+    )
+    run_all(task, args, args.root)
 
 
 if __name__ == '__main__':

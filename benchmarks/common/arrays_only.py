@@ -1,5 +1,5 @@
-r"""What readers of other packages may unpickle: numbers, texts, arrays, matrices and collections of
-these, nothing that runs."""
+r"""Restricts what readers of other packages may unpickle to plain content: numbers, texts,
+arrays, matrices and collections of these."""
 
 import contextlib
 import os
@@ -127,7 +127,8 @@ def _loads(content: bytes, **options: Any) -> Any:
 
 
 def _torch_load(load: Any, file: Any, *args: Any, **options: Any) -> Any:
-    r"""Reads a file; an error names it and does not advise to read it without the restriction."""
+    r"""Reads a file. Errors name the file and leave out the advice to read it without the
+    restriction."""
     name = repr(str(getattr(file, 'name', file)))
     try:
         return load(file, *args, **options)
@@ -145,7 +146,7 @@ def _torch_load(load: Any, file: Any, *args: Any, **options: Any) -> Any:
 
 
 def require_regular(path: str | Path) -> None:
-    r"""Opens a file, or all files in a folder, without waiting, as a reader would wait for the
+    r"""Opens a file, or all files in a folder, to check its kind. Opening never waits for the
     other end of a pipe.
 
     Raises:
@@ -158,12 +159,12 @@ def require_regular(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def arrays_only(folder: str | Path, classes: tuple[Any, ...] = ()) -> Iterator[None]:
-    r"""Within it :obj:`torch.load`, :obj:`pickle.load`, :obj:`pickle.loads` and, through these,
-    :obj:`numpy.load` read plain content, and :obj:`torch.load` also :obj:`classes`, whatever their
-    callers ask for.
+    r"""Restricts :obj:`torch.load`, :obj:`pickle.load`, :obj:`pickle.loads` and, through these,
+    :obj:`numpy.load` to plain content, whatever options their callers pass. :obj:`torch.load`
+    also reads :obj:`classes`.
 
     Raises:
-        pickle.UnpicklingError: If a file holds anything else, which has not run.
+        pickle.UnpicklingError: If a file holds anything else. No code in it runs.
     """
     environment = {'TORCH_FORCE_WEIGHTS_ONLY_LOAD': '1', 'TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD': '0'}
     before = torch.serialization.get_safe_globals()  # they stay safe afterwards

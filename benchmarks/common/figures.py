@@ -1,3 +1,5 @@
+r"""Makes and saves figures with matplotlib, which is optional."""
+
 import io
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def can_draw() -> bool:
-    r"""Returns whether matplotlib is there, and says so if it is not."""
+    r"""Tells whether matplotlib is installed, and prints a message if it is not."""
     if find_spec('matplotlib') is None:
         say(
             'no pictures are drawn: matplotlib is missing, pip install '
@@ -24,23 +26,22 @@ def can_draw() -> bool:
 
 
 def require_drawing() -> None:
-    r"""Ends a script before it trains, if it is to draw and cannot."""
+    r"""Ends a script before it trains if matplotlib is missing."""
     import_module('matplotlib')
 
 
 def subplots(
-    rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **how: Any
+    rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **options: Any
 ) -> tuple['Figure', Any]:
-    r"""Makes a figure and its panels; matplotlib is imported here, so that scripts start without
-    it."""
+    r"""Makes a figure and its panels. Scripts start without matplotlib, which is imported here."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=figsize, layout='constrained')
-    return figure, figure.subplots(rows, columns, **how)
+    return figure, figure.subplots(rows, columns, **options)
 
 
 def save_figure(figure: 'Figure', path: Path) -> None:
-    r"""Writes a picture that is the same for the same figure."""
+    r"""Writes a figure; equal figures give equal files."""
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
     path.parent.mkdir(parents=True, exist_ok=True)

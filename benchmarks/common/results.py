@@ -2,6 +2,7 @@ import json
 import math
 import os
 import platform
+import resource
 import shlex
 import statistics
 import subprocess
@@ -39,12 +40,12 @@ class DataError(Exception):
 
 
 def say(message: str) -> None:
-    r"""Writes a line beside progress bars, not among the results."""
+    r"""Prints a line beside progress bars on the standard error."""
     tqdm.write(message, file=sys.stderr)
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
-    r"""Mean, standard deviation (of the sample), median and best of the values, and the values."""
+    r"""Summarises values by mean, sample standard deviation, median and minimum."""
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
     return {
         'mean': statistics.fmean(values),
@@ -56,8 +57,8 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 
 
 def read_results(folder: Path, pattern: str = '*.json') -> list[dict[str, Any]]:
-    r"""Reads the results in a folder, none if there is no folder. Call it before a run, too, as a
-    damaged result would end the run after the training.
+    r"""Reads the results in a folder, which need not exist. Call this before a run, as a damaged
+    result would end the run after the training.
 
     Raises:
         DataError: If the folder is a file, or a file in it is no result.
@@ -68,7 +69,7 @@ def read_results(folder: Path, pattern: str = '*.json') -> list[dict[str, Any]]:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    r"""Reads what :meth:`write_result` wrote.
+    r"""Reads one result that :meth:`write_result` wrote.
 
     Raises:
         DataError: If the file is no result.
@@ -105,10 +106,10 @@ def write_result(
     peak_memory_mib: float | None = None,
     protocol_in_name: bool = False,
 ) -> Path:
-    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the path.
-    The name of the file has the protocol where a data set has several. With :obj:`data`, the
-    fingerprint of what was trained on, :obj:`metrics` has a value for each seed, and the seeds of
-    an earlier result of the same run stay in it."""
+    r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the
+    path. The name of the file has the protocol if :obj:`protocol_in_name` is set. :obj:`data` is
+    the fingerprint of the training data; with it :obj:`metrics` has a value for each seed, and
+    the seeds of an earlier result of the same run stay in the result."""
     if any(not math.isfinite(value) for values in metrics.values() for value in values):
         raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
     record = {
@@ -141,7 +142,7 @@ def write_result(
 
 @cache
 def versions() -> dict[str, str]:
-    r"""The versions of the packages that run."""
+    r"""Returns the versions of the packages that run."""
     return {
         name: version(name)
         for name in ('torch', 'torch-geometric', 'numpy', 'scipy', 'torch-geometric-lgt')
@@ -149,8 +150,8 @@ def versions() -> dict[str, str]:
 
 
 def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> dict[str, Any]:
-    r"""Returns the result with the seeds that only the earlier one has. A result of other settings,
-    data or code is replaced, aloud."""
+    r"""Adds the seeds that only the earlier result has. An earlier result of other settings,
+    data or code is replaced with a message."""
     rest = sorted(set(earlier['seeds']) - set(record['seeds']))
     if not rest:
         return record
@@ -178,10 +179,14 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
 
 
 def command() -> str:
-    r"""The command that runs, of absolute paths the last part only: where data lie is nobody else's
-    matter."""
+    r"""Returns the command that runs. Absolute paths lose all but the last part, so that the
+    result does not tell where the data are."""
     module = sys.modules['__main__'].__spec__
-    program = ['-m', module.name] if module is not None else [os.path.relpath(sys.argv[0], ROOT)]
+    program = (
+        [os.path.relpath(sys.argv[0], ROOT)]
+        if module is None or module.name == '__main__'  # run by the path of a file or a folder
+        else ['-m', module.name.removesuffix('.__main__')]
+    )
     return shlex.join(
         [
             'python',
@@ -193,8 +198,8 @@ def command() -> str:
 
 @cache
 def commit() -> str:
-    r"""The commit of the working tree, with ``+`` where it was changed since, when this process
-    first asked."""
+    r"""Returns the commit of the working tree when this process first asked, with ``+`` if the
+    tree was changed since the commit."""
     git = ['git', '-C', str(ROOT)]
     head = subprocess.run([*git, 'rev-parse', 'HEAD'], capture_output=True, text=True, check=False)
     if head.returncode != 0:
@@ -224,6 +229,11 @@ def machine() -> dict[str, Any]:
         'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         'memory_gib': round(memory[0], 1) if memory else None,
     }
+
+
+def process_peak_mib() -> float:
+    r"""Returns the peak of the memory of this process, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _lines(path: str) -> list[str]:

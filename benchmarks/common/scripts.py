@@ -1,5 +1,4 @@
-r"""What all scripts share: the parser, the folder of the results, and one line for an error that
-the user can mend."""
+r"""Provides what all scripts share: the parser, common arguments, and errors of one line."""
 
 import argparse
 import asyncio
@@ -77,8 +76,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
 
 
 def script_parser(description: str | None, writes: bool = True) -> argparse.ArgumentParser:
-    r"""Makes the parser of a script, with the folder of its results if it writes any."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=HelpFormatter)
+    r"""Makes the parser of a script; a script that writes results gets ``--output``."""
+    parser = argparse.ArgumentParser(
+        program(), description=description, formatter_class=HelpFormatter
+    )
     if writes:
         parser.add_argument(
             '--output',
@@ -91,13 +92,13 @@ def script_parser(description: str | None, writes: bool = True) -> argparse.Argu
 
 
 def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
-    r"""Adds ``--root``, with a text that says what lies in it."""
+    r"""Adds ``--root``; :obj:`layout` describes the content of the folder."""
     parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
 
 
 class Seeds(argparse.Action):
-    r"""Refuses seeds that PyTorch does not take and repeated ones, which would count one run
-    twice."""
+    r"""Refuses repeated seeds, which would count one run twice, and seeds that PyTorch does not
+    take."""
 
     def __call__(
         self,
@@ -132,8 +133,8 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 
 def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path:
-    r"""Returns the folder whose results are put into tables: that of the user, or with ``--table``
-    the published ones if it has none."""
+    r"""Returns the folder of the results for the tables: that of the user, or with ``--table``
+    the published results if the user has none."""
     folders = [args.output / task, *([PUBLISHED / task] if args.table else [])]
     for folder in folders:
         if any(folder.glob(pattern)):
@@ -146,7 +147,7 @@ def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path
 
 
 def variant_name(changes: Mapping[str, Any]) -> str:
-    r"""Names a configuration after what differs from the default:
+    r"""Names a variant after the settings that differ from the default:
     ``dim16-norm-row-no-residual``."""
     return '-'.join(_named(name.rpartition('.')[2], value) for name, value in changes.items())
 
@@ -180,7 +181,7 @@ def data_from(root: str | Path, layout: str) -> Iterator[None]:
 
 
 def run_script(main: Callable[[], object]) -> None:
-    r"""Runs a script; an error that the user can mend ends it with one line."""
+    r"""Runs a script. Errors that the user can mend end it with one line."""
     try:
         main()
     except DataError as error:
@@ -192,4 +193,10 @@ def run_script(main: Callable[[], object]) -> None:
         message = f"{module} is missing: pip install 'torch-geometric-lgt[{EXTRAS[module]}]'"
     else:
         return
-    sys.exit(f'{Path(sys.argv[0]).name}: error: {message}')
+    sys.exit(f'{program()}: error: {message}')
+
+
+def program() -> str:
+    r"""Returns the name of the script that runs: its file, or the folder of a package."""
+    path = Path(sys.argv[0])
+    return path.parent.name if path.name == '__main__.py' else path.name

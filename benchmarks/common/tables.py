@@ -1,3 +1,5 @@
+r"""Writes tables and formats their cells."""
+
 import csv
 import io
 from collections.abc import Mapping, Sequence
@@ -11,8 +13,8 @@ Rows = Sequence[Mapping[str, str]]
 
 
 def write_table(path: Path, rows: Rows) -> str:
-    r"""Writes a table as Markdown and as CSV, by its path without the ending, and returns the
-    Markdown. Without rows nothing is written."""
+    r"""Writes a table as Markdown and as CSV and returns the Markdown. The path has no suffix.
+    Without rows no file is written."""
     if not rows:
         say(f'there are no results for the table {path}')
         return ''
@@ -41,7 +43,7 @@ def mean(record: Mapping[str, Any], metric: str) -> float:
 
 
 def spread(record: Mapping[str, Any], metric: str, scale: float = 1.0, digits: int = 4) -> str:
-    r"""Mean and standard deviation of a result, the latter where there is one."""
+    r"""Formats the mean of a metric, with the standard deviation if there are several seeds."""
     value = record['metrics'][metric]
     text = f'{scale * value["mean"]:.{digits}f}'
     return f'{text} ± {scale * value["std"]:.{digits}f}' if len(value['values']) > 1 else text

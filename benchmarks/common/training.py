@@ -1,3 +1,5 @@
+r"""Trains one model with checkpoints: a training that was killed continues where it was."""
+
 import argparse
 import glob
 import hashlib
@@ -17,13 +19,13 @@ from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
 KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
-# counts the changes of what a training computes from the same settings, which no checkpoint can
-# follow
+# Version of what a training computes from its settings. It is part of the names of checkpoints.
 PROTOCOL = 3
 SAVE_SECONDS = 20.0
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
+    r"""Adds ``--device``."""
     default = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
     parser.add_argument(
         '--device',
@@ -34,7 +36,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:
-    r"""Returns a digest of what a run trains on: dense tensors by name, and other digests."""
+    r"""Computes a digest of the data of a run: dense tensors by name, and other digests."""
     digests = [
         part
         if isinstance(part, str)
@@ -45,9 +47,9 @@ def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:
 
 
 def checkpoint(model: str, dataset: str, settings: list[Any], data: str) -> Path:
-    r"""Returns the file of a run, named after its settings, the fingerprint of its data and the
-    version of the package, and says so where only one of the latter has changed since an earlier
-    run."""
+    r"""Returns the checkpoint of a run, whose name has its settings, the fingerprint of its data
+    and the version of the package. A message says if an earlier run differs in data or version
+    only."""
     key = hashlib.sha256(json.dumps([PROTOCOL, *settings], sort_keys=True).encode()).hexdigest()[
         :12
     ]
@@ -62,22 +64,23 @@ def checkpoint(model: str, dataset: str, settings: list[Any], data: str) -> Path
 
 
 def curves(folder: Path) -> Callable[[str, float, int], None]:
-    r"""Writes values by name and epoch for TensorBoard, which must be installed."""
+    r"""Returns a function that writes values by name and epoch for TensorBoard, which must be
+    installed."""
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(folder).add_scalar
 
 
 class Plateau(NamedTuple):
-    r"""A learning rate that is halved when the validation loss has not fallen for more than
-    :obj:`patience` validations, and the :obj:`least` one, at which the training ends."""
+    r"""Halves a learning rate if the validation loss has not fallen for more than
+    :obj:`patience` validations. The training ends at the rate :obj:`least`."""
 
     lr: float
     patience: int
     least: float
 
     def rate(self, losses: Iterable[float]) -> float:
-        r"""The learning rate after these validation losses."""
+        r"""Returns the learning rate after these validation losses."""
         optimizer = torch.optim.SGD([torch.zeros(1)], self.lr)
         schedule = ReduceLROnPlateau(optimizer, factor=0.5, patience=self.patience)
         for loss in losses:
@@ -86,22 +89,22 @@ class Plateau(NamedTuple):
 
 
 class Training:
-    r"""Trains until the score stops rising, on the device of the model, and goes on from
-    :obj:`path` after a kill as if nothing had happened.
+    r"""Trains a model until its score stops rising. A training that was killed continues from
+    the checkpoint :obj:`path` as if it had not stopped.
 
     Args:
-        model (torch.nn.Module): What is trained.
-        optimizer (torch.optim.Optimizer): Over its parameters.
-        loss (callable): From the model and a batch to a loss.
-        batches (callable): The batches of an epoch, a sized collection, if random drawn from the
-            global random state.
-        score (callable): The validation score of the model, the higher the better, with a plateau
-            also its validation loss.
-        path (Path): The checkpoint: safetensors with the random state, nothing to unpickle.
+        model (torch.nn.Module): The model, on the device of the training.
+        optimizer (torch.optim.Optimizer): The optimizer of its parameters.
+        loss (callable): Computes the loss of the model on a batch.
+        batches (callable): Returns the sized collection of batches of an epoch. Random batches are
+            drawn from the global random state.
+        score (callable): Computes the validation score of the model, the higher the better, and
+            with a plateau also its validation loss.
+        path (Path): The checkpoint, a safetensors file that includes the random state.
         plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`,
             that of the optimizer)
-        precision (str, optional): :obj:`"bfloat16"`: the loss is computed under autocast. (default:
-            :obj:`"float32"`)
+        precision (str, optional): Under :obj:`"bfloat16"` the loss is computed with autocast.
+            (default: :obj:`"float32"`)
     """
 
     def __init__(
@@ -116,26 +119,14 @@ class Training:
         precision: str = 'float32',
     ) -> None:
         self.device, self.precision = next(model.parameters()).device, precision
-        self.model, self.optimizer, self.loss, self.batches, self.score, self.path = (
-            model,
-            optimizer,
-            loss,
-            batches,
-            score,
-            path,
-        )
-        self.epoch, self.best_epoch, self.best_score, self.seconds, self.plateau = (
-            0,
-            0,
-            float('-inf'),
-            0.0,
-            plateau,
-        )
-        self.best, self.history, self.saved = (
-            self._weights(),
-            torch.empty(0, 3 if plateau is None else 4),
-            time.perf_counter(),
-        )
+        self.model, self.optimizer, self.path = model, optimizer, path
+        self.loss, self.batches, self.score = loss, batches, score
+        self.plateau = plateau
+        self.epoch, self.best_epoch = 0, 0
+        self.best_score, self.seconds = float('-inf'), 0.0
+        self.best = self._weights()
+        self.history = torch.empty(0, 3 if plateau is None else 4)
+        self.saved = time.perf_counter()
         if (tensors := self._read()) is not None:
             self._resume(tensors)
 
@@ -147,9 +138,10 @@ class Training:
         name: str,
         log: Callable[[str, float, int], None],
     ) -> None:
-        r"""Trains for at most :obj:`max_epochs`, scores :obj:`every` so many, stops after
-        :obj:`patience` scores without a better one, and leaves the best weights in the model.
-        :obj:`log` gets each loss and score with its epoch. A run that is finished says so."""
+        r"""Trains for at most :obj:`max_epochs` with a score after :obj:`every` epochs, and
+        stops after :obj:`patience` scores without a better one. The model gets the best weights.
+        :obj:`log` receives each loss and score with its epoch. A message says if the training
+        was finished before."""
         start = self.epoch
 
         def is_finished() -> bool:
@@ -191,7 +183,7 @@ class Training:
 
     @property
     def loss_spike(self) -> float:
-        r"""How far the training loss rose above its least value so far, in the whole training."""
+        r"""Returns how far the training loss rose above its least earlier value."""
         losses = self.history[:, 1]
         return float((losses - losses.cummin(0).values).max())
 
@@ -229,11 +221,11 @@ class Training:
     @torch.no_grad()
     def _evaluate(self) -> tuple[float, ...]:
         self.model.eval()
-        found = self.score(self.model)
-        found = found if isinstance(found, tuple) else (found,)
-        if found[0] > self.best_score:
-            self.best_score, self.best_epoch, self.best = found[0], self.epoch, self._weights()
-        return found
+        score = self.score(self.model)
+        scores = score if isinstance(score, tuple) else (score,)
+        if scores[0] > self.best_score:
+            self.best_score, self.best_epoch, self.best = scores[0], self.epoch, self._weights()
+        return scores
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
@@ -255,7 +247,7 @@ class Training:
         self.saved = time.perf_counter()
 
     def _read(self) -> dict[str, Tensor] | None:
-        r"""Reads the checkpoint, if there is an intact one.
+        r"""Reads the checkpoint; :obj:`None` if there is no intact one.
 
         Raises:
             DataError: If there is a folder, a pipe, a device or a socket in its place.

@@ -1,11 +1,13 @@
-r"""Everything that a GPU is needed for, in one command: the bounds of the device, the tests of the
-kernels, the speed of layers and models, and trainings at the published size.
+r"""Checks and measures everything that needs a GPU.
 
 make gpu                                            # the same as the next line
-python -m benchmarks.gpu                            # at most 40 minutes; the same command goes on where it stopped
+python -m benchmarks.gpu                            # at most 40 minutes; the same command continues
 python -m benchmarks.gpu --only bounds layers --public CLONES
 python -m benchmarks.gpu --device cpu --rehearse    # tiny sizes, to try the command itself
-python -m benchmarks.gpu --only                     # the tables and pictures of the results that are there
+python -m benchmarks.gpu --only                     # only write the tables and pictures of existing results
+
+The steps are the bounds of the device, the tests of the kernels, the speed of layers and models,
+and trainings at the published size.
 """
 
 import json
@@ -35,7 +37,7 @@ STEPS: dict[str, Callable[[Run], None]] = {
 
 
 def outcome(step: Callable[[Run], None], run: Run) -> str:
-    r"""Runs one step. A failure is its outcome, so that the other steps run too."""
+    r"""Runs one step and returns its outcome. A failed step does not stop the others."""
     try:
         step(run)
     except OutOfTimeError:
@@ -95,11 +97,11 @@ def main() -> None:
         )
     chosen = autotuned()
     if chosen:
-        known = {
+        choices = {
             (row['kernel'], row['sizes']): row
             for row in [*read_list(run.folder / 'autotuning.json'), *chosen]
         }
-        write_list(run.folder / 'autotuning.json', list(known.values()))
+        write_list(run.folder / 'autotuning.json', list(choices.values()))
     print(write_report(run.folder))
     if any(outcomes[name].startswith('failed') for name in args.only):
         sys.exit(1)

@@ -1,5 +1,4 @@
-r"""What the device can do at most: bytes copied per second, and flops per second of matrix
-products."""
+r"""Measures the bounds of the device: bytes copied and flops of matrix products per second."""
 
 import statistics
 
@@ -23,19 +22,19 @@ def measure_bounds(run: Run) -> None:
 
 
 def bounds(run: Run, elements: int, width: int) -> dict[str, list[float]]:
-    r"""Returns bytes per second, read and written, and for each precision the flops per second of a
-    square product."""
+    r"""Measures the bytes read and written per second, and the flops per second of a square
+    product in each precision."""
     source, target = (torch.zeros(elements, device=run.device) for _ in range(2))
     target.copy_(source)
     times = seconds(lambda: target.copy_(source), REPEATS, str(run.device))
-    found = {'bytes_per_second': [2 * source.nbytes / time for time in times]}
+    metrics = {'bytes_per_second': [2 * source.nbytes / time for time in times]}
     before = torch.get_float32_matmul_precision()
     try:
         for name, (dtype, precision) in PRECISIONS.items():
             torch.set_float32_matmul_precision(precision)
             factor = torch.ones(width, width, dtype=dtype, device=run.device)
             torch.mm(factor, factor)
-            found[f'{name}_flops_per_second'] = [
+            metrics[f'{name}_flops_per_second'] = [
                 2 * width**3 / time
                 for time in seconds(
                     lambda factor=factor: torch.mm(factor, factor), REPEATS, str(run.device)
@@ -43,7 +42,7 @@ def bounds(run: Run, elements: int, width: int) -> dict[str, list[float]]:
             ]
     finally:
         torch.set_float32_matmul_precision(before)
-    return found
+    return metrics
 
 
 def fewest_seconds(record: dict, flops: float, num_bytes: float, dtype: str) -> float:

@@ -1,5 +1,5 @@
 # N nodes, C channels.
-r"""The layers beside their peers, in one process, in turn."""
+r"""Measures layers beside their peers, in turn in one process."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,11 +56,11 @@ def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list
         check(name, config)
     functions = make(name, config)
     steps: dict[str, Callable[[], None]] = {}
-    found: dict[str, list[float]] = {}
+    metrics: dict[str, list[float]] = {}
     for method, kind in METHODS.items():
         try:
             step, counted = training_step(functions[method], run, DTYPES[config['dtype']])
-            found[f'{kind}_peak_memory_mib'] = (
+            metrics[f'{kind}_peak_memory_mib'] = (
                 [peak_memory_mib(step, device)] if run.device.type == 'cuda' else [0.0]
             )
         except torch.OutOfMemoryError:
@@ -69,13 +69,13 @@ def layer_metrics(run: Run, name: str, config: dict[str, Any]) -> dict[str, list
             continue
         steps[kind] = step
         if kind == 'ours':
-            found |= counted
+            metrics |= counted
     for _ in range(config['rounds']):
         for kind, step in steps.items():
-            times = found.setdefault(f'{kind}_seconds', [])
+            times = metrics.setdefault(f'{kind}_seconds', [])
             if not times or times[0] < SLOW_SECONDS:
                 times += seconds(step, 1, device)
-    return found
+    return metrics
 
 
 def training_step(
@@ -83,9 +83,8 @@ def training_step(
 ) -> tuple[Callable[[], None], dict[str, list[float]]]:
     r"""Returns a forward and backward pass that ran once, and its flops and fewest bytes.
 
-    These are the bytes of the input ``[N, C]`` and of the output, each read or written once in the
-    forward pass, and in the backward pass those of the gradient of the output, of the input and of
-    its gradient.
+    The forward pass reads the input ``[N, C]`` once and writes the output once. The backward pass
+    moves the input, its gradient and the gradient of the output once each.
     """
 
     def output() -> Tensor:

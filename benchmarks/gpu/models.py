@@ -1,5 +1,5 @@
-r"""Whole models: at the sizes of OGB's graphs, MGFormer on interactions, and inference from host
-memory."""
+r"""Measures whole models: at the sizes of OGB's graphs, MGFormer on interactions, and inference
+from host memory."""
 
 from functools import partial
 from pathlib import Path
@@ -33,13 +33,15 @@ def measure_models(run: Run) -> None:
             )
             config = {'shape': shape, 'model': model, 'fraction': fraction, 'rounds': rounds}
             run.measure('ogb-shape', shape, model, config, partial(shape_metrics, run, config))
-    found = (run.root / BEAUTY).is_dir() and not run.rehearse
+    has_beauty = (run.root / BEAUTY).is_dir() and not run.rehearse
     config = {
         'model': 'mgformer',
-        'interactions': BEAUTY if found else 'random, with the sizes of Beauty',
+        'interactions': BEAUTY if has_beauty else 'random, with the sizes of Beauty',
         'rounds': rounds,
     }
-    run.measure('epoch', BEAUTY, 'mgformer', config, partial(epoch_metrics, run, found, rounds))
+    run.measure(
+        'epoch', BEAUTY, 'mgformer', config, partial(epoch_metrics, run, has_beauty, rounds)
+    )
     config = {
         'nodes': run.size(1_000_000, 500),
         'degree': DEGREE,
@@ -66,9 +68,9 @@ def shape_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
         return {}
 
 
-def epoch_metrics(run: Run, found: bool, rounds: int) -> dict[str, list[float]]:
-    root, name = (run.root, BEAUTY) if found else (run.folder / 'data', RANDOM)
-    if not found and not (root / name / 'raw.txt').exists():
+def epoch_metrics(run: Run, has_beauty: bool, rounds: int) -> dict[str, list[float]]:
+    root, name = (run.root, BEAUTY) if has_beauty else (run.folder / 'data', RANDOM)
+    if not has_beauty and not (root / name / 'raw.txt').exists():
         write_interactions(
             root / name, {kind: run.size(size, size // 100) for kind, size in BEAUTY_SIZES.items()}
         )
@@ -78,7 +80,7 @@ def epoch_metrics(run: Run, found: bool, rounds: int) -> dict[str, list[float]]:
 
 
 def write_interactions(folder: Path, sizes: dict[str, int]) -> None:
-    r"""Writes random pairs of users and items, each user and each item in one of them at least."""
+    r"""Writes random pairs of users and items, at least one of each user and of each item."""
     folder.mkdir(parents=True, exist_ok=True)
     count, (users, items) = sizes['pairs'], (sizes['users'], sizes['items'])
     every = torch.stack([torch.arange(max(users, items)) % size for size in (users, items)])
@@ -94,8 +96,8 @@ def write_interactions(folder: Path, sizes: dict[str, int]) -> None:
 
 
 def inference_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]]:
-    r"""Returns seconds of an inference whose nodes lie in host memory, copied from pinned memory
-    and from pageable memory in turn."""
+    r"""Times an inference over nodes in host memory, with copies from pinned and from pageable
+    memory in turn."""
     nodes = config['nodes']
     model = SGFormer(FEATURES, 64, CLASSES).to(run.device)
     edge_index = torch.randint(nodes, (2, DEGREE * nodes))

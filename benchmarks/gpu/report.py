@@ -1,4 +1,4 @@
-r"""The tables and pictures of the results of one GPU."""
+r"""Writes the tables and pictures of the results of one GPU."""
 
 import json
 import statistics
@@ -93,23 +93,23 @@ def layer_row(record: dict[str, Any], bounds: dict[str, Any] | None) -> dict[str
 def model_rows(record: dict[str, Any]) -> list[dict[str, str]]:
     config, what = record['config'], f'{record["model"]} {record["dataset"]}'
     if record['model'] == 'ogb-shape':
-        found = {
+        seconds = {
             'epoch': median(record, 'epoch_seconds'),
             'inference': median(record, 'inference_seconds'),
         }
     elif record['model'] == 'epoch':
-        found, what = {'epoch': median(record, 'seconds')}, config['interactions']
+        seconds, what = {'epoch': median(record, 'seconds')}, config['interactions']
     elif record['model'] == 'inference':
-        found = {
-            f'inference, {way} memory': median(record, f'{way}_seconds')
-            for way in ('pinned', 'pageable')
+        seconds = {
+            f'inference, {kind} memory': median(record, f'{kind}_seconds')
+            for kind in ('pinned', 'pageable')
         }
     else:
         return []
     memory = median(record, 'gib')
     gib = '' if memory is None else f'{memory:.1f}'
     text = {
-        step: 'does not fit' if value is None else f'{value:.3g}' for step, value in found.items()
+        step: 'does not fit' if value is None else f'{value:.3g}' for step, value in seconds.items()
     }
     return [
         {'of': what, 'model': record['variant'], 'step': step, 'seconds': value, 'GiB': gib}
@@ -118,8 +118,8 @@ def model_rows(record: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
-    r"""Seconds over the number of nodes, one panel for each layer: ours, the peer, and the bound of
-    the device."""
+    r"""Draws seconds against the number of nodes, with a panel for each layer: ours, the peer,
+    and the bound of the device."""
     names = list(dict.fromkeys(record['model'] for record in layers))
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
@@ -156,7 +156,7 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
 
 
 def shares_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
-    r"""The share of the bound at the largest size of each layer."""
+    r"""Draws the share of the bound at the largest size of each layer."""
     largest = {
         (record['model'], record['config']['dtype']): share(record, bounds) or 0.0
         for record in layers

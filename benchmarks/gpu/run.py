@@ -13,13 +13,12 @@ Metrics = Mapping[str, list[float]]
 
 
 class OutOfTimeError(Exception):
-    r"""Says that the time of the run is over. What was measured is there, and the same command goes
-    on."""
+    r"""Says that the time of the run is over. The same command continues the run."""
 
 
 @dataclass
 class Run:
-    r"""One run over all steps: where it measures, where its results go, and when it ends."""
+    r"""Holds the device, the folders and the time limit of a run over all steps."""
 
     device: torch.device
     output: Path
@@ -52,8 +51,8 @@ class Run:
         config: Mapping[str, Any],
         function: Callable[[], Metrics],
     ) -> None:
-        r"""Writes the metrics that a function returns, unless they are there from an earlier run of
-        the same configuration.
+        r"""Writes the metrics that a function returns, unless an earlier run of the same
+        configuration wrote them.
 
         Raises:
             OutOfTimeError: If the time of the run is over.
@@ -67,13 +66,13 @@ class Run:
             raise OutOfTimeError
         say(f'{path.stem}, {self.seconds_left() / 60:.0f} minutes left')
         metrics = function()
-        named = {
+        labels = {
             'variant': variant,
             'protocol': 'rehearsal' if self.rehearse else 'one-process-alternating',
             'seeds': [0],
         }
         write_result(
-            'gpu', dataset, model, metrics=metrics, config=config, folder=self.output, **named
+            'gpu', dataset, model, metrics=metrics, config=config, folder=self.output, **labels
         )
         if self.device.type == 'cuda':
             torch.cuda.empty_cache()

@@ -1,5 +1,7 @@
-r"""The tests that need a GPU, and LiteGT at the published size. Both run as the commands that a
-user would type."""
+r"""Runs the tests that need a GPU, and trains LiteGT at the published size.
+
+Both run as the commands that a user would type.
+"""
 
 import subprocess
 import sys
@@ -8,9 +10,10 @@ from xml.etree import ElementTree
 
 import torch
 
-from benchmarks import inductive, sbm
+from benchmarks import sbm
 from benchmarks.common.results import ROOT, say
 from benchmarks.gpu.run import OutOfTimeError, Run
+from benchmarks.many_graphs.settings import PRESETS
 from benchmarks.runtime.measure import environment
 
 MODEL = 'litegt-jaccard-sampling'
@@ -95,7 +98,7 @@ def train(run: Run) -> None:
         if run.rehearse:
             with (
                 patch.object(sys, 'argv', ['sbm', *arguments]),
-                patch.dict(inductive.PRESETS, full=TINY),
+                patch.dict(PRESETS, full=TINY),
             ):
                 sbm.main()
             continue

@@ -1,22 +1,25 @@
-r"""ogbn-papers100M: subject areas of arXiv papers among 111M papers, the citations in both
-directions, by neighbour sampling. Features and graph are mapped from the files of a folder, which
-are written first if it does not exist.
+r"""Trains and measures a node classifier on ogbn-papers100M.
 
 python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain memory --variant memory]
+
+Classes are subject areas of arXiv papers among 111M papers. Citations are edges in both directions.
+Batches are sampled neighbourhoods. Features and graph are mapped from the files of a folder, which
+the first call writes.
 """
 
 from pathlib import Path
 
-from benchmarks.common.large import arguments, configured, run
-from benchmarks.common.ogb_data import node_task
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import load_ogb_task
+from benchmarks.large_graphs.run import make_parser, run
+from benchmarks.large_graphs.settings import make_config
 from torch_geometric_lgt.data import MappedGraph, write_graph
 
 LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    parser = arguments(__doc__, LAYOUT)
+    parser = make_parser(__doc__, LAYOUT)
     parser.add_argument(
         '--mapped',
         required=True,
@@ -24,7 +27,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     with data_from(args.root, LAYOUT):
-        task = node_task('ogbn-papers100M', args.root, args.download)
+        task = load_ogb_task('ogbn-papers100M', args.root, args.download)
     if not Path(args.mapped).exists():
         data = task.data
         attributes = {'x': data.x.half(), 'y': data.y}
@@ -67,7 +70,7 @@ def main() -> None:
         },
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},
     }
-    run('ogbn-papers100M', task, configured(defaults, args), args)
+    run('ogbn-papers100M', task, make_config(defaults, args), args)
 
 
 if __name__ == '__main__':

@@ -1,27 +1,30 @@
-r"""ogbn-proteins: 112 functions of proteins; the features of a node are the means of those of its
-edges. Random parts of 10,000 nodes.
+r"""Trains and measures a node classifier on ogbn-proteins.
 
 python -m benchmarks.ogb.ogbn_proteins --root DATA [--model sgformer|nodeformer|difformer]
+
+Each protein has or lacks each of 112 functions. The features of a node are the means of the
+features of its edges. Batches are random parts of 10,000 nodes.
 """
 
 from torch_geometric.utils import scatter
 
-from benchmarks.common.large import arguments, configured, run
-from benchmarks.common.ogb_data import node_task
 from benchmarks.common.scripts import data_from, run_script
+from benchmarks.large_graphs.datasets import load_ogb_task
+from benchmarks.large_graphs.run import make_parser, run
+from benchmarks.large_graphs.settings import make_config
 
 LAYOUT = 'DIR/ogbn_proteins is the data set as the download of ogb leaves it'
 
 
 def main() -> None:
-    args = arguments(__doc__, LAYOUT).parse_args()
+    args = make_parser(__doc__, LAYOUT).parse_args()
     with data_from(args.root, LAYOUT):
-        task = node_task('ogbn-proteins', args.root, args.download)
+        task = load_ogb_task('ogbn-proteins', args.root, args.download)
     data = task.data
     data.x = scatter(data.edge_attr, data.edge_index[1], 0, data.num_nodes, 'mean')
     del data.edge_attr, data.node_species
-    # The published weight, .1, is that of a mean over edges, of which a node has 46 in such a part;
-    # that of a mean over nodes is given.
+    # The published weight, .1, is for a mean over edges, of which a node has 46 in such a part; the
+    # weight here is for a mean over nodes.
     shared = {
         'hidden_channels': 64,
         'lr': 1e-2,
@@ -42,7 +45,7 @@ def main() -> None:
         'nodeformer': {**shared, 'edge_loss': 0.002, 'options': nodeformer},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }
-    run('ogbn-proteins', task, configured(defaults, args), args)
+    run('ogbn-proteins', task, make_config(defaults, args), args)
 
 
 if __name__ == '__main__':

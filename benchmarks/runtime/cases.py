@@ -1,5 +1,5 @@
-r"""The cases of benchmarks/runtime/layers.py: a layer of the package and its peer on the same input
-and with the same weights."""
+r"""Defines the cases of ``benchmarks.runtime.layers``: a layer and its peer with the same input
+and weights."""
 
 # N nodes, C channels, M features, H heads.
 from collections.abc import Callable
@@ -30,9 +30,10 @@ Forward = Callable[[], Tensor]
 
 
 class Case(NamedTuple):
-    r"""From the input and the configuration to the forward passes of the layer and of the peer, and
-    by how much they may differ; where the two compute different things, the peer and what it claims
-    to compute, written densely; the number of heads where it is always the same."""
+    r"""Defines a case. :obj:`make` returns the forward passes of the layer and of the peer,
+    which may differ by the tolerance. If the two compute different things, :obj:`claim` returns
+    the peer and a dense version of the formula it claims. :obj:`heads` is set if the number of
+    heads is fixed."""
 
     make: Callable[[Tensor, dict[str, Any]], tuple[Forward, Forward]]
     tolerance: float = 1e-4
@@ -62,7 +63,7 @@ def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def edge_probability(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Ten edges for each node, as many rows as nodes."""
+    r"""Makes ten random edges for each node."""
     edges = torch.randint(x.size(0), (2, 10 * x.size(0)))
     conv = KernelAttentionConv(x.size(1), x.size(1), feature_map='orthogonal', num_features=30)
     rows = x.size(0), 10
@@ -72,13 +73,17 @@ def edge_probability(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forwar
 
 
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Row norms, as in PyG's layer."""
+    r"""Builds the layer with row norms, as in PyG's layer."""
     conv, peer = (
         SGFormerConv(x.size(1), x.size(1), norm='row'),
         SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True),
     )
-    for own, other in ((conv.lin_query, peer.q), (conv.lin_key, peer.k), (conv.lin_value, peer.v)):
-        other.load_state_dict(own.state_dict())
+    for linear, peer_linear in (
+        (conv.lin_query, peer.q),
+        (conv.lin_key, peer.k),
+        (conv.lin_value, peer.v),
+    ):
+        peer_linear.load_state_dict(linear.state_dict())
     return lambda: conv(x), lambda: peer(x[None])[0]
 
 
@@ -98,8 +103,8 @@ def difformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
 
 
 def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""As many features and linear maps as in PyG's layer, whose features are no estimate of a
-    softmax."""
+    r"""Builds the layer with as many features and linear maps as PyG's, whose features do not
+    estimate a softmax."""
     peer, out = PerformerAttention(x.size(1), 1, x.size(1)), Linear(x.size(1), x.size(1))
     conv = KernelAttentionConv(
         x.size(1), x.size(1), feature_map='orthogonal', num_features=peer.fast_attn.num_rows
@@ -108,7 +113,8 @@ def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""PyG's block without a local branch, its attention as above or ours in its place."""
+    r"""Builds PyG's block without a local branch, once as it is and once with this package's
+    attention."""
     peer = GPSConv(x.size(1), None, attn_type='performer', attn_kwargs={'head_channels': x.size(1)})
     nothing, num_features = torch.empty(2, 0, dtype=torch.long), peer.attn.fast_attn.num_rows
     conv, out = (
@@ -126,7 +132,8 @@ def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def polynormer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""PyG's layer, its sums over all nodes as they are or by the core of this package."""
+    r"""Builds PyG's layer, once as it is and once with its sums over all nodes computed by this
+    package."""
     peer = PolynormerAttention(x.size(1), 1, x.size(1))
 
     def ours() -> Tensor:
@@ -140,7 +147,7 @@ def polynormer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def exact_softmax(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""An estimate of the softmax in linear time against the softmax itself."""
+    r"""Builds an estimate of the softmax in linear time, and the softmax itself."""
     conv = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features'])
 
     def exact() -> Tensor:
@@ -165,8 +172,8 @@ def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward
 
 
 def ragged(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Half of the nodes in one graph and the other half in graphs of ten, against one graph of
-    all."""
+    r"""Builds a batch with half of the nodes in one graph and half in graphs of ten, and one
+    graph of all nodes."""
     conv, half = (
         KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features']),
         x.size(0) // 2,
@@ -183,8 +190,8 @@ def ragged_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""Ten edges for each node; the sampled nodes attend by softmax, the others and half of the
-    heads by mean and Jaccard index."""
+    r"""Builds the layer over ten edges for each node. Sampled nodes attend by softmax; peer_linear
+    nodes and half of the heads by mean and Jaccard index."""
     edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
     data = AttentionNodeSampling()(JaccardScores()(Data(edge_index=edges, num_nodes=x.size(0))))
     conv, peer = (
@@ -195,7 +202,7 @@ def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def edge_softmax(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""With softmax in all heads and at all nodes the layer is PyG's."""
+    r"""Builds the layer with softmax in all heads and at all nodes, which is PyG's."""
     edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
     conv = JaccardSubtractorConv(x.size(1), x.size(1), heads=8, kernel=('softmax', 'softmax'))
     peer = TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False)

@@ -1,9 +1,10 @@
-r"""Each layer and model as ``torch.compile(dynamic=True)`` makes it beside the same one without:
-graph breaks, compilations over three sizes of the graph, seconds until the first pass is done, and
-passes of both in turn in one process.
+r"""Measures each layer and model with and without ``torch.compile(dynamic=True)``.
 
 python -m benchmarks.runtime.compiled              # measure, write runtime/compiled-*.json, then the table
-python -m benchmarks.runtime.compiled --table      # the table alone, of results that are there
+python -m benchmarks.runtime.compiled --table      # only write the table of existing results
+
+The table has graph breaks, compilations over three sizes of the graph, and seconds until the first
+pass is done. Passes of both are timed in turn in one process.
 """
 
 import argparse
@@ -45,8 +46,8 @@ Call = Callable[[Module, Data], Tensor]
 
 
 def prepared(num_nodes: int) -> Data:
-    r"""A random graph with all that is found before a training: degrees, Jaccard indices, sampled
-    nodes, edges of the relational bias."""
+    r"""Makes a random graph with degrees, Jaccard indices, sampled nodes and the edges of the
+    relational bias."""
     data = AttentionNodeSampling()(JaccardScores()(NodeDegree()(graph(num_nodes))))
     data.hops = NodeFormer(*SIZES).hops(data.edge_index, num_nodes)
     return data
@@ -67,7 +68,7 @@ def edges(model: Module, data: Data) -> Tensor:
 
 
 class Embedding(MGFormer):
-    r"""MGFormer, whose graph has one size, with its embeddings of all nodes as its output."""
+    r"""Gives MGFormer, whose graph has one size, the embeddings of all nodes as its output."""
 
     def __init__(self) -> None:
         degree = NodeDegree()(graph(NODES)).degree
@@ -101,8 +102,8 @@ CASES: dict[str, tuple[Callable[[], Module], Call]] = {
 
 
 def work(case: str, repeats: int) -> dict[str, list[float]]:
-    r"""Of one layer or model in this process; the sizes that follow the first must be served by
-    what it compiled."""
+    r"""Measures one layer or model in this process. Graphs of later sizes must run the code that
+    was compiled for the first size."""
     torch.manual_seed(0)
     torch.compiler.reset()
     counters.clear()
@@ -118,14 +119,14 @@ def work(case: str, repeats: int) -> dict[str, list[float]]:
     for size in OTHER_NODES:
         run(compiled, prepared(size))
     again = counters['stats']['unique_graphs'] - graphs
-    found: dict[str, list[float]] = {'eager': [], 'compiled': []}
+    metrics: dict[str, list[float]] = {'eager': [], 'compiled': []}
     for _ in range(WARM):
         run(module, data)
         run(compiled, data)
     for _ in range(repeats):
-        found['eager'] += seconds(lambda: run(module, data), 1)
-        found['compiled'] += seconds(lambda: run(compiled, data), 1)
-    return found | {
+        metrics['eager'] += seconds(lambda: run(module, data), 1)
+        metrics['compiled'] += seconds(lambda: run(compiled, data), 1)
+    return metrics | {
         'first': first,
         'graph_breaks': [float(sum(counters['graph_break'].values()))],
         'recompilations': [float(again)],
@@ -166,15 +167,15 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     for case in tqdm([] if args.table else args.cases):
-        found = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
+        metrics = fresh('benchmarks.runtime.compiled', {'case': case, 'repeats': args.repeats})
         config = {
             'num_nodes': NODES,
             'other_nodes': OTHER_NODES,
             'channels': CHANNELS,
             'repeats': args.repeats,
         }
-        named = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-        write_result('runtime', 'random', 'compiled', metrics=found, config=config, **named)
+        labels = {'variant': case, 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', 'random', 'compiled', metrics=metrics, config=config, **labels)
     pattern = 'compiled-random-*.json'
     records = [
         json.loads(path.read_text()) for path in source(args, 'runtime', pattern).glob(pattern)

@@ -1,7 +1,8 @@
-r"""The work of LiteGT's attention layers, counted, beside Table 2 of the paper, and timed edge by
-edge (its section 5.3) and as they run.
+r"""Counts the work of LiteGT's attention layers beside Table 2 of the paper.
 
 python -m benchmarks.runtime.edge_attention          # measure, write runtime/edge-attention-*.json and the table
+
+The layers are also timed, edge by edge (section 5.3 of the paper) and as they run.
 """
 
 # N nodes, E edges, R neighbours of a node, T heads, d channels of a head.
@@ -19,7 +20,7 @@ from tqdm import tqdm
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
-from benchmarks.edge_networks import TRANSFORMERS
+from benchmarks.many_graphs.models import TRANSFORMERS
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
 from benchmarks.runtime.transform_cases import cluster
@@ -43,7 +44,7 @@ GRAPHS: dict[str, Callable[[], Data]] = {
 
 
 class Table2(NamedTuple):
-    r"""The formulas of one layer, as printed: multiplications and stored numbers."""
+    r"""Holds the printed formulas of one layer: multiplications and stored numbers."""
 
     multiplications: Callable[[float, float, float, float], float]
     numbers: Callable[[float, float, float, float], float]
@@ -100,13 +101,11 @@ def layers(name: str) -> list[JaccardSubtractorConv]:
 
 
 def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
-    r"""The multiplications, those of scores among them, the numbers kept for the backward pass, and
-    the times of all layers, forward."""
+    r"""Measures the forward pass of all layers: all multiplications, those of scores, numbers
+    stored for the backward pass, and seconds."""
     convs, mask = layers(name), data.attention_mask if 'sampling' in name else None
-    edges, x = (
-        sorted_edges(data.edge_index, data.num_nodes, data.num_nodes),
-        torch.randn(data.num_nodes, WIDTH),
-    )
+    edges = sorted_edges(data.edge_index, data.num_nodes, data.num_nodes)
+    x = torch.randn(data.num_nodes, WIDTH)
 
     def run(requires_grad: bool = False) -> list[torch.Tensor]:
         return [
@@ -125,15 +124,15 @@ def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
         str(op).split('.')[1]: count // 2
         for op, count in counter.get_flop_counts()['Global'].items()
     }
-    kept: dict[int, int] = {}
-    keep = {x.untyped_storage().data_ptr()} | {
+    stored: dict[int, int] = {}
+    input_storages = {x.untyped_storage().data_ptr()} | {
         part.data_ptr() for part in edges if isinstance(part, torch.Tensor)
     }
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in keep:
-            kept[storage.data_ptr()] = storage.nbytes() // 4
+        if storage.data_ptr() not in input_storages:
+            stored[storage.data_ptr()] = storage.nbytes() // 4
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
@@ -145,14 +144,14 @@ def measure(name: str, data: Data, repeats: int) -> dict[str, float]:
     return {
         'multiplications': sum(count for op, count in counts.items() if op != 'edge_distances'),
         'score_multiplications': sum(scores(conv, data, mask) for conv in convs),
-        'kept_numbers': sum(kept.values()),
+        'kept_numbers': sum(stored.values()),
         'forward_seconds': times[len(times) // 2],
         'edge_by_edge_seconds': one_by_one,
     }
 
 
 def scores(conv: JaccardSubtractorConv, data: Data, mask: torch.Tensor | None) -> int:
-    r"""The multiplications of queries with keys."""
+    r"""Counts the multiplications of queries with keys."""
     attending = data.num_edges if mask is None else int(mask[data.edge_index[1]].sum())
     return attending * conv.head_channels * conv.heads // 2 * conv.kernels.count('softmax')
 
@@ -164,36 +163,36 @@ def edge_by_edge(
     mask: torch.Tensor | None,
     most: int = 5000,
 ) -> float:
-    r"""Seconds to score the edges one after the other: of more than :obj:`most` edges, a sample of
-    them is timed."""
+    r"""Times the scores of edges one after the other. Of more than :obj:`most` edges a sample is
+    timed."""
     half, total = conv.heads // 2, 0.0
     query, key = (
         lin(x).unflatten(1, (-1, conv.head_channels)) for lin in (conv.lin_query, conv.lin_key)
     )
     for branch, kernel in enumerate(conv.kernels):
         heads = slice(branch * half, branch * half + half)
-        places = (
+        pairs = (
             data.edge_index
             if mask is None or branch == 1
             else data.edge_index[:, mask[data.edge_index[1]]]
         )
-        number = places.size(1)
-        shown = places[:, torch.randperm(number)[:most]].t().tolist()
+        number = pairs.size(1)
+        sample = pairs[:, torch.randperm(number)[:most]].t().tolist()
         q, k = query[:, heads], key[:, heads]
         start = time.perf_counter()
-        for edge, (j, i) in enumerate(shown):
+        for edge, (j, i) in enumerate(sample):
             if kernel == 'softmax':
                 (q[i] * k[j]).sum(1)
             elif kernel == 'subtractor':
                 (q[i] - k[j]).abs().sum(1)
             else:
                 data.edge_jaccard[edge]
-        total += (time.perf_counter() - start) * number / max(1, len(shown))
+        total += (time.perf_counter() - start) * number / max(1, len(sample))
     return total
 
 
 def row(record: dict[str, Any], model: str) -> dict[str, str]:
-    r"""Counts of a model beside the formulas."""
+    r"""Formats the counts of a model beside the formulas."""
     value, gt = (
         {figure: record['metrics'][f'{name}_{figure}']['median'] for figure in FIGURES}
         for name in (model, 'gt')
@@ -229,11 +228,12 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for graph in args.graphs:
-        data, found = AttentionNodeSampling()(JaccardScores()(GRAPHS[graph]())), {}
+        data = AttentionNodeSampling()(JaccardScores()(GRAPHS[graph]()))
+        metrics: dict[str, list[float]] = {}
         for model in tqdm(MODELS, desc=graph):
-            found |= {
-                f'{model}_{figure}': [float(value)]
-                for figure, value in measure(model, data, args.repeats).items()
+            metrics |= {
+                f'{model}_{name}': [float(value)]
+                for name, value in measure(model, data, args.repeats).items()
             }
         config = {
             'nodes': data.num_nodes,
@@ -242,9 +242,9 @@ def main() -> None:
             'heads': HEADS,
             'layers': LAYERS,
         }
-        named = {'variant': '', 'protocol': 'counted', 'seeds': [0], 'folder': args.output}
+        labels = {'variant': '', 'protocol': 'counted', 'seeds': [0], 'folder': args.output}
         path = write_result(
-            'runtime', graph, 'edge-attention', metrics=found, config=config, **named
+            'runtime', graph, 'edge-attention', metrics=metrics, config=config, **labels
         )
         rows += [row(json.loads(path.read_text()), model) for model in MODELS]
     print(write_table(args.output / 'runtime' / 'edge-attention', rows))

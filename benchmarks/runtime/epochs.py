@@ -1,6 +1,8 @@
-r"""Seconds of a training epoch of recommenders at their default settings, in turn in one process.
+r"""Measures the training epochs of recommenders with default settings.
 
 python -m benchmarks.runtime.epochs --root DATA --models mgformer directau-lightgcn
+
+Models run in turn in one process.
 """
 
 import statistics
@@ -12,8 +14,9 @@ import torch
 
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
-from benchmarks.recommendation import Task, prepare
-from benchmarks.recommendation_settings import DEFAULTS
+from benchmarks.recommendation.datasets import Task
+from benchmarks.recommendation.run import prepare
+from benchmarks.recommendation.settings import DEFAULTS
 
 CPU = torch.device('cpu')
 TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
@@ -22,7 +25,7 @@ TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
 def measure(
     root: str, dataset: str, models: list[str], rounds: int, device: torch.device = CPU
 ) -> dict[str, list[float]]:
-    r"""The seconds of each round, after one epoch that is not counted."""
+    r"""Times each round, after one epoch that does not count."""
     with data_from(root, INTERACTIONS):
         task = Task(root, dataset, device)
     seconds: dict[str, list[float]] = {model: [] for model in models}
@@ -55,8 +58,8 @@ def main() -> None:
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     seconds = measure(args.root, args.dataset, args.models, args.rounds)
     config = {model: DEFAULTS[model] for model in args.models}
-    named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-    print(write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **named))
+    labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+    print(write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **labels))
     for model, values in seconds.items():
         ratio = statistics.median(values) / statistics.median(seconds[args.models[-1]])
         print(f'{model}: {statistics.median(values):.1f} s, {ratio:.2f} times {args.models[-1]}')

@@ -1,5 +1,5 @@
-r"""The attention layers as their formulas read: whole feature matrices, one product after the
-other, left to autograd."""
+r"""Writes attention layers as their formulas read: whole feature matrices, product after
+product, left to autograd."""
 
 # N nodes, E edges, F input width, C channels, M features, H heads, K samples.
 import torch
@@ -20,7 +20,7 @@ def positive_features(x: Tensor, projection: Tensor, is_key: bool) -> Tensor:
 
 
 def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
-    r"""Eq. 6 of MGFormer with the positive features of Eq. 7."""
+    r"""Computes Eq. 6 of MGFormer with the positive features of Eq. 7."""
     scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
@@ -30,7 +30,7 @@ def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
 
 
 def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Tensor) -> Tensor:
-    r"""Eq. 12 of MGFormer: the sine of a sum as two products of masked features."""
+    r"""Computes Eq. 12 of MGFormer: the sine of a sum as two products of masked features."""
     scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
@@ -44,8 +44,8 @@ def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Ten
 
 
 def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
-    r"""NodeFormer's kernelised Gumbel-softmax: all weighted features of all samples at once, one
-    maximum over all keys."""
+    r"""Computes NodeFormer's kernelised Gumbel-softmax, with the weighted features of all
+    samples at once and one maximum over all keys."""
     heads, samples, tau = layer.heads, layer.num_gumbel_samples, layer.temperature
     scale, projection = layer._scale(True), layer.feature_map.projection
     q, k, v = (
@@ -65,8 +65,8 @@ def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
 
 
 def log_edge_probability(layer: KernelAttentionConv, x: Tensor, edge_index: Tensor) -> Tensor:
-    r"""NodeFormer's, without temperature and noise, for a layer with one head: the features of both
-    ends of all edges at once."""
+    r"""Computes NodeFormer's edge loss for a layer with one head, without temperature and noise.
+    The features of both ends of all edges are in memory at once."""
     scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
     phi_q = positive_features(layer.lin_query(x) * scale, projection, False)
     phi_k = positive_features(layer.lin_key(x) * scale, projection, True)
@@ -76,14 +76,14 @@ def log_edge_probability(layer: KernelAttentionConv, x: Tensor, edge_index: Tens
 
 
 def sgformer_attention(layer: SGFormerConv, x: Tensor) -> Tensor:
-    r"""SGFormer's with Frobenius norms."""
+    r"""Computes SGFormer's attention with Frobenius norms."""
     q, k, v = (lin(x) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
     q, k, num_nodes = q / q.norm(), k / k.norm(), x.size(0)
     return (num_nodes * v + q @ (k.t() @ v)) / (num_nodes + q @ k.sum(0))[:, None]
 
 
 def diffusion_attention(layer: DIFFormerConv, x: Tensor) -> Tensor:
-    r"""DIFFormer's simple kernel, with either norm."""
+    r"""Computes DIFFormer's simple kernel with either norm."""
     q, k, v = (lin(x) for lin in (layer.lin_query, layer.lin_key, layer.lin_value))
     length = (lambda y: y.norm(dim=1, keepdim=True)) if layer.norm == 'row' else torch.norm
     q, k = q / length(q), k / length(k)
@@ -91,8 +91,8 @@ def diffusion_attention(layer: DIFFormerConv, x: Tensor) -> Tensor:
 
 
 def performer_attention(layer: PerformerAttention, x: Tensor) -> Tensor:
-    r"""What PyG's layer with one head claims to compute, with all pairs: rectified projections and
-    a small constant as features."""
+    r"""Computes what PyG's layer with one head claims, over all pairs, with rectified
+    projections and a small constant as features."""
     q, k = (
         (lin(x) @ layer.fast_attn.projection_matrix.t()).relu() + 1e-3 for lin in (layer.q, layer.k)
     )

@@ -1,9 +1,10 @@
-r"""Layers against their peers, PyG's layer or the formula written out, and against the bare matrix
-products of the peer, in fresh processes, in turn.
+r"""Measures layers beside their peers: PyG's layer, or the formula written out.
 
 python -m benchmarks.runtime.layers                 # measure, write runtime/*.json, then the table and the picture
 python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer   # beside the authors' programs, cloned into a folder
-python -m benchmarks.runtime.layers --table         # the table and the picture alone, from the results that are there
+python -m benchmarks.runtime.layers --table         # only write the table and the picture of existing results
+
+Methods run in fresh processes, in turn. The table also has the bare matrix products of the peer.
 """
 
 import argparse
@@ -20,13 +21,13 @@ from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scaling import FIGURES, Line, scaling_figure
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.public_cases import PUBLIC_CASES
 from benchmarks.runtime.roofline import PROBE, matrix_products, replay
+from benchmarks.runtime.scaling import FIGURES, Line, scaling_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +40,7 @@ PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only',
 
 
 def make(case: str, config: dict[str, Any]) -> dict[str, Callable[[], torch.Tensor]]:
-    r"""The layer and its peer on the same input, as functions of no argument that return the
-    output."""
+    r"""Makes the layer and its peer on the same input, as functions that return the output."""
     with torch.device(config['device']):
         return dict(zip(METHODS, CASES[case].make(features(config), config), strict=False))
 
@@ -53,22 +53,23 @@ def features(config: dict[str, Any]) -> torch.Tensor:
 
 
 def check(case: str, config: dict[str, Any]) -> None:
-    r"""The peer computes what the layer computes, or else what it claims to, given the same random
-    numbers."""
-    small, found = config | {'num_nodes': 1000}, []
+    r"""Checks that the peer computes the same output as the layer, or else as its own claim,
+    from the same random numbers."""
+    small = config | {'num_nodes': 1000}
+    outputs: list[torch.Tensor] = []
     with torch.device(config['device']):
         functions = (CASES[case].claim or CASES[case].make)(features(small), small)
     for function in functions:
         torch.manual_seed(1)
-        found.append(function().detach())
-    error = float((found[0] - found[1]).norm() / found[1].norm())
+        outputs.append(function().detach())
+    error = float((outputs[0] - outputs[1]).norm() / outputs[1].norm())
     if not error < CASES[case].tolerance:
         raise RuntimeError(f'the peer of {case} differs from what it should compute by {error:.1e}')
 
 
 def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float]]:
-    r"""Times and memory of one method in this process; empty where it needs more than the memory
-    allowed."""
+    r"""Measures the seconds and memory of one method in this process. The result is empty if the
+    method needs more memory than allowed."""
     repeats, device = config['repeats'], config['device']
     if device == 'cpu':
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB * 2**30,) * 2)
@@ -100,7 +101,7 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
 
 def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: Path) -> None:
     check(case, config)
-    found: dict[str, list[float]] = {}
+    metrics: dict[str, list[float]] = {}
     late: set[str] = set()
     for _ in range(rounds):
         for method in METHODS:
@@ -111,7 +112,7 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: P
             )
             late |= set() if values else {method}
             for name, value in values.items():
-                found.setdefault(f'{method}_{name}', []).extend(value)
+                metrics.setdefault(f'{method}_{name}', []).extend(value)
             bar.update()
     write_result(
         'runtime',
@@ -124,8 +125,8 @@ def measure(case: str, rounds: int, config: dict[str, Any], bar: tqdm, folder: P
         ),
         protocol='fresh-processes-alternating',
         seeds=[0],
-        metrics=found,
-        peak_memory_mib=statistics.median(found['ours_peak_memory_mib']),
+        metrics=metrics,
+        peak_memory_mib=statistics.median(metrics['ours_peak_memory_mib']),
         config={name: value for name, value in config.items() if name != 'public'}
         | {'dtype': 'float32', 'rounds': rounds},
         folder=folder,
@@ -168,19 +169,18 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in folder.glob('*.json')]
-    found = [record for record in found if record['model'] in CASES]
+    results = [json.loads(path.read_text()) for path in folder.glob('*.json')]
     return sorted(
-        found,
+        (record for record in results if record['model'] in CASES),
         key=lambda record: (record['variant'], record['model'], record['config']['num_nodes']),
     )
 
 
-def figure(found: list[dict[str, Any]]) -> 'Figure | None':
-    r"""Forward and backward together over the number of nodes, for each layer that was measured
-    with more than one."""
+def figure(results: list[dict[str, Any]]) -> 'Figure | None':
+    r"""Draws forward plus backward against the number of nodes, for each layer with several
+    sizes."""
     columns: dict[str, dict[str, dict[str, Line]]] = {}
-    for record in found:
+    for record in results:
         nodes = record['config']['num_nodes']
         title = ', '.join(filter(None, (record['model'], record['variant'])))
         for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
@@ -249,9 +249,9 @@ def main() -> None:
                     bar,
                     args.output,
                 )
-    found = records(source(args, 'runtime'))
-    print(write_table(args.output / 'runtime' / 'layers', [row(record) for record in found]))
-    picture = figure(found) if can_draw() else None
+    results = records(source(args, 'runtime'))
+    print(write_table(args.output / 'runtime' / 'layers', [row(record) for record in results]))
+    picture = figure(results) if can_draw() else None
     if picture is not None:
         save_figure(picture, args.output / 'runtime' / 'layers.png')
 

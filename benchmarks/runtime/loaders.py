@@ -1,8 +1,9 @@
-r"""The neighbour sampler of the package beside the compiled one that PyG has at hand (pyg-lib or
-torch-sparse), in turn in one process.
+r"""Measures the package's neighbour sampler beside PyG's compiled one.
 
 python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes runtime/*.json, then the table
-python -m benchmarks.runtime.loaders --table         # the table alone, of results that are there
+python -m benchmarks.runtime.loaders --table         # only write the table of existing results
+
+The compiled sampler is that of pyg-lib or torch-sparse. Both run in turn in one process.
 """
 
 import json
@@ -28,8 +29,8 @@ GRAPHS = {name: transform_cases.GRAPHS[name] for name in ('regular-1M-nodes', 'r
 def measure(
     data: Data, fan_out: list[int], batch_size: int, batches: int, rounds: int
 ) -> dict[str, list[float]]:
-    r"""Seconds per batch of each sampler, by with or without replacement."""
-    found: dict[str, list[float]] = {}
+    r"""Times the batches of each sampler, with and without replacement."""
+    times: dict[str, list[float]] = {}
     for replace in (False, True):
         samplers = {
             'ours': NeighborSampler(data, fan_out, replace),
@@ -43,31 +44,31 @@ def measure(
                     for part in seeds:
                         sampler.sample_from_nodes(NodeSamplerInput(part, part))
 
-                found.setdefault(f'{name}{"_replace" if replace else ""}', []).extend(
+                times.setdefault(f'{name}{"_replace" if replace else ""}', []).extend(
                     time / batches for time in seconds(run, 1)
                 )
-    return found
+    return times
 
 
 def table(folder: Path) -> list[dict[str, str]]:
-    r"""One row per graph and way to draw: medians of the time of a batch."""
+    r"""Formats the medians of the time of a batch, with a row per graph and replacement."""
     rows = []
     for path in sorted(folder.glob('neighbor-sampler-*.json')):
         record = json.loads(path.read_text())
-        for way, suffix in (('without replacement', ''), ('with replacement', '_replace')):
+        for replacement, suffix in (('without replacement', ''), ('with replacement', '_replace')):
             ours, compiled = (
                 1e3 * record['metrics'][f'{name}{suffix}']['median']
                 for name in ('ours', 'compiled')
             )
-            times = {
+            columns = {
                 'ours (ms)': f'{ours:.1f}',
                 f'{record["config"]["compiled"]} (ms)': f'{compiled:.1f}',
             }
             rows.append(
                 {
                     'graph': record['dataset'],
-                    'drawn': way,
-                    **times,
+                    'drawn': replacement,
+                    **columns,
                     'ours / compiled': f'{ours / compiled:.2f}',
                 }
             )
@@ -95,13 +96,13 @@ def main() -> None:
     compiled = 'pyg-lib' if torch_geometric.typing.WITH_PYG_LIB else 'torch-sparse'
     for graph in [] if args.table else args.graphs:
         data = GRAPHS[graph]()
-        found = measure(data, args.fan_out, args.batch_size, args.batches, args.rounds)
+        times = measure(data, args.fan_out, args.batch_size, args.batches, args.rounds)
         sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
         config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
-        named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         print(
             write_result(
-                'runtime', graph, 'neighbor-sampler', metrics=found, config=config, **named
+                'runtime', graph, 'neighbor-sampler', metrics=times, config=config, **labels
             )
         )
     print(

@@ -1,5 +1,4 @@
-r"""Times a function: seconds of each call and the peak of memory above what stood before, on the
-CPU or a CUDA device; and runs a benchmark's part in a process of its own."""
+r"""Measures seconds and peak memory of a function, and runs work in a fresh process."""
 
 import json
 import os
@@ -25,8 +24,8 @@ def resident_mib(field: str) -> float:
 
 
 def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
-    r"""Peak of memory during one call above the level before it, in MiB: resident (Linux), or
-    allocated on the device."""
+    r"""Measures the peak of memory during one call above the level before, in MiB: resident
+    memory (Linux), or memory allocated on the device."""
     if device != 'cpu':
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
@@ -62,9 +61,9 @@ def environment() -> dict[str, str]:
 def fresh(
     module: str, work: Mapping[str, Any], limit: float | None = None
 ) -> dict[str, list[float]]:
-    r"""The figures that a module prints as JSON when it is run with ``--worker`` and the work; none
-    if it takes longer than the limit or is killed, as a process that needs more memory than there
-    is."""
+    r"""Runs a module with ``--worker`` and the work in a fresh process, and returns the metrics
+    that it prints as JSON. If the process exceeds the limit or is killed, for example for its
+    memory, the result is empty."""
     command = [sys.executable, '-m', module, '--worker', json.dumps(work)]
     try:
         done = subprocess.run(

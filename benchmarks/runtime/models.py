@@ -1,9 +1,10 @@
-r"""A forward and backward pass of each model over random graphs of growing size, beside a
-transformer with exact softmax attention: seconds and peak memory, each measured in fresh processes,
-the models in turn.
+r"""Measures a pass of each model over growing graphs, beside exact softmax attention.
 
 python -m benchmarks.runtime.models                 # measure, write runtime/models-*.json, the table and the picture
-python -m benchmarks.runtime.models --table         # the table and the picture alone, from the results that are there
+python -m benchmarks.runtime.models --table         # only write the table and the picture of existing results
+
+The table has the seconds and the peak memory of a forward and backward pass over random graphs.
+Each figure comes from fresh processes, with the models in turn.
 """
 
 # N nodes, 10 N edges.
@@ -23,10 +24,10 @@ from tqdm import tqdm
 
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scaling import FIGURES, scaling_figure, slope
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
+from benchmarks.runtime.scaling import FIGURES, scaling_figure, slope
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
 
@@ -41,7 +42,7 @@ Step = Callable[[], Tensor]
 
 
 class Quadratic(Module):
-    r"""Two layers of exact softmax attention over all nodes, with residuals."""
+    r"""Stacks two layers of exact softmax attention over all nodes, with residuals."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,8 +119,8 @@ def graph(num_nodes: int) -> Data:
 
 
 def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
-    r"""Seconds and memory of one pass in this process, after one over a small graph and one that
-    measures the memory."""
+    r"""Measures the seconds and memory of one pass in this process, after a pass over a small
+    graph and one for the memory."""
     torch.manual_seed(0)
     with torch.device(device):
         MODELS[model](
@@ -135,9 +136,10 @@ def work(model: str, num_nodes: int, device: str) -> dict[str, list[float]]:
 
 
 def measure(models: list[str], nodes: list[int], rounds: int, device: str, folder: Path) -> None:
-    r"""One result for each model: the figures of each size by its number of nodes, up to the first
-    that does not fit into memory or whose process, with all that it prepares, takes too long."""
-    found: dict[str, dict[str, list[float]]] = {model: {} for model in models}
+    r"""Writes one result for each model, with the metrics of each size by the number of nodes. A
+    size that does not fit into memory, or whose process takes too long, ends the sizes of the
+    model."""
+    metrics_of: dict[str, dict[str, list[float]]] = {model: {} for model in models}
     late: set[str] = set()
     with tqdm(total=len(models) * len(nodes) * rounds) as bar:
         for size in nodes:
@@ -145,16 +147,16 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
                 for model in models:
                     bar.set_postfix_str(f'{model}, {size} nodes')
                     bar.update()
-                    given = {'model': model, 'num_nodes': size, 'device': device}
+                    settings = {'model': model, 'num_nodes': size, 'device': device}
                     values = (
                         {}
                         if model in late
-                        else fresh('benchmarks.runtime.models', given, LIMIT_SECONDS)
+                        else fresh('benchmarks.runtime.models', settings, LIMIT_SECONDS)
                     )
                     late |= set() if values else {model}
                     for name, value in values.items():
-                        found[model].setdefault(f'{name}-{size}', []).extend(value)
-            for model, metrics in found.items():
+                        metrics_of[model].setdefault(f'{name}-{size}', []).extend(value)
+            for model, metrics in metrics_of.items():
                 config = {
                     'channels': CHANNELS,
                     'degree': DEGREE,
@@ -163,25 +165,27 @@ def measure(models: list[str], nodes: list[int], rounds: int, device: str, folde
                     'limit_seconds': LIMIT_SECONDS,
                 }
                 config |= {'device': device, 'model': model}
-                named = {
+                labels = {
                     'variant': model if device == 'cpu' else f'{model}-{device}',
                     'protocol': 'fresh-processes-alternating',
                     'seeds': [0],
                     'folder': folder,
                 }
-                write_result('runtime', 'random', 'models', metrics=metrics, config=config, **named)
+                write_result(
+                    'runtime', 'random', 'models', metrics=metrics, config=config, **labels
+                )
 
 
 def records(folder: Path) -> dict[str, dict[str, Any]]:
-    found = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
-    found.sort(
+    results = [json.loads(path.read_text()) for path in folder.glob('models-random-*.json')]
+    results.sort(
         key=lambda record: (record['config']['device'], [*MODELS].index(record['config']['model']))
     )
-    return {record['variant']: record for record in found}
+    return {record['variant']: record for record in results}
 
 
 def curve(record: dict[str, Any], name: str) -> dict[int, float]:
-    r"""The medians of a figure by number of nodes."""
+    r"""Returns the medians of a metric by the number of nodes."""
     return {
         n: record['metrics'][f'{name}-{n}']['median']
         for n in record['config']['nodes']
@@ -189,10 +193,10 @@ def curve(record: dict[str, Any], name: str) -> dict[int, float]:
     }
 
 
-def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
-    r"""Seconds and MiB of each model at each size, and the slopes."""
-    rows, sizes = [], sorted({n for record in found.values() for n in record['config']['nodes']})
-    for model, record in found.items():
+def table(results: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
+    r"""Formats the seconds and MiB of each model at each size, and the slopes."""
+    rows, sizes = [], sorted({n for record in results.values() for n in record['config']['nodes']})
+    for model, record in results.items():
         times, memory = curve(record, 'seconds'), curve(record, 'peak_memory_mib')
         cells = {
             f'{n:,}': f'{times[n]:.3g} s, {memory[n]:.0f} MiB' if n in times else '' for n in sizes
@@ -205,12 +209,12 @@ def table(found: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
     return rows
 
 
-def figure(found: dict[str, dict[str, Any]]) -> 'Figure':
-    r"""Seconds and memory of a pass over the number of nodes."""
+def figure(results: dict[str, dict[str, Any]]) -> 'Figure':
+    r"""Draws the seconds and memory of a pass against the number of nodes."""
     return scaling_figure(
         {
             '': {
-                name: {model: curve(record, name) for model, record in found.items()}
+                name: {model: curve(record, name) for model, record in results.items()}
                 for name in FIGURES
             }
         }
@@ -239,10 +243,10 @@ def main() -> None:
         return
     if not args.table:
         measure(args.models, args.nodes, args.rounds, args.device, args.output)
-    found = records(source(args, 'runtime', 'models-random-*.json'))
-    print(write_table(args.output / 'runtime' / 'models', table(found)))
+    results = records(source(args, 'runtime', 'models-random-*.json'))
+    print(write_table(args.output / 'runtime' / 'models', table(results)))
     if can_draw():
-        save_figure(figure(found), args.output / 'runtime' / 'models.png')
+        save_figure(figure(results), args.output / 'runtime' / 'models.png')
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
-r"""Graphs with the sizes of ogbn-arxiv, ogbn-products and ogbn-proteins and random content, through
-what benchmarks/ogb trains with: seconds of an epoch, of an inference, and the peak of memory.
+r"""Measures the trainings of ``benchmarks/ogb`` on random graphs of the same sizes.
 
 python -m benchmarks.runtime.ogb_shapes --shapes arxiv proteins --models sgformer nodeformer
+
+The table has the seconds of an epoch and of an inference, and the peak of memory.
 """
 
 import argparse
@@ -14,17 +15,19 @@ from typing import Any, NamedTuple
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.common.large import BASE, DOMAINS, MODELS, Batches, loss_of, network, scores_of
-from benchmarks.common.ogb_data import NodeTask
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.large_graphs.batches import Batches, scores_of
+from benchmarks.large_graphs.datasets import NodeTask
+from benchmarks.large_graphs.models import MODELS, loss_of, network
+from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.runtime.measure import fresh, seconds
 
 
 class Shape(NamedTuple):
-    r"""Nodes, edges (each in both directions), features, outputs, whether they are binary, the
-    share of nodes for training, and the settings of the script."""
+    r"""Describes the sizes of a data set: edges count in one direction, and ``trained`` is the
+    share of nodes for training."""
 
     nodes: int
     edges: int
@@ -79,9 +82,8 @@ def work(
     fraction: float = 1.0,
     rounds: int = 1,
 ) -> dict[str, list[float]]:
-    r"""The figures of one model, after a first step that is not counted. Memory in GiB is the
-    largest of the process, or on the device. With :obj:`domain` nodes attend over another one than
-    in the script."""
+    r"""Measures one model after a first step that does not count. Memory in GiB is the peak of
+    the process, or of the device. A :obj:`domain` replaces that of the script."""
     shape, config = SHAPES[name], {**BASE, **SHAPES[name].config, **OPTIONS[model], 'model': model}
     config['domain'] = config['domain'] if domain is None else domain
     torch.manual_seed(0)
@@ -100,14 +102,14 @@ def work(
         with torch.no_grad():
             scores_of(net, batches)
 
-    found = {}
+    metrics = {}
     for step in (epoch, inference):
         if config['domain'] == 'graph':
             step()
-        found[f'{step.__name__}_seconds'] = seconds(step, rounds, device)
+        metrics[f'{step.__name__}_seconds'] = seconds(step, rounds, device)
     if device == 'cpu':
-        return found | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
-    return found | {'gib': [torch.cuda.max_memory_allocated(device) / 2**30]}
+        return metrics | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
+    return metrics | {'gib': [torch.cuda.max_memory_allocated(device) / 2**30]}
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -148,7 +150,7 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     for name, model in product(args.shapes, args.models):
-        found = fresh(
+        metrics = fresh(
             'benchmarks.runtime.ogb_shapes', {'name': name, 'model': model, 'device': args.device}
         )
         config = {
@@ -159,13 +161,13 @@ def main() -> None:
             'edges': 2 * SHAPES[name].edges,
         }
         variant = model if args.device == 'cpu' else f'{model}-{args.device}'
-        named = {
+        labels = {
             'variant': variant,
             'protocol': 'random-content',
             'seeds': [0],
             'folder': args.output,
         }
-        print(write_result('runtime', name, 'ogb-shape', metrics=found, config=config, **named))
+        print(write_result('runtime', name, 'ogb-shape', metrics=metrics, config=config, **labels))
     print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(args.output / 'runtime')))
 
 

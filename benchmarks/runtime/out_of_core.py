@@ -1,8 +1,10 @@
-r"""A graph with the shape of ogbn-papers100M, at a fraction of its nodes, in mapped files: seconds
-to write it, of an epoch of training by neighbour sampling, and of inference layer by layer, with
-the memory that is not the page cache.
+r"""Measures training and inference on a graph in mapped files.
 
 python -m benchmarks.runtime.out_of_core --nodes 1000000 3000000 10000000 --folder SCRATCH
+
+The graph has the shape of ogbn-papers100M at a fraction of its nodes. The table has the seconds to
+write it, of an epoch by neighbour sampling, and of inference layer by layer. The memory is that
+outside the page cache.
 """
 
 import argparse
@@ -40,7 +42,8 @@ STEPS = {'write': 'write', 'epoch': 'epoch of training', 'inference': 'inference
 
 
 class Memory(threading.Thread):
-    r"""The peak of the memory of this process that no file backs, in MiB, looked at every 50 ms."""
+    r"""Samples the memory of this process that no file backs, every 50 ms, and records the peak
+    in MiB."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -52,8 +55,8 @@ class Memory(threading.Thread):
 
 
 def write(folder: Path, num_nodes: int) -> None:
-    r"""Edges whose sources have heavy-tailed degrees, random features and labels, from files that
-    were filled chunk by chunk."""
+    r"""Writes a graph whose sources have heavy-tailed degrees, with random features and labels,
+    chunk by chunk."""
     random, raw = np.random.default_rng(0), folder / 'raw'
     raw.mkdir(parents=True)
     edges = np.lib.format.open_memmap(
@@ -85,26 +88,28 @@ def epoch(graph: MappedGraph, model: SGFormer) -> None:
         'training',
     ):
         optimizer.zero_grad()
-        own = batch.batch_size
-        cross_entropy(model(batch.x.float(), batch.edge_index)[:own], batch.y[:own]).backward()
+        num_seeds = batch.batch_size
+        cross_entropy(
+            model(batch.x.float(), batch.edge_index)[:num_seeds], batch.y[:num_seeds]
+        ).backward()
         optimizer.step()
 
 
 def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
-    r"""Seconds and peak memory in GiB of one step."""
-    place, memory = Path(folder), Memory()
+    r"""Measures the seconds and the peak memory in GiB of one step."""
+    graph_folder, memory = Path(folder), Memory()
     memory.start()
     start = time.perf_counter()
     if step == 'write':
-        write(place, num_nodes)
+        write(graph_folder, num_nodes)
     else:
-        graph, model = MappedGraph(place / 'graph'), SGFormer(FEATURES, 64, CLASSES)
+        graph, model = MappedGraph(graph_folder / 'graph'), SGFormer(FEATURES, 64, CLASSES)
         if step == 'epoch':
             epoch(graph, model)
         else:
             model.inference(
                 NeighborLoader((graph, graph), [-1], batch_size=100_000),
-                place / 'scores',
+                graph_folder / 'scores',
                 progress_bar=True,
             )
     seconds = time.perf_counter() - start
@@ -114,8 +119,8 @@ def work(folder: str, num_nodes: int, step: str) -> dict[str, list[float]]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    r"""One row per number of nodes and step, and one for all nodes of ogbn-papers100M by the slope
-    of the two largest."""
+    r"""Formats a row per number of nodes and step. A last row extrapolates the two largest sizes
+    to all nodes of ogbn-papers100M."""
     records = [json.loads(path.read_text()) for path in folder.glob('out-of-core-*.json')]
     records.sort(key=lambda record: record['config']['nodes'])
     out = [
@@ -174,26 +179,27 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if args.folder is None and not args.table:
-        parser.error('--folder must name a place for the files')
+        parser.error('--folder must name a graph_folder for the files')
     for num_nodes in [] if args.table else args.nodes:
-        place, found = Path(args.folder) / f'out-of-core-{num_nodes}', {}
+        graph_folder = Path(args.folder) / f'out-of-core-{num_nodes}'
+        metrics: dict[str, list[float]] = {}
         for step in STEPS:
             figures = fresh(
                 'benchmarks.runtime.out_of_core',
-                {'folder': str(place), 'num_nodes': num_nodes, 'step': step},
+                {'folder': str(graph_folder), 'num_nodes': num_nodes, 'step': step},
             )
-            found |= {f'{step}_{name}': values for name, values in figures.items()}
-        shutil.rmtree(place)
+            metrics |= {f'{step}_{name}': values for name, values in figures.items()}
+        shutil.rmtree(graph_folder)
         config = {
             'nodes': num_nodes,
             'edges': EDGES_PER_NODE * num_nodes,
             'features': FEATURES,
             'hidden_channels': 64,
         }
-        named = {'variant': '', 'protocol': '', 'seeds': [0], 'folder': args.output}
+        labels = {'variant': '', 'protocol': '', 'seeds': [0], 'folder': args.output}
         print(
             write_result(
-                'runtime', str(num_nodes), 'out-of-core', metrics=found, config=config, **named
+                'runtime', str(num_nodes), 'out-of-core', metrics=metrics, config=config, **labels
             )
         )
     print(

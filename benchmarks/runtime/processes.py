@@ -1,7 +1,9 @@
-r"""One layer over several processes: time of forward and backward of an attention over all nodes,
-and the bytes each process sends, beside one process. Each process has one thread.
+r"""Measures one attention layer over several processes, with one thread each.
 
 python -m benchmarks.runtime.processes --processes 1 2 --nodes 200000 1000000
+
+The table has the time of a forward and backward pass over all nodes and the bytes that each process
+sends, beside one process.
 """
 
 import argparse
@@ -25,7 +27,7 @@ CHANNELS, FEATURES = 64, 64
 
 
 def work(num_nodes: int, repeats: int, path: str) -> None:
-    r"""A process of a run: its share of the nodes, one thread."""
+    r"""Runs one process with its share of the nodes and one thread."""
     torch.set_num_threads(1)
     dist.init_process_group('gloo')
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -50,7 +52,7 @@ def work(num_nodes: int, repeats: int, path: str) -> None:
 
 
 def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
-    r"""The figures of a run under torchrun."""
+    r"""Runs the processes under torchrun and returns the metrics."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'figures.json'
         command = [
@@ -66,7 +68,7 @@ def launch(world: int, num_nodes: int, repeats: int) -> dict[str, list[float]]:
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    r"""One row per number of nodes and of processes."""
+    r"""Formats a row per number of nodes and of processes."""
     records = [json.loads(path.read_text()) for path in folder.glob('processes-*.json')]
     records.sort(key=lambda record: (record['config']['nodes'], record['config']['processes']))
     alone = {
@@ -107,7 +109,7 @@ def main() -> None:
         return
     for num_nodes in args.nodes:
         for world in args.processes:
-            found = launch(world, num_nodes, args.repeats)
+            metrics = launch(world, num_nodes, args.repeats)
             config = {
                 'nodes': num_nodes,
                 'processes': world,
@@ -115,8 +117,10 @@ def main() -> None:
                 'features': FEATURES,
             }
             name = f'{num_nodes}-nodes-{world}'
-            named = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
-            print(write_result('runtime', name, 'processes', metrics=found, config=config, **named))
+            labels = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
+            print(
+                write_result('runtime', name, 'processes', metrics=metrics, config=config, **labels)
+            )
     print(write_table(args.output / 'runtime' / 'processes', rows(args.output / 'runtime')))
 
 

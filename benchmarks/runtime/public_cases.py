@@ -1,6 +1,8 @@
-r"""The cases of benchmarks/runtime/layers.py whose peers are the programs of the papers' authors,
-as they are published: none of them comes with this package, all are read from clones in one
-folder."""
+r"""Defines the cases of ``benchmarks.runtime.layers`` whose peers are the authors' published
+programs.
+
+No such program comes with this package; all are read from clones in one folder.
+"""
 
 import importlib.util
 from pathlib import Path
@@ -39,15 +41,15 @@ def program(name: str, config: dict[str, Any]) -> ModuleType:
     return module
 
 
-def alike(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
-    r"""Gives the peer the weights of our layer."""
-    for name, other in (('query', 'Wq'), ('key', 'Wk'), ('value', 'Wv')):
-        getattr(peer, other).load_state_dict(getattr(conv, f'lin_{name}').state_dict())
+def copy_weights(conv: torch.nn.Module, peer: torch.nn.Module) -> None:
+    r"""Copies the weights of our layer to the peer."""
+    for name, peer_name in (('query', 'Wq'), ('key', 'Wk'), ('value', 'Wv')):
+        getattr(peer, peer_name).load_state_dict(getattr(conv, f'lin_{name}').state_dict())
 
 
 def gumbel(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    r"""The function at the heart of the authors' layer, with our linear parts and features: the
-    layer fails without an edge loss."""
+    r"""Calls the central function of the authors' layer with our linear parts and features, as
+    the layer fails without an edge loss."""
     module, channels, heads = program('nodeformer', config), x.size(1), config['heads']
     samples = {'num_features': 30, 'num_gumbel_samples': 10, 'temperature': TEMPERATURE}
     conv = KernelAttentionConv(
@@ -74,7 +76,7 @@ def gumbel_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 def difformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     conv = DIFFormerConv(x.size(1), x.size(1), norm='frobenius', use_graph=False)
     peer = program('difformer', config).DIFFormerConv(x.size(1), x.size(1), 1, use_graph=False)
-    alike(conv, peer)
+    copy_weights(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 
 
@@ -83,7 +85,7 @@ def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
         SGFormerConv(x.size(1), x.size(1)),
         program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1),
     )
-    alike(conv, peer)
+    copy_weights(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 
 

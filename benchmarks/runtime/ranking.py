@@ -1,9 +1,10 @@
-r"""Recall@20 and NDCG@20 over the full ranking of all items for all users: the evaluation of these
-benchmarks and that of RecBole 1.2, in turn in one process, from the same embeddings; RecBole's with
-as many users at once as its default has, and with 1024.
+r"""Measures the evaluation of the full ranking beside that of RecBole 1.2.
 
 pip install --no-deps recbole && pip install colorlog colorama texttable pandas scikit-learn pyyaml
 python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowalla
+
+Both compute Recall@20 and NDCG@20 over all items for all users from the same embeddings, in turn in
+one process. RecBole runs with as many users at once as its default has, and with 1024.
 """
 
 # U users, I items.
@@ -17,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.common.ranking import History, Scoring, evaluate
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
 from benchmarks.common.tables import write_table
+from benchmarks.recommendation.ranking import History, Scoring, evaluate
 from benchmarks.runtime.measure import seconds
 from torch_geometric_lgt.datasets import InteractionDataset
 
@@ -39,7 +40,7 @@ Found = dict[str, float]
 def recbole(
     score: Callable[[Tensor], Tensor], wanted: History, seen: History, at_once: int
 ) -> Found:
-    r"""The loop of RecBole's trainer over batches of users, with its collector and its
+    r"""Evaluates batches of users as RecBole's trainer does, with its collector and its
     evaluator."""
     from recbole.evaluator import Collector, Evaluator
 
@@ -52,7 +53,7 @@ def recbole(
 
 
 def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found]]:
-    r"""Both evaluations of random embeddings on the test part."""
+    r"""Returns the evaluations of random embeddings on the test part."""
     torch.manual_seed(0)
     data = InteractionDataset(root, name)[0]
     users, items = (torch.randn(data[side].num_nodes, channels) for side in ('user', 'item'))
@@ -73,7 +74,7 @@ def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found
 
 
 def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[float]]:
-    r"""The seconds of each round, after one in which both must find the same figures.
+    r"""Times each round, after a first one in which all evaluations must agree.
 
     Raises:
         RuntimeError: If they do not.
@@ -134,8 +135,8 @@ def main() -> None:
             'users': USERS,
             'k': K,
         }
-        named = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-        write_result('runtime', name, 'ranking', metrics=times, config=config, **named)
+        labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', name, 'ranking', metrics=times, config=config, **labels)
         print(name, {method: statistics.median(values) for method, values in times.items()})
     print(write_table(args.output / 'runtime' / 'ranking', rows(args.output / 'runtime')))
 

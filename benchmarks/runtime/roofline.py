@@ -1,6 +1,5 @@
-r"""What a pass forward and backward cannot do without: its matrix products at full size, and one
-copy each of its input and of the gradient of its output, from and into memory that is already
-there."""
+r"""Replays the least work of a forward and backward pass: its matrix products, and one copy of
+the input and of the output gradient."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,7 +36,7 @@ class Operand(NamedTuple):
 
 
 class Recorded(TorchDispatchMode):
-    r"""Keeps the operands of the matrix products that run."""
+    r"""Records the operands of all matrix products that run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +55,7 @@ class Recorded(TorchDispatchMode):
 
 
 def matrix_products(forward: Callable[[], Tensor]) -> list[tuple[Operand, Operand]]:
-    r"""Those of a function over :obj:`PROBE` nodes and of its backward pass."""
+    r"""Records the products of a function over :obj:`PROBE` nodes and of its backward pass."""
     with Recorded() as recorded:
         forward().sum().backward()
     return recorded.products
@@ -65,7 +64,7 @@ def matrix_products(forward: Callable[[], Tensor]) -> list[tuple[Operand, Operan
 def replay(
     products: list[tuple[Operand, Operand]], num_nodes: int, channels: int
 ) -> Callable[[], None]:
-    r"""Runs the products, and the two copies, over :obj:`num_nodes` nodes."""
+    r"""Runs the products and the two copies over :obj:`num_nodes` nodes."""
     sized = [(a.at(num_nodes), b.at(num_nodes)) for a, b in products]
     operands = {operand: operand.random() for pair in sized for operand in pair}
     results = {

@@ -1,8 +1,9 @@
-r"""What a program waits for before it works: the import, and the first call beside the second one,
-in fresh processes, in turn with PyG's.
+r"""Measures what a program waits for at first: the import and the first calls.
 
 python -m benchmarks.runtime.startup              # measure, write runtime/startup-random.json, then the table
-python -m benchmarks.runtime.startup --table      # the table alone, from the result that is there
+python -m benchmarks.runtime.startup --table      # only write the table of the existing result
+
+The first call is beside the second one. Calls run in fresh processes, in turn with PyG's.
 """
 
 import argparse
@@ -63,7 +64,7 @@ CALLS: dict[str, dict[str, Callable[[Data], Callable[[], object]]]] = {
 
 
 def work(case: str, method: str) -> dict[str, list[float]]:
-    r"""The seconds of the first and of the second call in this process."""
+    r"""Times the first and the second call in this process."""
     torch.manual_seed(0)
     call = CALLS[case][method](graph(NODES))
     return {'first': seconds(call, 1), 'second': seconds(call, 1)}
@@ -80,32 +81,32 @@ def imported(method: str) -> float:
 
 
 def measure(rounds: int) -> dict[str, list[float]]:
-    r"""The seconds of all rounds, by case, method and call."""
-    found: dict[str, list[float]] = {}
+    r"""Times all rounds, by case, method and call."""
+    times: dict[str, list[float]] = {}
     pairs = [(case, method) for case, methods in CALLS.items() for method in methods]
     with tqdm(total=rounds * (len(IMPORTS) + len(pairs))) as bar:
         for _ in range(rounds):
             for method in IMPORTS:
-                found.setdefault(f'import/{method}/first', []).append(imported(method))
+                times.setdefault(f'import/{method}/first', []).append(imported(method))
                 bar.update()
             for case, method in pairs:
                 for name, values in fresh(
                     'benchmarks.runtime.startup', {'case': case, 'method': method}
                 ).items():
-                    found.setdefault(f'{case}/{method}/{name}', []).extend(values)
+                    times.setdefault(f'{case}/{method}/{name}', []).extend(values)
                 bar.update()
-    return found
+    return times
 
 
 def rows(metrics: dict[str, Any]) -> Iterator[dict[str, str]]:
-    r"""Medians in milliseconds."""
+    r"""Formats the medians in milliseconds."""
     for case in ('import', *CALLS):
         row = {'what': case}
         for method in ('ours', 'pyg'):
             for name in ('first', 'second'):
-                held = metrics.get(f'{case}/{method}/{name}')
+                call = metrics.get(f'{case}/{method}/{name}')
                 row[f'{method}, {name} (ms)'] = (
-                    '' if held is None else f'{1e3 * held["median"]:.0f}'
+                    '' if call is None else f'{1e3 * call["median"]:.0f}'
                 )
         yield row
 
@@ -121,7 +122,7 @@ def main() -> None:
         return
     if not args.table:
         config = {'nodes': NODES, 'channels': CHANNELS, 'rounds': args.rounds}
-        named = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
+        labels = {'variant': '', 'protocol': 'fresh-processes-alternating', 'seeds': [0]}
         write_result(
             'runtime',
             'random',
@@ -129,7 +130,7 @@ def main() -> None:
             metrics=measure(args.rounds),
             config=config,
             folder=args.output,
-            **named,
+            **labels,
         )
     name = 'startup-random.json'
     record = json.loads((source(args, 'runtime', name) / name).read_text())

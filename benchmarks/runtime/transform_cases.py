@@ -1,5 +1,5 @@
-r"""The cases of benchmarks/runtime/transforms.py: graphs, and the methods that compute one thing on
-them."""
+r"""Defines the cases of ``benchmarks.runtime.transforms``: graphs, and methods that compute the
+same."""
 
 # N nodes, E edges, K eigenvectors, SVD_K singular vectors.
 import tempfile
@@ -30,9 +30,9 @@ Method = Callable[[], Any]
 
 
 def rmat(scale: int, edges: int) -> Data:
-    r"""A graph of :math:`2^{scale}` nodes with heavy-tailed degrees: each edge goes from quadrant
-    to quadrant of the adjacency matrix (`"R-MAT: A Recursive Model for Graph Mining"
-    <https://doi.org/10.1137/1.9781611972740.43>`_). Self loops and repeated edges are dropped."""
+    r"""Makes a graph of :math:`2^{scale}` nodes with heavy-tailed degrees (`"R-MAT: A Recursive Model
+    for Graph Mining" <https://doi.org/10.1137/1.9781611972740.43>`_). Each edge descends through
+    random quadrants of the adjacency matrix. Self loops and repeated edges are dropped."""
     random, pairs = np.random.default_rng(0), np.zeros((2, edges), np.int64)
     for _ in range(scale):
         quadrant = random.choice(4, edges, p=QUADRANTS)
@@ -50,7 +50,7 @@ def grid(side: int) -> Data:
 
 
 def regular(nodes: int, degree: int) -> Data:
-    r"""An expander: the union of random cycles through all nodes."""
+    r"""Makes an expander: the union of random cycles through all nodes."""
     random = np.random.default_rng(0)
     cycles = [random.permutation(nodes) for _ in range(degree // 2)]
     return _undirected(
@@ -67,7 +67,7 @@ def cluster(num_graphs: int) -> Data:
 
 
 def bipartite(rows: int, columns: int, edges: int) -> HeteroData:
-    r"""Users and items whose numbers of edges are heavy-tailed."""
+    r"""Makes interactions whose numbers per user and per item are heavy-tailed."""
     random = np.random.default_rng(0)
     users, items = (
         (size * random.random(edges) ** 2.5).astype(np.int64) for size in (rows, columns)
@@ -140,26 +140,26 @@ def arpack(data: HeteroData) -> Method:
     return lambda: svds(matrix, SVD_K, solver='arpack', random_state=0)
 
 
-def jaccard_quality(data: Data, found: Any) -> float:
-    r"""The mean over the edges."""
-    return float(np.mean(found.edge_jaccard.numpy() if isinstance(found, Data) else found))
+def jaccard_quality(data: Data, result: Any) -> float:
+    r"""Computes the mean over the edges."""
+    return float(np.mean(result.edge_jaccard.numpy() if isinstance(result, Data) else result))
 
 
-def laplacian_quality(data: Data, found: Any) -> float:
-    r"""The sum of the Rayleigh quotients: no orthonormal vectors beside the trivial one have a
-    smaller sum than the true ones."""
-    vectors = found.laplacian_pe.double()
+def laplacian_quality(data: Data, result: Any) -> float:
+    r"""Computes the sum of the Rayleigh quotients. The true vectors have the smallest sum among
+    orthonormal vectors beside the trivial one."""
+    vectors = result.laplacian_pe.double()
     index, value = get_laplacian(data.edge_index, None, 'sym', torch.float64, data.num_nodes)
     laplacian = torch.sparse_coo_tensor(index, value, (data.num_nodes,) * 2)
     return float((vectors * (laplacian @ vectors)).sum())
 
 
-def svd_quality(data: HeteroData, found: Any) -> float:
-    r"""The sum of the singular values; that of others is smaller than that of the largest."""
+def svd_quality(data: HeteroData, result: Any) -> float:
+    r"""Computes the sum of the singular values, which is largest for the true vectors."""
     return float(
-        found['user'].svd_pe.double().square().sum()
-        if isinstance(found, HeteroData)
-        else found[1].sum()
+        result['user'].svd_pe.double().square().sum()
+        if isinstance(result, HeteroData)
+        else result[1].sum()
     )
 
 
@@ -190,7 +190,7 @@ BIPARTITE = (*REAL, 'bipartite-1M-edges', 'small-bipartite')
 
 
 def graph_of(name: str, root: str) -> Data | HeteroData:
-    r"""A graph by name; real ones from the folder of data sets."""
+    r"""Makes a graph by name, or loads a real one from the folder of data sets."""
     return interactions(root, name) if name in REAL else GRAPHS[name]()
 
 

@@ -1,9 +1,10 @@
-r"""Transforms against the libraries that compute the same, in fresh processes, in turn; the graph
-of each library is built beforehand.
+r"""Measures transforms beside the libraries that compute the same.
 
 pip install '.[peers]'
 python -m benchmarks.runtime.transforms              # measure, write runtime/*.json, then the table
-python -m benchmarks.runtime.transforms --table      # the table alone, of results that are there
+python -m benchmarks.runtime.transforms --table      # only write the table of existing results
+
+Methods run in fresh processes, in turn. The graph of each library is built beforehand.
 """
 
 import argparse
@@ -46,46 +47,49 @@ MEASURED = {
 
 
 def work(case: str, method: str, graph: str, root: str = 'data') -> dict[str, list[float]]:
-    r"""The time, the memory and the quality of one call, after one on a small graph: libraries are
-    loaded and loops compiled."""
+    r"""Measures the seconds, the memory and the quality of one call. An earlier call on a small
+    graph loads libraries and compiles loops."""
     METHODS[case][method](graph_of(SMALL[case], root))()
     data = graph_of(graph, root)
-    run, found, times = METHODS[case][method](data), [], []
-    memory = peak_memory_mib(lambda: times.extend(seconds(lambda: found.append(run()), 1)))
+    run = METHODS[case][method](data)
+    results: list[Any] = []
+    times: list[float] = []
+    memory = peak_memory_mib(lambda: times.extend(seconds(lambda: results.append(run()), 1)))
     return {
         'seconds': times,
         'peak_memory_mib': [memory],
-        'quality': [QUALITY[case](data, found[0])],
+        'quality': [QUALITY[case](data, results[0])],
     }
 
 
 def measure(
     case: str, graph: str, root: str, rounds: int, limit: float, bar: tqdm, folder: Path
 ) -> None:
-    r"""Writes the figures of all methods. One that exceeds the limit is not run again."""
-    found: dict[str, list[float]] = {}
+    r"""Measures all methods and writes the result. A method that exceeds the limit is not run
+    again."""
+    metrics: dict[str, list[float]] = {}
     late: set[str] = set()
     for _ in range(rounds):
         for method in METHODS[case]:
             bar.set_postfix_str(f'{case} on {graph}, {method}')
-            named = {'case': case, 'method': method, 'graph': graph, 'root': root}
-            part = {} if method in late else fresh('benchmarks.runtime.transforms', named, limit)
+            settings = {'case': case, 'method': method, 'graph': graph, 'root': root}
+            part = {} if method in late else fresh('benchmarks.runtime.transforms', settings, limit)
             for name, values in part.items():
-                found.setdefault(f'{method}_{name}', []).extend(values)
+                metrics.setdefault(f'{method}_{name}', []).extend(values)
             late |= set() if part else {method}
             bar.update()
     config = {'graph': graph, 'rounds': rounds, 'limit': limit}
-    named = {
+    labels = {
         'variant': '',
         'protocol': 'fresh-processes-alternating',
         'seeds': [0],
         'folder': folder,
     }
-    write_result('runtime', graph, case, metrics=found, config=config, **named)
+    write_result('runtime', graph, case, metrics=metrics, config=config, **labels)
 
 
 def rows(record: dict[str, Any]) -> list[dict[str, str]]:
-    r"""One row per method: medians, and the time over that of the package."""
+    r"""Formats the medians of each method, and its time over that of the package."""
     case, metric, out = record['model'], record['metrics'], []
     for method in METHODS[case]:
         row = {'transform': NAMES[case], 'graph': record['dataset'], 'by': method}
@@ -113,7 +117,7 @@ def rows(record: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def table(folder: Path) -> list[dict[str, str]]:
-    r"""The rows of all results."""
+    r"""Formats the rows of all results."""
     records = [json.loads(path.read_text()) for path in sorted(folder.glob('*.json'))]
     return [row for record in records if record['model'] in METHODS for row in rows(record)]
 

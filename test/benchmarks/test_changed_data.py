@@ -8,21 +8,24 @@ import numpy as np
 import pytest
 import torch
 from scipy.io import savemat
+from torch_geometric.data import Data
 
 from benchmarks import (
     attention_domains,
-    inductive,
-    node_classification,
-    node_classification_search,
-    node_classification_settings,
     pokec,
-    recommendation,
     sbm,
 )
-from benchmarks.common import large, results, training
-from benchmarks.common.ogb_data import NodeTask
+from benchmarks.common import results, training
+from benchmarks.large_graphs.datasets import NodeTask, accuracy, random_split
+from benchmarks.large_graphs.run import graph_content
+from benchmarks.many_graphs.settings import PRESETS
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification import search as node_classification_search
+from benchmarks.node_classification import settings as node_classification_settings
 from benchmarks.ogb import ogbn_arxiv
-from torch_geometric_lgt.data import write_graph
+from benchmarks.recommendation import __main__ as recommendation
+from benchmarks.recommendation import run as recommendation_run
+from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 
 
@@ -55,18 +58,18 @@ def network(folder, number):
 def task(folder, number):
     """What ogb's package would read."""
     generator = torch.Generator().manual_seed(number)
-    data = large.Data(
+    data = Data(
         x=torch.rand(60, 5, generator=generator),
         edge_index=torch.randint(60, (2, 240), generator=generator),
         y=torch.randint(4, (60, 1), generator=generator),
     )
     return NodeTask(
         data,
-        large.random_split(60, (0.5, 0.2), torch.Generator().manual_seed(0)),
+        random_split(60, (0.5, 0.2), torch.Generator().manual_seed(0)),
         4,
         False,
         'accuracy',
-        pokec.accuracy,
+        accuracy,
     )
 
 
@@ -99,8 +102,8 @@ def world(monkeypatch, tmp_path):
         'layers': 1,
         'training': {'epochs': 3, 'batch_size': 3, 'hidden_channels': 16},
     }
-    monkeypatch.setitem(inductive.PRESETS, 'small', tiny)
-    monkeypatch.setattr(recommendation, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setitem(PRESETS, 'small', tiny)
+    monkeypatch.setattr(recommendation_run, 'CHECKPOINTS', tmp_path / 'checkpoints')
     (tmp_path / 'data').mkdir()
     return tmp_path
 
@@ -111,7 +114,7 @@ def run(world, monkeypatch, family, number, checkpoints='checkpoints'):
     script, make, words = FAMILIES[family]
     monkeypatch.setattr(training, 'CHECKPOINTS', world / checkpoints)
     make(world / 'data', number)
-    monkeypatch.setattr(ogbn_arxiv, 'node_task', lambda *_: task(world, number))
+    monkeypatch.setattr(ogbn_arxiv, 'load_ogb_task', lambda *_: task(world, number))
     monkeypatch.setattr(SBMDataset, 'version', number)  # made anew, as the files are named after it
     graphs = SBMDataset.graphs
     if number > 0:
@@ -192,7 +195,7 @@ def test_a_graph_in_files_counts_by_its_checksums(tmp_path):
         data = task(tmp_path, number).data
         folder = tmp_path / f'graph-{len(found)}'
         write_graph(folder, data.edge_index, 60, {'x': data.x, 'y': data.y})
-        found.append(training.fingerprint(large.graph_content(large.MappedGraph(folder))))
+        found.append(training.fingerprint(graph_content(MappedGraph(folder))))
     assert found[0] == found[1] != found[2]
 
 

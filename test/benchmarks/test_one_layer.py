@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from benchmarks.one_layer import compare, layer_weights, single, spread, step
+from benchmarks.one_layer import compare, layer_weights, single_layer, spread, step
 
 
 @pytest.mark.parametrize('tau', [0.3, 1.0])
@@ -13,11 +13,11 @@ def test_one_layer_is_all_of_them(tau):
     assert found.difference < 1e-14
     assert found.single == pytest.approx(found.stacked[-1], rel=1e-12)
     assert len(found.stacked) == 4
-    one, share = single(weights, tau)
+    one, share = single_layer(weights, tau)
     assert share == pytest.approx(1 - (1 - tau) ** 4)
     torch.testing.assert_close(one.sum(1), torch.ones(12, dtype=torch.double))
     assert one.min() > 0
-    torch.testing.assert_close(single(weights[:1], tau)[0], weights[0])
+    torch.testing.assert_close(single_layer(weights[:1], tau)[0], weights[0])
 
 
 def test_layers_see_the_output_of_those_before():

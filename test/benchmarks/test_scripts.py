@@ -11,9 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from benchmarks import node_classification, recommendation, tsp
+from benchmarks import tsp
 from benchmarks.common import figures, scripts
 from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.recommendation import __main__ as recommendation
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted(
@@ -36,6 +38,9 @@ BY_PATH = [
     'benchmarks/sbm.py',
     'benchmarks/ogb/ogbn_arxiv.py',
     'benchmarks/runtime/loaders.py',
+    'benchmarks/node_classification',
+    'benchmarks/recommendation/__main__.py',
+    'benchmarks/gpu',
     'examples/distributed.py',
 ]
 # Forks of a process that has imported what is installed, and nothing of this folder, do what an
@@ -51,7 +56,7 @@ for number, script in enumerate(scripts):
     if process == 0:
         for descriptor, stream in ((1, 'out'), (2, 'err')):
             os.dup2(os.open(f'{folder}/{number}.{stream}', os.O_WRONLY | os.O_CREAT), descriptor)
-        sys.path[0] = os.path.dirname(script)
+        sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
         sys.argv = [script, *([] if 'examples' in script else ['--help'])]
         runpy.run_path(script, run_name='__main__')
         sys.exit()
@@ -100,7 +105,7 @@ def test_every_option_says_what_it_is_and_its_default(parser):
                 action.option_strings
             )
     options = {option for action in parser._actions for option in action.option_strings}
-    assert '--output' in options or parser.description.startswith('Hyper-parameters')
+    assert '--output' in options or parser.description.startswith('Searches')
 
 
 @pytest.fixture(scope='module')
@@ -121,8 +126,13 @@ def started(tmp_path_factory):
     }
 
 
+@pytest.mark.parametrize('folder', sorted({path.parent for path in SCRIPTS}), ids=lambda p: p.name)
+def test_every_folder_of_scripts_leads_to_the_package(folder):
+    assert (folder / 'benchmarks.py').exists()
+
+
 @pytest.mark.xdist_group('started')  # which starts an interpreter once
-@pytest.mark.parametrize('path', BY_PATH[:3])
+@pytest.mark.parametrize('path', BY_PATH[:-1])
 def test_scripts_start_by_their_path_from_any_folder(path, started):
     code, text, errors = started[path]
     assert (code, errors) == (0, '')
@@ -179,6 +189,16 @@ def test_without_matplotlib_results_are_written_and_pictures_are_not(monkeypatch
     ]
 
 
+def test_errors_name_the_file_or_the_folder_of_a_package(monkeypatch):
+    def main():
+        raise DataError('no data')
+
+    for path, name in (('a/sbm.py', 'sbm.py'), ('a/gpu/__main__.py', 'gpu'), ('a/gpu', 'gpu')):
+        monkeypatch.setattr(sys, 'argv', [path])
+        with pytest.raises(SystemExit, match=f'^{name}: error: no data$'):
+            run_script(main)
+
+
 @pytest.mark.parametrize(
     ('error', 'reason'),
     [
@@ -202,25 +222,25 @@ def test_data_that_cannot_be_read_end_in_one_line(error, reason, monkeypatch, tm
 
 
 LOADING = (
-    'node_classification',
-    'node_classification_search',
+    'node_classification.__main__',
+    'node_classification.search',
     'one_layer',
     'attention_domains',
     'pokec',
-    'recommendation',
+    'recommendation.__main__',
 )
 
 
 @pytest.mark.parametrize('name', LOADING)
 def test_a_wrong_root(name, monkeypatch, tmp_path):
     script = import_module(f'benchmarks.{name}')
-    named = {'pokec': [], 'recommendation': ['--dataset', 'mine']}.get(
+    named = {'pokec': [], 'recommendation.__main__': ['--dataset', 'mine']}.get(
         name, ['--dataset', 'mine.npz']
     )
     monkeypatch.setattr(
         sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), '--output', str(tmp_path), *named]
     )
-    if name == 'node_classification_search':
+    if name == 'node_classification.search':
         monkeypatch.setattr(sys, 'argv', ['x', '--root', str(tmp_path / 'wrong'), *named])
     with pytest.raises(DataError, match=r"wrong', which did not exist, must be the folder"):
         script.main()
@@ -296,10 +316,10 @@ def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monk
 SEEDED = [
     *(
         'attention_domains',
-        'node_classification',
-        'node_classification_search',
+        'node_classification.__main__',
+        'node_classification.search',
         'pokec',
-        'recommendation',
+        'recommendation.__main__',
         'sbm',
         'tsp',
     ),
@@ -321,7 +341,7 @@ def test_seeds_are_different_numbers_that_are_not_negative(name, seeds, monkeypa
 
 
 RUNS = {
-    'node_classification': [
+    'node_classification.__main__': [
         '--dataset',
         'digits',
         '--model',
@@ -341,7 +361,7 @@ RUNS = {
         '--seeds',
         '0',
     ],
-    'recommendation': ['--model', 'itemknn'],
+    'recommendation.__main__': ['--model', 'itemknn'],
     'sbm': [],
 }
 
@@ -349,7 +369,7 @@ RUNS = {
 @pytest.mark.parametrize('name', RUNS)
 def test_results_are_looked_at_before_the_training(name, monkeypatch, tmp_path):
     script = import_module(f'benchmarks.{name}')
-    folder = tmp_path / {'attention_domains': 'domains'}.get(name, name)
+    folder = tmp_path / {'attention_domains': 'domains'}.get(name, name.removesuffix('.__main__'))
     folder.mkdir()
     (folder / 'other.json').write_text('[')
     monkeypatch.setattr('benchmarks.common.training.CHECKPOINTS', tmp_path / 'checkpoints')

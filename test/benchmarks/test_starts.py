@@ -7,12 +7,16 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from benchmarks import node_classification, recommendation, sbm
-from benchmarks.classifiers import MODELS, SPARSE_INPUT
+from benchmarks import sbm
 from benchmarks.common import training
-from benchmarks.edge_networks import NETWORKS
-from benchmarks.inductive import PRESETS
-from benchmarks.recommendation_settings import DEFAULTS
+from benchmarks.many_graphs.models import NETWORKS
+from benchmarks.many_graphs.settings import PRESETS
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification import run as classifier_run
+from benchmarks.node_classification.models import MODELS, SPARSE_INPUT
+from benchmarks.recommendation import __main__ as recommendation
+from benchmarks.recommendation import run as recommendation_run
+from benchmarks.recommendation.settings import DEFAULTS
 
 KINDS = ('dense', 'sparse', 'two classes', 'fixed splits', 'unlabelled', 'no edges')
 
@@ -37,11 +41,13 @@ def graph(kind):
 @pytest.mark.parametrize('model', MODELS)
 def test_classifiers(model, kind, monkeypatch, tmp_path):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr(node_classification, 'load', lambda *_: graph(kind))
+    monkeypatch.setattr(classifier_run, 'load', lambda *_: graph(kind))
     seen = []
-    place = node_classification.placed
+    model_input = classifier_run.model_input
     monkeypatch.setattr(
-        node_classification, 'placed', lambda *given: seen.append(place(*given)) or seen[-1]
+        classifier_run,
+        'model_input',
+        lambda *args: seen.append(model_input(*args)) or seen[-1],
     )
     protocol = 'fixed-splits' if kind == 'fixed splits' else 'random-60-20-20'
     for precision in ('float32', 'bfloat16'):
@@ -74,7 +80,7 @@ def test_classifiers(model, kind, monkeypatch, tmp_path):
 @pytest.mark.parametrize('split', ['given', 'ratio'])
 @pytest.mark.parametrize('model', DEFAULTS)
 def test_recommenders(model, split, monkeypatch, tmp_path):
-    for module in (recommendation, training):
+    for module in (recommendation_run, training):
         monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
     (tmp_path / 'mine').mkdir()
     lines = [[user, *range(user % 4, 30, 1 + user % 3)] for user in range(30)]
@@ -146,7 +152,7 @@ def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
 @pytest.mark.parametrize('branch', ['gcn', 'sage', 'gat'])
 def test_local_branches(branch, precision, monkeypatch, tmp_path):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    monkeypatch.setattr(node_classification, 'load', lambda *_: graph('sparse'))
+    monkeypatch.setattr(classifier_run, 'load', lambda *_: graph('sparse'))
     changes = [
         'epochs=1',
         f'precision={precision}',

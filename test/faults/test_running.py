@@ -9,8 +9,8 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
-from benchmarks.common.ranking import Scoring, evaluate
-from benchmarks.recommenders import GraphEncoder, bpr
+from benchmarks.recommendation.models import GraphEncoder, bpr
+from benchmarks.recommendation.ranking import Scoring, evaluate
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional.neighbors.edges import degrees

@@ -1,0 +1,68 @@
+r"""Runs one training for each seed: the only loop over seeds that writes results."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.common.training import Training, curves
+
+
+class Schedule(NamedTuple):
+    r"""Says how long a training lasts: at most ``epochs``, with a score after ``every`` epochs,
+    until ``patience`` scores in a row are not better."""
+
+    epochs: int
+    patience: int
+    every: int = 1
+
+
+class SeedResults(NamedTuple):
+    r"""Holds the metrics with a value for each seed, and the training of the last seed."""
+
+    metrics: dict[str, list[float]]
+    training: Training
+
+    @property
+    def parameters(self) -> int:
+        r"""Counts the parameters of the model."""
+        return sum(parameter.numel() for parameter in self.training.model.parameters())
+
+
+def train_seeds(
+    seeds: Sequence[int],
+    prepare: Callable[[int], Training],
+    measure: Callable[[Training, int], dict[str, float]],
+    schedule: Schedule,
+    name: str,
+    tensorboard: str | None = None,
+    print_metrics: bool = True,
+) -> SeedResults:
+    r"""Trains and measures a model for each seed.
+
+    Args:
+        seeds (list): The seeds, at least one.
+        prepare (callable): Seeds the random state and returns the training of a seed.
+        measure (callable): Returns the metrics of a finished training and its seed.
+        schedule (Schedule): How long each training lasts.
+        name (str): The name in progress bars and messages.
+        tensorboard (str, optional): A folder for the curves of the training. (default: :obj:`None`)
+        print_metrics (bool, optional): Whether to print the metrics of each seed. (default:
+            :obj:`True`)
+    """
+    metrics: dict[str, list[float]] = {}
+    for seed in seeds:
+        training = prepare(seed)
+        log = curves(Path(tensorboard) / training.path.stem) if tensorboard else _log_nothing
+        training.fit(*schedule, f'{name}, seed {seed}', log)
+        measured = measure(training, seed)
+        for metric, value in measured.items():
+            metrics.setdefault(metric, []).append(value)
+        if print_metrics:
+            rounded = {metric: round(value, 4) for metric, value in measured.items()}
+            print(f'seed {seed}:', json.dumps(rounded), flush=True)
+    return SeedResults(metrics, training)
+
+
+def _log_nothing(name: str, value: float, epoch: int) -> None:
+    r"""Takes the place of a log where none was asked for."""

@@ -1,0 +1,76 @@
+r"""Iterates over the parts of one large graph in training, and scores all nodes."""
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from benchmarks.large_graphs.datasets import NodeTask
+from torch_geometric_lgt.data import MappedGraph
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
+
+
+class Batch(NamedTuple):
+    r"""Holds a part of the graph and the nodes of the loss. With a memory it also holds the states
+    of all other nodes in each layer."""
+
+    data: Data
+    train: Tensor
+    states: list[AttentionState] | None
+
+    def to(self, device: torch.device) -> 'Batch':
+        return Batch(self.data.to(device), self.train.to(device), self.states)
+
+
+class Batches:
+    r"""Iterates over the batches of an epoch. The ``domain`` says what a node attends to."""
+
+    def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
+        data = task.data
+        self.model, self.domain, self.refresh = model, config['domain'], config['refresh']
+        if isinstance(data, MappedGraph):
+            if self.domain in ('graph', 'partition'):
+                raise SystemExit(
+                    'a graph in files is trained with --domain batch or memory (got '
+                    f'{self.domain!r})'
+                )
+            data = (data, data)
+        self.whole_graph = NeighborLoader(data, [-1], batch_size=config['inference_batch_size'])
+        if self.domain == 'graph':
+            self.loader: Any = [copy.copy(data).to(next(model.parameters()).device)]
+        elif self.domain == 'partition':
+            self.loader = NodePartitionLoader(data, config['batch_size'])
+        else:
+            sizes = {
+                'batch_size': config['batch_size'],
+                'input_nodes': task.split['train'],
+                'shuffle': True,
+            }
+            self.loader = NeighborLoader(data, config['fan_out'], **sizes)
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        memory = None
+        for step, data in enumerate(self.loader):
+            if self.domain == 'memory' and step % (self.refresh or len(self)) == 0:
+                memory = self.model.attention_memory(self.whole_graph)
+            sampled = self.domain in ('batch', 'memory')
+            train = (
+                torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
+            )
+            yield Batch(data, train, None if memory is None else memory.without(data.n_id[train]))
+
+
+def scores_of(model: Any, batches: Batches) -> Tensor:
+    r"""Computes the scores of all nodes. Attention is over the whole graph, whatever the domain of
+    the training."""
+    if batches.domain == 'graph':
+        data = batches.loader[0]
+        return model(data.x, data.edge_index)
+    return model.inference(batches.whole_graph)

@@ -1,0 +1,196 @@
+r"""Trains networks on many graphs for ``benchmarks.sbm`` and ``benchmarks.tsp``.
+
+The protocol is that of "Benchmarking Graph Neural Networks": Adam with a learning rate that is
+halved when the validation loss stalls.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+
+from benchmarks.common.figures import require_drawing
+from benchmarks.common.results import process_peak_mib, read_results, write_result
+from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
+from benchmarks.common.seeds import Schedule, train_seeds
+from benchmarks.common.training import (
+    Plateau,
+    Training,
+    add_device,
+    checkpoint,
+    fingerprint,
+)
+from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
+from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
+from benchmarks.many_graphs.models import Transformer, network
+from benchmarks.many_graphs.plots import draw
+from benchmarks.many_graphs.report import report
+from benchmarks.many_graphs.settings import PRESETS, Config, training_config
+from torch_geometric_lgt.datasets._generated import GeneratedDataset
+
+DRAWN_GRAPHS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    r"""Describes a benchmark.
+
+    It has the name of its results, the class and the settings of its data set, and its metric.
+    Predictions have the level ``node`` or ``edge``.
+    """
+
+    name: str
+    dataset: type[GeneratedDataset]
+    level: str
+    metric_name: str
+    metric: Metric
+    settings: Config
+
+
+def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentParser:
+    r"""Makes the parser of a script."""
+    parser = script_parser(text)
+    add_root(parser, 'the graphs are made into DIR/NAME on the first call')
+    parser.add_argument(
+        '--models',
+        nargs='+',
+        choices=networks,
+        default=list(networks),
+        metavar='MODEL',
+        help=f'the networks that are trained, of {", ".join(networks)} (default: all)',
+    )
+    parser.add_argument(
+        '--preset',
+        choices=PRESETS,
+        default='full',
+        help='the published sizes, or fewer graphs, layers and channels',
+    )
+    parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
+    add_seeds(parser, [0, 1, 2, 3])
+    parser.add_argument(
+        '--precision',
+        choices=('float32', 'bfloat16'),
+        default='float32',
+        help='of the products in training',
+    )
+    add_device(parser)
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument(
+        '--pictures', action='store_true', help='draw the attention that transformers have learned'
+    )
+    add_table(parser)
+    return parser
+
+
+def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
+    r"""Runs the chosen networks and prints the table.
+
+    Args:
+        task (Task): The benchmark.
+        args (argparse.Namespace): The arguments of the script.
+        *arguments (str): The first arguments of the class of the data set.
+    """
+    if args.pictures:
+        require_drawing()
+    if not args.table:
+        read_results(args.output / task.name)
+        preset = PRESETS[args.preset]
+        training = training_config(args.preset, task.settings)
+        splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
+        num_layers = args.layers or preset['layers'] or task.settings['layers']
+        config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
+        for model_name in args.models:
+            print(run(task, model_name, splits, args, config), file=sys.stderr)
+    print(report(source(args, task.name), args.output / task.name, task.metric_name))
+
+
+def training_loss(model: torch.nn.Module, data: Data, level: str) -> Tensor:
+    r"""Computes the loss of a batch of graphs."""
+    return criterion(model(data), data.y, level)
+
+
+def variant_of(args: argparse.Namespace) -> str:
+    r"""Names the variant after all arguments that differ from the published protocol."""
+    parts = (
+        '' if args.preset == 'full' else args.preset,
+        f'{args.layers}-layers' if args.layers else '',
+        '' if args.precision == 'float32' else args.precision,
+    )
+    return '-'.join(filter(None, parts))
+
+
+def run(
+    task: Task, model_name: str, splits: Splits, args: argparse.Namespace, config: Config
+) -> Path:
+    r"""Trains and measures a network for each seed and writes the result."""
+    name, variant = args.dataset.lower(), variant_of(args)
+    num_classes = int(max(int(split._data.y.max()) for split in splits.values())) + 1
+    sizes = (splits['train'][0].num_features, config['hidden_channels'], num_classes)
+    loaders = {
+        part: DataLoader(split, config['batch_size'], shuffle=part == 'train')
+        for part, split in splits.items()
+    }
+    content = fingerprint(*(split_tensors(split) for split in splits.values()))
+    num_graphs = {part: len(split) for part, split in splits.items()}
+
+    def prepare(seed: int) -> Training:
+        path = checkpoint(model_name, name, [name, model_name, config, num_graphs, seed], content)
+        torch.manual_seed(seed)
+        model = network(model_name, sizes, task.level, config['pe_channels'], config['options'])
+        model = model.to(args.device)
+        return Training(
+            model,
+            torch.optim.Adam(model.parameters(), lr=config['lr']),
+            partial(training_loss, level=task.level),
+            lambda: loaders['train'],
+            partial(evaluate, loader=loaders['val'], metric=task.metric, level=task.level),
+            path,
+            Plateau(config['lr'], config['patience'], config['least_lr']),
+            args.precision,
+        )
+
+    def measure(training: Training, seed: int) -> dict[str, float]:
+        model = training.model.eval()
+        test_metric, _ = evaluate(model, loaders['test'], task.metric, task.level)
+        if args.pictures and isinstance(model, Transformer) and seed == args.seeds[0]:
+            stem = '-'.join(filter(None, (name, model_name, variant)))
+            draw(model.cpu(), splits['test'][:DRAWN_GRAPHS], args.output / task.name / stem)
+        return {
+            task.metric_name: test_metric,
+            f'valid_{task.metric_name}': training.best_score,
+            'best_epoch': training.best_epoch,
+            'loss_spike': training.loss_spike,
+            'epoch_seconds': training.seconds / training.epoch,
+        }
+
+    results = train_seeds(
+        args.seeds,
+        prepare,
+        measure,
+        Schedule(config['epochs'], config['epochs']),
+        model_name,
+        args.tensorboard,
+    )
+    epoch_seconds = results.metrics['epoch_seconds']
+    return write_result(
+        task.name,
+        name,
+        model_name,
+        variant=variant,
+        protocol=variant or 'published',
+        seeds=args.seeds,
+        metrics=results.metrics,
+        config=config | {f'{part}_graphs': number for part, number in num_graphs.items()},
+        parameters=results.parameters,
+        epoch_seconds=sum(epoch_seconds) / len(epoch_seconds),
+        peak_memory_mib=process_peak_mib(),
+        data=content,
+        folder=args.output,
+    )

@@ -1,0 +1,32 @@
+r"""Defines the settings of trainings on many graphs, as in "Benchmarking Graph Neural Networks"."""
+
+from typing import Any
+
+Config = dict[str, Any]
+TRAINING: Config = {
+    'epochs': 1000,
+    'patience': 10,
+    'lr': 1e-3,
+    'least_lr': 1e-6,
+    'batch_size': 32,
+    'hidden_channels': 80,
+}
+PRESETS: dict[str, Config] = {
+    'full': {'graphs': None, 'layers': None, 'training': {}},
+    'small': {
+        'graphs': {'train': 1000, 'val': 200, 'test': 200},
+        'layers': 4,
+        'training': {'epochs': 20, 'patience': 3, 'least_lr': 1e-5, 'hidden_channels': 40},
+    },
+}
+
+
+def training_config(preset: str, settings: Config) -> Config:
+    r"""Merges the training settings of a preset and of a data set. Settings of the data set for
+    this preset win."""
+    return {
+        **TRAINING,
+        **PRESETS[preset]['training'],
+        'pe_channels': settings['pe_channels'],
+        **settings.get(preset, {}),
+    }

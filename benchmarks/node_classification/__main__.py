@@ -1,0 +1,153 @@
+r"""Trains and measures a node classifier on one graph.
+
+python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
+python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
+python -m benchmarks.node_classification --dataset cora --model sgformer --set options.norm=row lr=0.001
+python -m benchmarks.node_classification --dataset cora --model nodeformer --study ablation
+python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
+python -m benchmarks.node_classification --table          # only write the tables of existing results
+
+Results have the test accuracy at the best validation epoch. The same command continues a run that
+was killed. Seeds of later calls are added to the result.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+from benchmarks.common.figures import require_drawing
+from benchmarks.common.results import read_results
+from benchmarks.common.scripts import (
+    add_root,
+    add_seeds,
+    add_table,
+    run_script,
+    script_parser,
+    source,
+    variant_name,
+)
+from benchmarks.common.training import add_device
+from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES
+from benchmarks.node_classification.models import OURS
+from benchmarks.node_classification.overrides import apply_overrides
+from benchmarks.node_classification.report import report
+from benchmarks.node_classification.run import TASK, Plan, run
+from benchmarks.node_classification.settings import (
+    MODELS,
+    STUDY_NAMES,
+    merged,
+    settings,
+    studies,
+)
+
+MISSING = object()
+
+
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
+    r"""Parses the arguments and plans the runs."""
+    parser = script_parser(__doc__)
+    add_root(parser, LAYOUT)
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol',
+        choices=PROTOCOLS,
+        help='the rule of the splits (default: that of the data set)',
+    )
+    parser.add_argument(
+        '--model', choices=MODELS, default='sgformer', help='the model that is trained'
+    )
+    add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
+    parser.add_argument(
+        '--neighbors',
+        type=int,
+        help='edges between this many nearest neighbours instead of the graph; 0: none',
+    )
+    parser.add_argument(
+        '--variant',
+        default='',
+        help=(
+            'name of a configuration that is not the default (default: what differs, as '
+            'lr0.001-norm-row)'
+        ),
+    )
+    parser.add_argument(
+        '--set',
+        nargs='+',
+        default=[],
+        metavar='NAME=VALUE',
+        help='changes of the configuration, as lr=0.001 or options.norm=row',
+    )
+    parser.add_argument(
+        '--study',
+        choices=STUDY_NAMES,
+        help='run the variants that differ from the default in one respect',
+    )
+    add_device(parser)
+    parser.add_argument(
+        '--pictures',
+        action='store_true',
+        help='draw the attention and the latent structure of the last seed',
+    )
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.add_argument('--curves', help='PNG for the curves of the last seed')
+    add_table(parser)
+    args = parser.parse_args(argv)
+    protocol, default = settings(args.dataset, args.protocol, args.model)
+    if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
+        parser.error(f'--pictures is for {", ".join(OURS)} on the CPU')
+    if args.study is not None:
+        variants_of = studies(args.model)
+        if args.study not in variants_of or args.set or args.variant:
+            parser.error(
+                f'a study of {args.model} is one of {", ".join(variants_of)} and names its own '
+                'variants'
+            )
+        same = Plan('', protocol, None, default)
+        plans = [
+            plan_variant(name, protocol, default, dict(change))
+            for name, change in variants_of[args.study].items()
+        ]
+        return args, [plan for plan in plans if plan._replace(variant='') != same]
+    try:
+        config = apply_overrides(default, args.model, args.set)
+    except ValueError as error:
+        parser.error(str(error))
+    differing = {
+        name: value
+        for name, value in config.items()
+        if name != 'options' and value != default[name]
+    }
+    differing |= {
+        name: value
+        for name, value in config['options'].items()
+        if value != default['options'].get(name, MISSING)
+    }
+    differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
+    return args, [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
+
+
+def plan_variant(
+    variant: str, protocol: str, default: dict[str, Any], change: dict[str, Any]
+) -> Plan:
+    r"""Plans the run of one variant of a study."""
+    protocol, neighbors = change.pop('protocol', protocol), change.pop('neighbors', None)
+    return Plan(variant, protocol, neighbors, merged(default, change))
+
+
+def main() -> None:
+    args, plans = parse()
+    if args.pictures or args.curves:
+        require_drawing()
+    if not args.table:
+        read_results(args.output / TASK)
+        for plan in plans:
+            print(run(args, plan), file=sys.stderr)
+    print(report(source(args, TASK), args.output / TASK))
+
+
+if __name__ == '__main__':
+    run_script(main)

@@ -1,0 +1,304 @@
+r"""Loads and splits the graphs of the node classification benchmark."""
+
+# N nodes, E edges, F features.
+import copy
+import zlib
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+from torch_geometric import datasets
+from torch_geometric.data import Data
+from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+from benchmarks.common.arrays_only import arrays_only, require_regular
+from torch_geometric_lgt._io import open_regular
+
+SOURCES = {  # name: PyG's class, which names the folder, and the name of the data set in it
+    'cora': ('Planetoid', 'Cora'),
+    'citeseer': ('Planetoid', 'CiteSeer'),
+    'pubmed': ('Planetoid', 'PubMed'),
+    'computers': ('Amazon', 'Computers'),
+    'photo': ('Amazon', 'Photo'),
+    'cs': ('Coauthor', 'CS'),
+    'physics': ('Coauthor', 'Physics'),
+    'actor': ('Actor', None),
+    'deezer': ('DeezerEurope', None),
+    **{name: ('WikipediaNetwork', name) for name in ('chameleon', 'squirrel')},
+    **{name: ('WebKB', name) for name in ('cornell', 'texas', 'wisconsin')},
+    **{
+        name: ('LINKXDataset', name)
+        for name in ('amherst41', 'cornell5', 'johnshopkins55', 'penn94', 'reed98')
+    },
+    **{name: ('HeterophilousGraphDataset', name) for name in ('minesweeper', 'tolokers')},
+}
+TOPICS = [
+    *('alt.atheism', 'comp.sys.ibm.pc.hardware', 'misc.forsale', 'rec.autos', 'rec.sport.hockey'),
+    *('sci.crypt', 'sci.electronics', 'sci.med', 'sci.space', 'talk.politics.guns'),
+]
+LAYOUT = (
+    "PyG's data sets in the folders of their classes, as DIR/Planetoid/Cora/raw, and .npz files"
+)
+SPARSE = 0.05  # products with a sparse matrix are faster up to this share of nonzero features
+PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
+PUBLISHED_SPLITS = (
+    'published-20-per-class',
+    'published-50-25-25',
+)  # one split for all seeds, from which the papers' figures are
+PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
+
+
+def load(root: str, name: str, neighbors: int | None = None) -> Data:
+    r"""Loads a graph with undirected edges without self loops, and -1 as the label of unlabelled
+    nodes.
+
+    Args:
+        root (str): The folder of all data sets.
+        name (str): A name of ``SOURCES``, ``digits``, ``20news``, or a ``.npz`` file (see
+            :meth:`from_npz`).
+        neighbors (int, optional): Replaces the edges by those from this many nearest neighbours.
+            (default: :obj:`None`)
+
+    Raises:
+        ValueError: If the name is unknown.
+        pickle.UnpicklingError: If a file of the data set holds more than arrays. No code in it
+            runs.
+    """
+    if name in SOURCES:
+        kind, title = SOURCES[name]
+        arguments = (f'{root}/{kind}',) if title is None else (f'{root}/{kind}', title)
+        require_regular(f'{root}/{kind}')
+        with arrays_only(f'{root}/{kind}'):
+            data = getattr(datasets, kind)(*arguments)[0]
+    elif name == 'digits':
+        data = digits()
+    elif name == '20news':
+        data = newsgroups(root)
+    elif Path(name).suffix == '.npz':
+        data = from_npz(Path(name) if Path(name).exists() else Path(root) / name)
+    else:
+        raise ValueError(
+            f"'dataset' must be a .npz file or one of {', '.join([*SOURCES, 'digits', '20news'])} "
+            f'(got {name!r})'
+        )
+    data.x = data.x.to_dense() if data.x.is_sparse else data.x
+    if neighbors is not None:
+        data.edge_index = nearest_neighbor_edges(data.x, neighbors)
+    data.edge_index = remove_self_loops(to_undirected(data.edge_index, num_nodes=data.num_nodes))[0]
+    return data
+
+
+def from_npz(path: Path) -> Data:
+    r"""Reads a graph from the arrays :obj:`edges` ``[E, 2]``, :obj:`y` ``[N]`` and :obj:`x` ``[N,
+    F]`` of a file. Binary features may be given by :obj:`feat_indptr` and :obj:`feat_indices`, the
+    columns of the ones in each row. Nothing is unpickled.
+
+    Raises:
+        ValueError: If the file is damaged, lacks an array, or one has another shape or type, or ids
+            or labels out of range.
+    """
+    arrays = _arrays(path)
+    y = _integers(arrays, 'y', (None,), -1, 2**31)
+    if 'x' in arrays or 'feat_indptr' not in arrays:
+        x = _features(arrays)
+    else:
+        pointer = _integers(arrays, 'feat_indptr', (None,), 0, 2**63 - 1)
+        column = _integers(arrays, 'feat_indices', (None,), 0, 2**31)
+        if (
+            pointer.size == 0
+            or pointer[0] != 0
+            or pointer[-1] != column.size
+            or (np.diff(pointer) < 0).any()
+        ):
+            raise ValueError(
+                "'feat_indptr' must not decrease, from 0 to the size of 'feat_indices' (got "
+                f'{pointer.tolist()[:5]} ..)'
+            )
+        shape = (pointer.size - 1, int(column.max(initial=-1)) + 1)
+        x = csr_array((np.ones(column.size, np.float32), column, pointer), shape=shape).toarray()
+    if not 0 < y.size == len(x):
+        raise ValueError(f"'y' must have a label for each node (got {y.size} for {len(x)} nodes)")
+    edges = _integers(arrays, 'edges', (None, 2), 0, y.size)
+    edge_index = torch.from_numpy(edges.T).contiguous()
+    return Data(x=torch.from_numpy(x), edge_index=edge_index, y=torch.from_numpy(y))
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    r"""Reads all arrays of a file and unpickles nothing."""
+    try:
+        with open_regular(path) as file, np.lib.npyio.NpzFile(file, allow_pickle=False) as archive:
+            return {
+                name: np.asarray(value) for name, value in archive.items()
+            }  # a member that is no array is read as bytes
+    except (
+        BadZipFile,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        ValueError,
+        zlib.error,
+    ) as error:
+        reason = 'it holds objects' if 'allow_pickle' in str(error) else str(error)
+        raise ValueError(
+            f'{str(path)!r} must be an intact .npz file of numbers ({reason})'
+        ) from error
+
+
+def _array(
+    arrays: dict[str, np.ndarray], name: str, kinds: str, shape: tuple[int | None, ...]
+) -> np.ndarray:
+    if name not in arrays:
+        raise ValueError(f'the file must hold {name!r} (got {", ".join(arrays)})')
+    value = arrays[name]
+    fits = value.ndim == len(shape) and all(
+        size in (None, length) for size, length in zip(shape, value.shape, strict=True)
+    )
+    if value.dtype.kind not in kinds or not fits:
+        text = ', '.join('*' if size is None else str(size) for size in shape)
+        numbers = 'numbers' if 'f' in kinds else 'integers'
+        raise ValueError(
+            f'{name!r} must be {numbers} of shape [{text}] (got {value.dtype} {list(value.shape)})'
+        )
+    return value
+
+
+def _integers(
+    arrays: dict[str, np.ndarray], name: str, shape: tuple[int | None, ...], least: int, end: int
+) -> np.ndarray:
+    r"""Checks an array of integers from :obj:`least` to below :obj:`end`."""
+    value = _array(arrays, name, 'iu', shape)
+    if value.size > 0 and (int(value.min()) < least or int(value.max()) >= end):
+        raise ValueError(
+            f'{name!r} must be from {least} to {end - 1} (got {value.min()} to {value.max()})'
+        )
+    return value.astype(np.int64)
+
+
+def _features(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    x = _array(arrays, 'x', 'biuf', (None, None))
+    with np.errstate(over='ignore'):
+        single = x.astype(np.float32)
+    if not np.isfinite(single).all():
+        raise ValueError(
+            f"'x' must be finite in single precision (got {int((~np.isfinite(single)).sum())} "
+            'numbers that are not)'
+        )
+    return single
+
+
+def nearest_neighbor_edges(x: Tensor, neighbors: int) -> Tensor:
+    r"""Connects each node to its nearest neighbours; returns the edges ``[2, E]``."""
+    if neighbors == 0:
+        return torch.empty(2, 0, dtype=torch.long)
+    from sklearn.neighbors import kneighbors_graph
+
+    graph = kneighbors_graph(x.numpy(), neighbors).tocoo()
+    return torch.from_numpy(np.stack([graph.col, graph.row])).long()
+
+
+def digits() -> Data:
+    r"""Loads the handwritten digits of scikit-learn, without edges."""
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    return Data(
+        x=torch.from_numpy(x).float() / 16,
+        y=torch.from_numpy(y).long(),
+        edge_index=torch.empty(2, 0, dtype=torch.long),
+    )
+
+
+def newsgroups(root: str) -> Data:
+    r"""Loads ten of the 20 Newsgroups, without edges: 9,607 documents with weights of 236 words, as
+    in "Learning Discrete Structures for Graph Neural Networks". Scikit-learn downloads the
+    documents, or reads its copy in :obj:`root`."""
+    from sklearn.datasets import fetch_20newsgroups
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    require_regular(f'{root}/20news-bydate_py3.pkz')
+    with arrays_only(root):
+        news = fetch_20newsgroups(data_home=root, subset='all', categories=TOPICS)
+    x = TfidfVectorizer(stop_words='english', min_df=0.05).fit_transform(news.data).toarray()
+    return Data(
+        x=torch.from_numpy(x).float(),
+        y=torch.from_numpy(news.target).long(),
+        edge_index=torch.empty(2, 0, dtype=torch.long),
+    )
+
+
+def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
+    r"""Splits the labelled nodes into a training, validation and test part. Under ``fixed-splits``
+    the seed is the number of the split. The published splits do not depend on the seed.
+
+    Raises:
+        ValueError: If there are no fixed splits.
+    """
+    if protocol == 'fixed-splits':
+        if 'train_mask' not in data:
+            raise ValueError(
+                "'protocol' = 'fixed-splits' needs a data set that brings splits; use a random one"
+            )
+        masks = [data[f'{part}_mask'] for part in ('train', 'val', 'test')]
+        masks = [mask[:, seed % mask.size(1)] if mask.dim() == 2 else mask for mask in masks]
+        return dict(
+            zip(
+                ('train', 'valid', 'test'),
+                (mask.nonzero().flatten() for mask in masks),
+                strict=True,
+            )
+        )
+    labelled = (data.y >= 0).nonzero().flatten()
+    if protocol in PUBLISHED_SPLITS:
+        parts = published_split(data.y[labelled], protocol)
+        return dict(
+            zip(('train', 'valid', 'test'), (labelled[part] for part in parts), strict=True)
+        )
+    part = Data(y=data.y[labelled], num_nodes=labelled.numel())
+    if protocol in PER_CLASS:
+        rule = RandomNodeSplit(
+            'random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000
+        )
+    else:
+        share = 0.25 if protocol == 'random-50-25-25' else 0.2
+        rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        masks = rule(part)
+    return {
+        name: labelled[masks[f'{mask}_mask']]
+        for name, mask in (('train', 'train'), ('valid', 'val'), ('test', 'test'))
+    }
+
+
+def published_split(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
+    r"""Draws the split that the authors' programs use in all of their runs. DIFFormer and SGFormer
+    draw it class by class from PyTorch's generator with the seed 123, NodeFormer from NumPy's with
+    the seed 42."""
+    if protocol == 'published-50-25-25':
+        order = torch.from_numpy(np.random.RandomState(42).permutation(y.numel()))
+        return order.tensor_split((y.numel() // 2, y.numel() // 2 + y.numel() // 4))
+    random = torch.Generator().manual_seed(123)
+    classes = [(y == label).nonzero().flatten() for label in y.unique()]
+    classes = [nodes[torch.randperm(nodes.numel(), generator=random)] for nodes in classes]
+    rest = torch.cat([nodes[20:] for nodes in classes])
+    rest = rest[torch.randperm(rest.numel(), generator=random)]
+    return torch.cat([nodes[:20] for nodes in classes]), rest[:500], rest[500:1500]
+
+
+def prepare_features(data: Data, normalize: bool, sparse: bool = True) -> Data:
+    r"""Copies a graph with other features.
+
+    Args:
+        data (Data): The graph.
+        normalize (bool): Whether the features of each node are scaled to a sum of 1.
+        sparse (bool, optional): Whether features are stored as a sparse matrix if few differ from
+            0. (default: :obj:`True`)
+    """
+    data = NormalizeFeatures()(copy.copy(data)) if normalize else copy.copy(data)
+    if sparse and data.x.count_nonzero() <= SPARSE * data.x.numel():
+        data.x = data.x.to_sparse_csr()
+    return data

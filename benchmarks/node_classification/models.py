@@ -1,0 +1,119 @@
+r"""Builds the node classifiers, which all map a graph to scores and an auxiliary loss."""
+
+# N nodes, E edges.
+from functools import partial
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor
+from torch_geometric.utils import to_torch_csr_tensor
+
+from torch_geometric_lgt.functional import sorted_edges
+from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+
+OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
+NETWORKS = {
+    'gcn': partial(pyg.GCN, cached=True),
+    'gat': pyg.GAT,
+    'sage': pyg.GraphSAGE,
+    'mlp': pyg.MLP,
+}
+BY_MATRIX = (
+    'gcn',
+    'sage',
+)  # networks that are faster with a sparse matrix, the transposed adjacency
+BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
+MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
+SPARSE_INPUT = (
+    *OURS,
+    'gcn',
+    'gat',
+    'mlp',
+)  # models whose first linear layer can be trained on a CSR matrix
+
+
+class Classifier(torch.nn.Module):
+    r"""Applies a model to one graph. :meth:`forward` returns scores ``[N, *]`` and an auxiliary
+    loss, which is 0 for all models but NodeFormer. Products with a sparse adjacency need single
+    precision."""
+
+    def __init__(
+        self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int, precision: str
+    ) -> None:
+        super().__init__()
+        self.name, self.model = name, model
+        self.edges: Any = edge_index
+        by_matrix = name in BY_MATRIX or (
+            name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])
+        )
+        if by_matrix and precision == 'float32':
+            self.edges = to_torch_csr_tensor(edge_index.flip(0), size=(num_nodes, num_nodes))
+        elif name == 'nodeformer' and model.relational_order > 0:
+            self.edges = model.hops(edge_index, num_nodes)
+        elif name in OURS and not by_matrix:
+            self.edges = sorted_edges(edge_index, num_nodes, num_nodes)
+        self.batch = edge_index.new_zeros(num_nodes)
+
+    def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
+        no_loss = torch.zeros((), device=x.device)
+        if self.name == 'mlp':
+            return self.model(x), no_loss
+        if self.name == 'nodeformer' and with_loss:
+            return self.model(x, self.edges, return_edge_loss=True)
+        if self.name in ('pyg-sgformer', 'polynormer'):
+            return self.model(x, self.edges, self.batch), no_loss
+        return self.model(x, self.edges), no_loss
+
+
+def make(
+    name: str,
+    in_channels: int,
+    out_channels: int,
+    edge_index: Tensor,
+    num_nodes: int,
+    options: dict[str, Any],
+    precision: str = 'float32',
+) -> Classifier:
+    r"""Builds the model :obj:`name` for a graph with the options of its configuration."""
+    options = dict(options)
+    hidden = options.pop('hidden_channels')
+    if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
+        width = in_channels if options['gnn_input'] == 'input' else hidden
+        norm = 'batch_norm' if options.get('layer_norm', True) else None
+        options['gnn'] = branch(
+            width,
+            hidden,
+            options.pop('gnn_num_layers'),
+            dropout=options.pop('gnn_dropout'),
+            norm=norm,
+        )
+    if name in OURS:
+        model = OURS[name](in_channels, hidden, out_channels, **options)
+    elif name == 'mlp':
+        layers = options.pop('num_layers')
+        model = pyg.MLP([in_channels, *[hidden] * (layers - 1), out_channels], **options)
+    elif name in NETWORKS:
+        model = NETWORKS[name](in_channels, hidden, out_channels=out_channels, **options)
+    else:
+        model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(
+            in_channels, hidden, out_channels, **options
+        )
+    return Classifier(name, model, edge_index, num_nodes, precision)
+
+
+def parameter_groups(
+    classifier: Classifier, weight_decay: float, attention_weight_decay: float | None
+) -> list[dict[str, Any]]:
+    r"""Groups the parameters by weight decay; a second value is for SGFormer's attention branch."""
+    if attention_weight_decay is None:
+        return [{'params': list(classifier.parameters()), 'weight_decay': weight_decay}]
+    local = [*classifier.model.gnn.parameters(), *classifier.model.lin_out.parameters()]
+    local_ids = {id(parameter) for parameter in local}
+    attention = [
+        parameter for parameter in classifier.parameters() if id(parameter) not in local_ids
+    ]
+    return [
+        {'params': local, 'weight_decay': weight_decay},
+        {'params': attention, 'weight_decay': attention_weight_decay},
+    ]

@@ -1,0 +1,125 @@
+r"""Draws the attention of trained node classifiers, and accuracies against varied settings."""
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch_geometric.data import Data
+
+from benchmarks.common.figures import can_draw, save_figure, subplots
+from benchmarks.common.tables import as_csv
+from benchmarks.node_classification.models import OURS, Classifier
+from torch_geometric_lgt._io import write_atomically
+from torch_geometric_lgt.diagnostics import attention_report
+from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record = dict[str, Any]
+NUMBERED = re.compile(r'(\w+)-(\d+(?:\.\d+)?)')
+METRICS = {'valid_accuracy': 'validation', 'accuracy': 'test'}
+
+
+def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
+    r"""Writes the attention report and the latent structure of a trained model.
+
+    Args:
+        classifier (Classifier): The trained model.
+        data (Data): The graph.
+        path (Path): The start of the paths of all files.
+        title (str): The title of the figures.
+    """
+    model, name = classifier.model, path.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = attention_report(
+        model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0)
+    )
+    plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
+    generator = torch.Generator().manual_seed(0)
+    figures = plot_latent_structure(
+        model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title
+    )
+    for kind, rows in (('attention', report), ('structure', [figures])):
+        content = as_csv(
+            [
+                {key: '' if value is None else f'{value:.4g}' for key, value in row.items()}
+                for row in rows
+            ]
+        )
+        write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
+
+
+def save_sweeps(records: Iterable[Record], folder: Path) -> None:
+    r"""Draws one picture for each data set and model with a varied setting."""
+    groups = defaultdict(list)
+    for record in records:
+        groups[record['model'], record['dataset']].append(record)
+    for (model, dataset), group in groups.items():
+        varied = lines(model, group)
+        if varied and can_draw():
+            save_figure(
+                sweeps_figure(varied, f'{model} on {dataset}'),
+                folder / f'{model}-{dataset}-sweeps.png',
+            )
+
+
+def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Record]]]:
+    r"""Collects the values of each varied setting with their results, in order. The default is
+    among them if it has a result."""
+    varied: dict[str, list[tuple[float, Record]]] = defaultdict(list)
+    for record in records:
+        numbered = NUMBERED.fullmatch(record['variant'])
+        if numbered:
+            varied[numbered[1]].append((float(numbered[2]), record))
+    for setting, line in varied.items():
+        protocols = {record['protocol'] for _, record in line}
+        for record in records:
+            value = default_value(model, setting, record)
+            if (
+                value is not None
+                and record['variant'] == ''
+                and record['protocol'] in protocols
+                and value not in dict(line)
+            ):
+                line.append((value, record))
+        line.sort(key=lambda pair: pair[0])
+    return {setting: line for setting, line in varied.items() if len(line) > 1}
+
+
+def default_value(model: str, setting: str, record: Record) -> float | None:
+    r"""Returns the value of a setting that a result leaves at its default."""
+    if setting in record['config']['options']:
+        return float(record['config']['options'][setting])
+    parameter = inspect.signature(OURS[model]).parameters.get(setting) if model in OURS else None
+    return None if parameter is None else float(parameter.default)
+
+
+def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
+    r"""Draws validation and test accuracy against each varied setting."""
+    figure, panels = subplots(
+        1, len(varied), figsize=(2.8 * len(varied) + 0.8, 2.8), sharey=True, squeeze=False
+    )
+    for axes, (setting, line) in zip(panels[0], varied.items(), strict=True):
+        for metric, name in METRICS.items():
+            means, spreads = (
+                [100 * record['metrics'][metric][key] for _, record in line]
+                for key in ('mean', 'std')
+            )
+            axes.errorbar(
+                [f'{value:g}' for value, _ in line],
+                means,
+                spreads,
+                marker='o',
+                capsize=3,
+                label=name,
+            )
+        axes.set_xlabel(setting.replace('_', ' '))
+    panels[0, 0].set_ylabel('accuracy (%)')
+    figure.suptitle(title, fontsize='medium')
+    panels[0, 0].legend(fontsize='small')
+    return figure

@@ -1,0 +1,154 @@
+r"""Trains a node classifier for each seed, measures it and writes the result."""
+
+import argparse
+import statistics
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
+
+from benchmarks.common.results import process_peak_mib, write_result
+from benchmarks.common.scripts import data_from
+from benchmarks.common.seeds import Schedule, train_seeds
+from benchmarks.common.training import Training, checkpoint, fingerprint
+from benchmarks.node_classification.datasets import LAYOUT, load, prepare_features, split
+from benchmarks.node_classification.models import (
+    SPARSE_INPUT,
+    Classifier,
+    make,
+    parameter_groups,
+)
+from benchmarks.node_classification.plots import draw
+from benchmarks.node_classification.report import save_curves
+
+TASK = 'node_classification'
+
+
+class Plan(NamedTuple):
+    r"""Describes a run: the name of the variant, the split, the number of nearest neighbours that
+    replace the graph, and the configuration."""
+
+    variant: str
+    protocol: str
+    neighbors: int | None
+    config: dict[str, Any]
+
+
+def training_loss(
+    classifier: Classifier, data: Data, train: Tensor, edge_loss_weight: float
+) -> Tensor:
+    r"""Computes the cross entropy of the training nodes plus the weighted edge loss."""
+    out, edge_loss = classifier(data.x, edge_loss_weight > 0)
+    return cross_entropy(out[train].float(), data.y[train]) + edge_loss_weight * edge_loss
+
+
+@torch.no_grad()
+def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
+    r"""Computes the share of the nodes whose class is predicted."""
+    prediction = classifier(data.x)[0].argmax(1)
+    return float((prediction[nodes] == data.y[nodes]).double().mean())
+
+
+def model_input(data: Data, model: str, config: dict[str, Any], device: torch.device) -> Data:
+    r"""Converts a graph to the form that a model reads. Features are sparse on a CPU in single
+    precision, where products with sparse features are fast."""
+    sparse = model in SPARSE_INPUT and device.type == 'cpu' and config['precision'] == 'float32'
+    return prepare_features(data, config['normalize_features'], sparse).to(device)
+
+
+def dense_tensors(data: Data) -> dict[str, Tensor]:
+    r"""Selects the tensors of a graph by name."""
+    return {name: value for name, value in data.to_dict().items() if isinstance(value, Tensor)}
+
+
+def prepare(
+    data: Data, parts: dict[str, Tensor], model: str, config: dict[str, Any], seed: int, path: Path
+) -> Training:
+    r"""Seeds the random state and builds the training of a model."""
+    torch.manual_seed(seed)
+    num_classes = int(data.y.max()) + 1
+    classifier = make(
+        model,
+        data.num_features,
+        num_classes,
+        data.edge_index,
+        data.num_nodes,
+        config['options'],
+        config['precision'],
+    ).to(data.edge_index.device)
+    groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
+    optimizer = torch.optim.Adam(groups, lr=config['lr'])
+    loss = partial(training_loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
+    score = partial(accuracy, data=data, nodes=parts['valid'])
+    return Training(
+        classifier, optimizer, loss, lambda: [data], score, path, precision=config['precision']
+    )
+
+
+def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
+    r"""Measures a finished training. No other function reads the test nodes."""
+    classifier, times = training.model.eval(), []
+    for _ in range(5):
+        start = time.perf_counter()
+        test_accuracy = accuracy(classifier, data, test)
+        times.append(time.perf_counter() - start)
+    return {
+        'accuracy': test_accuracy,
+        'valid_accuracy': training.best_score,
+        'best_epoch': training.best_epoch,
+        'loss_spike': training.loss_spike,
+        'epoch_ms': 1000 * training.seconds / training.epoch,
+        'inference_ms': 1000 * statistics.median(times),
+    }
+
+
+def run(args: argparse.Namespace, plan: Plan) -> Path:
+    r"""Trains and measures a model for each seed and writes the result."""
+    variant, protocol, neighbors, config = plan
+    with data_from(args.root, LAYOUT):
+        graph = load(args.root, args.dataset, neighbors)
+        parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
+    content = fingerprint(dense_tensors(graph))
+    data = model_input(graph, args.model, config, args.device)
+    name = Path(args.dataset).stem
+
+    def prepare_seed(seed: int) -> Training:
+        settings = [name, protocol, neighbors, args.model, config, seed]
+        path = checkpoint(args.model, name, settings, fingerprint(content, parts[seed]))
+        return prepare(data, parts[seed], args.model, config, seed, path)
+
+    results = train_seeds(
+        args.seeds,
+        prepare_seed,
+        lambda training, seed: measure(training, data, parts[seed]['test']),
+        Schedule(config['epochs'], config['patience']),
+        args.model,
+        args.tensorboard,
+    )
+    title = f'{args.model} on {name}, seed {args.seeds[-1]}'
+    if args.curves:
+        save_curves(results.training.history, Path(args.curves), title)
+    if args.pictures:
+        stem = '-'.join(filter(None, (args.model, name, protocol, variant)))
+        draw(results.training.model.eval(), data, args.output / TASK / stem, title)
+    return write_result(
+        TASK,
+        name,
+        args.model,
+        variant=variant,
+        protocol=protocol,
+        seeds=args.seeds,
+        metrics=results.metrics,
+        config=config | {'neighbors': neighbors},
+        data=content,
+        parameters=results.parameters,
+        epoch_seconds=statistics.median(results.metrics['epoch_ms']) / 1000,
+        peak_memory_mib=process_peak_mib(),
+        folder=args.output,
+        protocol_in_name=True,
+    )

@@ -1,0 +1,268 @@
+r"""Searches settings of a node classifier by the validation accuracy.
+
+python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
+python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
+
+The score is the mean validation accuracy over seeds; the search never reads the test nodes.
+Settings of ``--set`` are not searched. The script prints the command that runs the best
+configuration. The same command continues a search that was killed.
+"""
+
+import argparse
+import inspect
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import training
+from benchmarks.common.results import say
+from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
+from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.node_classification.models import BRANCHES, OURS
+from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
+from benchmarks.node_classification.run import dense_tensors, model_input, prepare
+from benchmarks.node_classification.settings import MODELS, merged, settings
+from torch_geometric_lgt import __version__
+
+if TYPE_CHECKING:
+    import optuna
+
+WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
+SPACE = 4  # version of the search space: a study of another version cannot continue
+DEPTH = {'difformer': 8, 'sgformer': 2}
+
+
+def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
+    r"""Suggests the overrides of the configuration that a trial tries."""
+    options: dict[str, Any] = {
+        'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)
+    }
+    overrides: dict[str, Any] = {
+        'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
+        'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
+        'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
+    }
+    if model in ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp'):
+        options['dropout'] = trial.suggest_float('dropout', *SHARES)
+        options['num_layers'] = trial.suggest_int('num_layers', 1, DEPTH.get(model, 4))
+    if model == 'sgformer':
+        options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'gnn_dropout')}
+        options |= {
+            'beta': trial.suggest_float('beta', 0.0, 1.0),
+            'gnn_num_layers': trial.suggest_int('gnn_num_layers', 1, 8),
+            'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+            'layer_norm': trial.suggest_categorical('layer_norm', (True, False)),
+            'gnn': trial.suggest_categorical('gnn', ('gcn', *BRANCHES)),
+        }
+        if options['gnn'] == 'gcn':
+            options['gnn_residual'] = trial.suggest_categorical('gnn_residual', (False, True))
+        options['gnn_input'] = (
+            'hidden'
+            if options['gnn'] == 'sage'
+            else trial.suggest_categorical('gnn_input', ('input', 'hidden'))
+        )
+        overrides['attention_weight_decay'] = trial.suggest_float(
+            'attention_weight_decay', 1e-5, 1e-1, log=True
+        )
+    if model in ('sgformer', 'difformer'):
+        options['value_projection'] = trial.suggest_categorical('value_projection', (True, False))
+    if model == 'difformer':
+        options |= {
+            'tau': trial.suggest_float('tau', 0.1, 1.0),
+            'norm': trial.suggest_categorical('norm', ('row', 'frobenius')),
+        }
+    if model == 'nodeformer':
+        options['relational_order'] = trial.suggest_int('relational_order', 0, 3)
+        options['gumbel_evaluation'] = trial.suggest_categorical(
+            'gumbel_evaluation', ('softmax', 'tempered')
+        )
+        overrides['edge_loss_weight'] = trial.suggest_float('edge_loss_weight', 1e-3, 1.0, log=True)
+    return overrides | {'options': options}
+
+
+def first_trial(config: dict[str, Any], model: str) -> dict[str, Any]:
+    r"""Converts the configuration to the values of the first trial. Rates and weights of 0 are left
+    out, as their scales are logarithmic."""
+    parameters = inspect.signature(OURS[model]).parameters.values() if model in OURS else ()
+    if config['attention_weight_decay'] is None:
+        config = config | {'attention_weight_decay': config['weight_decay']}
+    rates = {name: value for name, value in config.items() if isinstance(value, bool) or value}
+    flat = (
+        {parameter.name: parameter.default for parameter in parameters}
+        | {'gnn': 'gcn'}
+        | rates
+        | config['options']
+    )
+    return {name: value for name, value in flat.items() if isinstance(value, float | int | str)}
+
+
+def open_study(
+    args: argparse.Namespace, name: str, key: str, fixed: dict[str, Any]
+) -> 'optuna.Study':
+    r"""Opens the study of these settings, this data and this version of the package, and says
+    how many trials of earlier calls it has."""
+    import optuna
+
+    training.CHECKPOINTS.mkdir(parents=True, exist_ok=True)
+    address = f'sqlite:///{training.CHECKPOINTS / "search.db"}'
+    storage = optuna.storages.get_storage(address)
+    others = [
+        other for other in optuna.get_all_study_names(storage) if other.startswith(f'{name}-')
+    ]
+    study = optuna.create_study(
+        storage=storage,
+        study_name=f'{name}-{key}',
+        direction='maximize',
+        sampler=optuna.samplers.PartialFixedSampler(fixed, optuna.samplers.TPESampler(seed=0)),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=10),
+        load_if_exists=True,
+    )
+    if study.study_name in others:
+        say(f'{study.study_name}: {len(study.trials)} trials are read back from {address}')
+    elif others:
+        say(
+            f'{name}: other settings or data, or another version of the package, than in '
+            f'{address}: the search starts anew'
+        )
+    return study
+
+
+def search(args: argparse.Namespace) -> 'optuna.Study':
+    r"""Runs what is left of the trials and returns the study."""
+    import optuna
+    from optuna.trial import TrialState
+
+    protocol, default = settings(args.dataset, args.protocol, args.model)
+    overrides = parse_overrides(args.set)
+    default = merged(default, overrides)
+    fixed = overrides.pop('options', {}) | overrides
+    with data_from(args.root, LAYOUT):
+        graph = load(args.root, args.dataset)
+        parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
+    name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
+    settings_text = json.dumps(
+        [default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True
+    )
+    study = open_study(
+        args,
+        name,
+        training.fingerprint(dense_tensors(graph), *parts.values(), settings_text),
+        fixed,
+    )
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):  # its process was killed
+        study.tell(trial.number, state=TrialState.FAIL)
+    finished = len(study.get_trials(states=(TrialState.COMPLETE, TrialState.PRUNED)))
+    if finished == 0 and not study.get_trials(states=(TrialState.WAITING,)):
+        study.enqueue_trial(first_trial(default, args.model))
+    graphs = {
+        choice: model_input(
+            graph, args.model, default | {'normalize_features': choice}, args.device
+        )
+        for choice in (False, True)
+    }
+
+    def objective(trial: 'optuna.Trial') -> float:
+        config = merged(default, space(trial, args.model))
+        scores: list[float] = []
+        data = graphs[config['normalize_features']]
+        for number, seed in enumerate(args.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                run = prepare(
+                    data, parts[seed], args.model, config, seed, Path(folder) / 'checkpoint'
+                )
+                run.fit(
+                    config['epochs'],
+                    args.patience,
+                    1,
+                    f'trial {trial.number}, seed {seed}',
+                    lambda *_: None,
+                )
+            scores.append(run.best_score)
+            trial.report(statistics.fmean(scores), number)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return statistics.fmean(scores)
+
+    study.optimize(objective, n_trials=max(0, args.trials - finished))
+    return study
+
+
+def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
+    r"""Writes the command that runs the best configuration. The name of the variant records the
+    search."""
+    import optuna
+
+    best = space(optuna.trial.FixedTrial(study.best_params), args.model)
+    fixed = parse_overrides(args.set)
+    options = fixed.pop('options', {}) | best.pop('options')
+    overrides = [f'{name}={_text(value)}' for name, value in (fixed | best).items()]
+    overrides += [f'options.{name}={_text(value)}' for name, value in options.items()]
+    protocol = f' --protocol {args.protocol}' if args.protocol else ''
+    start = (
+        f'python -m benchmarks.node_classification --dataset {args.dataset} --model '
+        f'{args.model}{protocol}'
+    )
+    return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(overrides)}'
+
+
+def _text(value: Any) -> str:
+    return (
+        str(value).lower()
+        if isinstance(value, bool)
+        else f'{value:.6g}'
+        if isinstance(value, float)
+        else str(value)
+    )
+
+
+def main() -> None:
+    parser = script_parser(__doc__, writes=False)
+    add_root(parser, LAYOUT)
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol',
+        choices=PROTOCOLS,
+        help='the rule of the splits (default: that of the data set)',
+    )
+    parser.add_argument(
+        '--model', choices=MODELS, default='sgformer', help='the model whose settings are searched'
+    )
+    add_seeds(parser, [0, 1, 2], 'a training for each in every trial')
+    parser.add_argument(
+        '--trials', type=int, default=60, help='trials in all, those of earlier calls counted'
+    )
+    parser.add_argument(
+        '--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched'
+    )
+    parser.add_argument(
+        '--patience',
+        type=int,
+        default=100,
+        help='epochs without a better validation accuracy that end a training',
+    )
+    training.add_device(parser)
+    args = parser.parse_args()
+    try:
+        _, default = settings(args.dataset, args.protocol, args.model)
+        apply_overrides(default, args.model, args.set)
+    except ValueError as error:
+        parser.error(str(error))
+    study = search(args)
+    seconds = sum(
+        trial.duration.total_seconds() for trial in study.trials if trial.duration is not None
+    )
+    print(
+        f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and '
+        f'{seconds:.0f} s; to measure it:'
+    )
+    print(command(args, study))
+
+
+if __name__ == '__main__':
+    run_script(main)

@@ -1,0 +1,215 @@
+r"""Defines and checks the settings of node classifiers: defaults of each model, overridden by the
+file of a data set in ``configs``."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+CONFIGS = Path(__file__).parent / 'configs'
+COMMON: dict[str, Any] = {
+    'epochs': 500,
+    'patience': 200,
+    'lr': 0.01,
+    'weight_decay': 5e-4,
+    'attention_weight_decay': None,
+    'edge_loss_weight': 0.0,
+    'normalize_features': False,
+    'precision': 'float32',
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    'nodeformer': {'hidden_channels': 32, 'num_layers': 2, 'heads': 1, 'relational_order': 2},
+    'difformer': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.2},
+    'sgformer': {
+        'hidden_channels': 64,
+        'alpha': 0.5,
+        'dropout': 0.5,
+        'gnn_input': 'input',
+        'gnn_num_layers': 2,
+        'gnn_dropout': 0.5,
+    },
+    'gcn': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5},
+    'gat': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5, 'heads': 8},
+    'sage': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5},
+    'mlp': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5, 'norm': None},
+    'pyg-sgformer': {'hidden_channels': 64, 'trans_num_layers': 1, 'gnn_num_layers': 2},
+    'polynormer': {'hidden_channels': 64},
+}
+MODELS = tuple(OPTIONS)
+
+# What each variant of a study overrides: settings, the graph (``neighbors``) or the split
+# (``protocol``). With few labels the validation accuracy may stay flat for more epochs than the
+# usual patience.
+STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
+    'nodeformer': {
+        'ablation': {
+            'no-edge-loss': {'edge_loss_weight': 0.0},
+            'no-relational-bias': {'options': {'relational_order': 0}},
+            'no-gumbel': {'options': {'num_gumbel_samples': 0}},
+            'no-graph': {'neighbors': 0, 'edge_loss_weight': 0.0},
+            'tempered': {'options': {'gumbel_evaluation': 'tempered'}},
+        },
+        'temperature': {
+            f'temperature-{tau}': {'options': {'temperature': tau}} for tau in (0.1, 0.5, 1.0)
+        },
+        'features': {
+            f'num_features-{number}': {'options': {'num_features': number}}
+            for number in (10, 50, 100)
+        },
+    },
+    'sgformer': {
+        'ablation': {
+            'no-attention': {'options': {'beta': 0.0}},
+            'no-graph': {'options': {'alpha': 0.0}},
+            'row-norm': {'options': {'norm': 'row'}},
+        },
+        'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+    },
+    'difformer': {
+        'ablation': {
+            'no-graph': {'options': {'use_graph': False}},
+            'row-norm': {'options': {'norm': 'row'}},
+            'frobenius-norm': {'options': {'norm': 'frobenius'}},
+            'sigmoid': {'options': {'kernel': 'sigmoid'}},
+        },
+        'depth': {
+            f'num_layers-{number}': {'options': {'num_layers': number}}
+            for number in (1, 2, 4, 8, 16)
+        },
+    },
+}
+FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
+    'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
+    'precision': {'bfloat16': {'precision': 'bfloat16'}},
+    'labels': {
+        f'labels-{number}': {'protocol': f'random-{number}-per-class', 'patience': 500}
+        for number in (5, 10, 20, 40)
+    },
+}
+
+# Accuracy in the papers: SGFormer's slides and Table 2 of DIFFormer's paper with 20 labels per
+# class, SGFormer's slides with fixed splits, NodeFormer's with half of the labels.
+PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
+    ('cora', 'published-20-per-class'): {
+        'gcn': 0.816,
+        'nodeformer': 0.822,
+        'difformer': 0.859,
+        'sgformer': 0.845,
+    },
+    ('citeseer', 'published-20-per-class'): {
+        'gcn': 0.716,
+        'nodeformer': 0.725,
+        'difformer': 0.735,
+        'sgformer': 0.726,
+    },
+    ('pubmed', 'published-20-per-class'): {
+        'gcn': 0.788,
+        'nodeformer': 0.799,
+        'difformer': 0.818,
+        'sgformer': 0.803,
+    },
+    ('actor', 'fixed-splits'): {'gcn': 0.301, 'nodeformer': 0.369, 'sgformer': 0.379},
+    ('cora', 'published-50-25-25'): {'nodeformer': 0.8869},
+    ('citeseer', 'published-50-25-25'): {'nodeformer': 0.7633},
+    ('actor', 'random-50-25-25'): {'nodeformer': 0.3531},
+}
+
+
+STUDY_NAMES = tuple(
+    dict.fromkeys([*(name for known in STUDIES.values() for name in known), *FOR_ALL])
+)
+
+
+def studies(model: str) -> dict[str, dict[str, dict[str, Any]]]:
+    r"""Returns the studies of a model: the overrides of each variant, by study."""
+    return STUDIES.get(model, {}) | FOR_ALL
+
+
+def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[str, Any]]:
+    r"""Returns the protocol and the configuration of a model. The file of the data set overrides
+    the defaults for all models (``common``), for the model, and for the model under the
+    protocol."""
+    path = CONFIGS / f'{Path(dataset).stem}.json'
+    file = json.loads(path.read_text()) if path.exists() else {}
+    protocol = protocol or file.get('protocol', 'random-60-20-20')
+    config = COMMON | {'options': OPTIONS[model]}
+    for part in (
+        file.get('common', {}),
+        file.get(model, {}),
+        file.get(protocol, {}).get(model, {}),
+    ):
+        config = merged(config, part)
+    return protocol, config
+
+
+def merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    r"""Merges overrides into a configuration; :obj:`options` are merged one by one.
+
+    Raises:
+        ValueError: If a setting does not exist.
+    """
+    unknown = sorted(set(overrides) - set(config))
+    if unknown:
+        raise ValueError(f'no such setting: {", ".join(unknown)} (there are {", ".join(config)})')
+    return config | overrides | {'options': config['options'] | overrides.get('options', {})}
+
+
+def _is_number(value: Any, least: float = 0.0) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and least <= value < math.inf
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    'epochs': (_is_count, 'an integer of at least 1'),
+    'patience': (_is_count, 'an integer of at least 1'),
+    'lr': (lambda value: _is_number(value) and value > 0, 'a number above 0'),
+    'weight_decay': (_is_number, 'a number of at least 0'),
+    'attention_weight_decay': (
+        lambda value: value is None or _is_number(value),
+        'null or a number of at least 0',
+    ),
+    'edge_loss_weight': (_is_number, 'a number of at least 0'),
+    'normalize_features': (lambda value: isinstance(value, bool), 'true or false'),
+    'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
+}
+
+
+def check_settings(config: dict[str, Any], model: str) -> None:
+    r"""Checks all settings but the options.
+
+    Raises:
+        ValueError: If a value is of another type or out of range.
+    """
+    for name, (fits, text) in RULES.items():
+        if not fits(config[name]):
+            raise ValueError(f"'{name}' must be {text} (got {config[name]!r})")
+    if config['attention_weight_decay'] is not None and model != 'sgformer':
+        raise ValueError(
+            "'attention_weight_decay' is a setting of sgformer (got "
+            f'{config["attention_weight_decay"]!r} for {model})'
+        )
+
+
+def check_options(options: dict[str, Any], defaults: dict[str, Any]) -> None:
+    r"""Checks options by the types of their defaults.
+
+    Raises:
+        ValueError: If a value is of another type, or a size is below 1.
+    """
+    for name, value in options.items():
+        default = defaults.get(name)
+        fits = (
+            _is_number(value, -math.inf)
+            if isinstance(default, float)
+            else type(value) is type(default)
+        )
+        if isinstance(default, bool | int | float | str) and value is not None and not fits:
+            raise ValueError(f"'options.{name}' must be of the type of {default!r} (got {value!r})")
+        if name in ('hidden_channels', 'num_layers', 'heads') and not _is_count(value):
+            raise ValueError(f"'options.{name}' must be an integer of at least 1 (got {value!r})")

@@ -1,0 +1,121 @@
+r"""Trains and measures recommenders on user-item interactions.
+
+python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
+python -m benchmarks.recommendation --root DATA --study ablation
+python -m benchmarks.recommendation --table          # only write the tables and pictures of existing results
+
+Results have Recall@20 and NDCG@20 of the full ranking of all items. The validation NDCG@20 chooses
+the epoch. The same command continues a run that was killed. Seeds of later calls are added to the
+result.
+"""
+
+import argparse
+import sys
+import warnings
+from typing import Any
+
+from benchmarks.common.results import read_results
+from benchmarks.common.scripts import (
+    INTERACTIONS,
+    add_root,
+    add_seeds,
+    add_table,
+    run_script,
+    script_parser,
+    source,
+    variant_name,
+)
+from benchmarks.common.training import add_device
+from benchmarks.recommendation.report import report
+from benchmarks.recommendation.run import TASK, run
+from benchmarks.recommendation.settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
+from torch_geometric_lgt.datasets._sources import SOURCES
+
+
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, dict[str, Any]]]:
+    r"""Parses the arguments and returns the configuration of each variant to run."""
+    parser = script_parser(__doc__)
+    add_root(parser, INTERACTIONS)
+    parser.add_argument(
+        '--dataset',
+        default='amazon-beauty',
+        help=f'the folder in --root; {", ".join(SOURCES)} can be downloaded',
+    )
+    parser.add_argument(
+        '--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained'
+    )
+    add_seeds(parser, [0, 1, 2])
+    parser.add_argument(
+        '--variant',
+        default='',
+        help=(
+            'name of a configuration that is not the default (default: what differs, as '
+            'dim16-encoding8)'
+        ),
+    )
+    parser.add_argument(
+        '--study',
+        choices=STUDIES,
+        help='run a small MGFormer and its variants, each with one other setting',
+    )
+    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    add_device(parser)
+    add_table(parser)
+    options: dict[str, Any] = {}
+    for config in DEFAULTS.values():
+        options |= {name: value for name, value in config.items() if options.get(name) is None}
+    for name, value in options.items():
+        kind = int if value is None else type(value)
+        text, choices = HELP[name]
+        parser.add_argument(
+            f'--{name.replace("_", "-")}',
+            default=None,
+            help=f'{text} (default: {format_defaults(name)})',
+            **({'action': argparse.BooleanOptionalAction} if kind is bool else {'type': kind}),
+            **({'choices': choices} if choices else {}),
+        )
+    args = parser.parse_args(argv)
+    overrides = {name: getattr(args, name) for name in options if getattr(args, name) is not None}
+    default = defaults(args.model, args.dataset)
+    unknown = sorted(set(overrides) - set(default))
+    if unknown:
+        parser.error(f'{args.model} has no option {", ".join(unknown)}')
+    if args.study is not None:
+        if overrides or args.variant or args.model != 'mgformer':
+            parser.error(
+                'a study names its own variants of mgformer: give neither another model nor '
+                'options of one'
+            )
+        return args, {
+            variant: default | STUDY | changes
+            for variant, changes in {'study': {}, **STUDIES[args.study]}.items()
+        }
+    differing = {name: value for name, value in overrides.items() if value != default[name]}
+    return args, {args.variant or variant_name(differing): default | overrides}
+
+
+def format_defaults(name: str) -> str:
+    r"""Formats the defaults of an option, by model where they differ."""
+    models: dict[str, list[str]] = {}
+    for model, config in DEFAULTS.items():
+        if name in config:
+            models.setdefault(str(config[name]), []).append(model)
+    return '; '.join(
+        f'{value} for {", ".join(names)}' if len(models) > 1 else value
+        for value, names in models.items()
+    )
+
+
+def main() -> None:
+    args, configs = parse()
+    warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+    if not args.table:
+        read_results(args.output / TASK)
+        for variant, config in configs.items():
+            print(run(args, variant, config), file=sys.stderr)
+    results = source(args, TASK, f'*-{args.dataset}*.json')
+    print(report(results, args.output / TASK, args.dataset))
+
+
+if __name__ == '__main__':
+    run_script(main)

@@ -1,0 +1,87 @@
+r"""Loads the interactions of a data set and measures recommenders on its parts."""
+
+# U users, I items, E pairs, N = U + I nodes.
+import torch
+from torch import Tensor
+
+from benchmarks.common.training import fingerprint
+from benchmarks.recommendation.models import COSINE, INNER, scorings
+from benchmarks.recommendation.ranking import Scoring, evaluate
+from torch_geometric_lgt.datasets import InteractionDataset
+from torch_geometric_lgt.datasets._split import SPLITS
+
+PROTOCOLS = {'given': 'given-split', 'ratio': 'ratio-80-10-10'}
+GROUPS = ('unpopular', 'normal', 'popular')
+
+
+class Task:
+    r"""Holds the pairs ``[2, E]`` of a data set by part, and chooses and measures recommenders."""
+
+    def __init__(self, root: str, name: str, device: torch.device) -> None:
+        dataset = InteractionDataset(root, name)
+        self.data, self.protocol = dataset[0], PROTOCOLS[dataset.split]
+        self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
+        self.train, self.valid, self.test = (
+            self.data['user', 'rates', 'item'][f'{part}_edge_label_index'].to(device)
+            for part in SPLITS
+        )
+        self.nodes = self.train + self.train.new_tensor([[0], [self.num_users]])
+
+    @property
+    def content(self) -> str:
+        r"""Returns the fingerprint of the pairs of all parts."""
+        store = self.data['user', 'rates', 'item']
+        sizes = {'sizes': torch.tensor([self.num_users, self.num_items])}
+        return fingerprint(
+            {f'{part}_edge_label_index': store[f'{part}_edge_label_index'] for part in SPLITS}
+            | sizes
+        )
+
+    @property
+    def groups(self) -> dict[str, Tensor]:
+        r"""Groups the items by popularity in training into masks ``[I]``. Each group has a third of
+        the training pairs."""
+        degree = torch.bincount(self.train[1], minlength=self.num_items)
+        order = degree.argsort(stable=True)
+        earlier_pairs = degree[order].cumsum(0) - degree[order]
+        group = torch.empty_like(order)
+        group[order] = (earlier_pairs * 3 // self.train.size(1)).clamp(max=2)
+        return {name: group == index for index, name in enumerate(GROUPS)}
+
+    def scoring(self, encoder: torch.nn.Module, rule: str) -> Scoring:
+        r"""Scores items by the embeddings of an encoder."""
+        degree = torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1)
+        return scorings(encoder, self.num_users, rule, degree)
+
+    def choose(self, scoring: Scoring) -> tuple[float, dict[str, float]]:
+        r"""Chooses the item weighting with the best validation NDCG, and returns it with its
+        validation metrics."""
+        metrics = evaluate(scoring, self.valid, self.train, self.num_users)
+        best = max(metrics, key=lambda weighting: metrics[weighting]['ndcg@20'])
+        return best, metrics[best]
+
+    def measure(self, scoring: Scoring) -> dict[str, float]:
+        r"""Measures the chosen item weighting on the test part, beside the inner product and the
+        cosine where the scoring has them. The ranking leaves out items of the validation part,
+        which no model is trained on."""
+        chosen, valid = self.choose(scoring)
+        seen = torch.cat([self.train, self.valid], 1)
+        metrics = evaluate(
+            scoring.only(chosen, INNER, COSINE), self.test, seen, self.num_users, groups=self.groups
+        )
+        test = dict(metrics[chosen])
+        for name, weighting in (('inner', INNER), ('cosine', COSINE)):
+            if weighting in metrics:
+                test |= {
+                    f'{metric}@20_{name}': metrics[weighting][f'{metric}@20']
+                    for metric in ('recall', 'ndcg')
+                }
+        return (
+            test
+            | {f'valid_{name}': value for name, value in valid.items()}
+            | {'scoring_parameter': chosen}
+        )
+
+    def batches(self, size: int) -> list[Tensor]:
+        r"""Shuffles the training pairs, as nodes, into batches."""
+        return [self.nodes[:, part] for part in torch.randperm(self.nodes.size(1)).split(size)]

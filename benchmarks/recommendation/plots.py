@@ -1,0 +1,98 @@
+r"""Draws the pictures of the recommendation benchmark."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.common.figures import subplots
+from benchmarks.recommendation.datasets import GROUPS
+from benchmarks.recommendation.settings import STUDIES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS = {'recall@20': 'Recall@20', 'ndcg@20': 'NDCG@20'}
+SWEEPS = {
+    'heads': 'heads',
+    'layers': 'layers',
+    'gamma': 'weight of uniformity',
+    'dim': 'learned channels',
+    'encoding': 'encoding channels',
+}
+Record = dict[str, Any]
+
+
+def groups_figure(models: Sequence[Record]) -> 'Figure':
+    r"""Draws the recall of three groups of items, each with a third of the training pairs."""
+    figure, panels = subplots(1, len(GROUPS), figsize=(9, 0.9 + 0.28 * len(models)), sharey=True)
+    for axes, group in zip(panels, GROUPS, strict=True):
+        _bars(
+            axes,
+            models[::-1],
+            f'recall@20_{group}',
+            [record['model'] for record in models[::-1]],
+            'mgformer',
+        )
+        axes.set_title(f'{group} items')
+    return figure
+
+
+def ablation_figure(studied: dict[str, Record]) -> 'Figure':
+    r"""Draws the NDCG of MGFormer without one part, or with another in its place."""
+    names = [name for name in studied if name in ('study', *STUDIES['ablation'])][::-1]
+    figure, axes = subplots(figsize=(7, 0.6 + 0.3 * len(names)))
+    _bars(axes, [studied[name] for name in names], 'ndcg@20', names, 'study')
+    return figure
+
+
+def sweeps_figure(studied: dict[str, Record]) -> 'Figure':
+    r"""Draws validation and test NDCG against each setting that has several values."""
+    lines = {
+        setting: [
+            record for name, record in studied.items() if name in ('study', *STUDIES[setting])
+        ]
+        for setting in SWEEPS
+    }
+    varied = [setting for setting, line in lines.items() if len(line) > 1] or [*SWEEPS]
+    figure, panels = subplots(
+        1, len(varied), figsize=(2.6 * len(varied), 2.8), sharey=True, squeeze=False
+    )
+    for axes, setting in zip(panels[0], varied, strict=True):
+        line = sorted(lines[setting], key=lambda record, setting=setting: record['config'][setting])
+        for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
+            values, spread = (
+                [record['metrics'][metric][key] for record in line] for key in ('mean', 'std')
+            )
+            axes.errorbar(
+                [str(record['config'][setting]) for record in line],
+                values,
+                spread,
+                marker='o',
+                capsize=3,
+                label=name,
+            )
+        axes.set_xlabel(SWEEPS[setting])
+    panels[0][0].set_ylabel('NDCG@20')
+    panels[0][0].legend(fontsize='small')
+    return figure
+
+
+def _bars(
+    axes: Any, records: Sequence[Record], metric: str, names: Sequence[str], marked: str
+) -> None:
+    values, spread = (
+        [record['metrics'][metric][key] for record in records] for key in ('mean', 'std')
+    )
+    axes.barh(
+        names, values, xerr=spread, color=['C1' if name == marked else 'C0' for name in names]
+    )
+    for name, value in zip(names, values, strict=True):
+        inside = value > 0.25 * max(values)
+        axes.text(
+            0 if inside else value,
+            name,
+            f' {value:.4f}',
+            va='center',
+            color='white' if inside else 'black',
+            fontsize='small',
+        )
+    axes.set_xlabel(METRICS[metric.split('_')[0]])

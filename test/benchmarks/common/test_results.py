@@ -1,0 +1,128 @@
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.common.results import ROOT, DataError, command, read_results, write_result
+
+
+def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
+    named = {
+        'variant': '',
+        'protocol': 'fixed',
+        'seeds': seeds,
+        'metrics': {metric: values},
+        'config': {'lr': lr, 'sizes': (1, 2)},
+    }
+    return json.loads(
+        write_result('task', 'mine', 'ours', folder=folder, data=data, **named | more).read_text()
+    )
+
+
+def test_seeds_accumulate(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(sys, 'argv', [sys.argv[0], '--seeds', '3', '0'])
+    write(tmp_path, [3, 0], [0.5, 0.25])
+    first = command()
+    assert capsys.readouterr().err == ''
+    monkeypatch.setattr(sys, 'argv', [sys.argv[0], '--seeds', '1', '3'])
+    record = write(tmp_path, [1, 3], [0.75, 1.0])
+    assert record['seeds'] == [0, 1, 3]
+    assert record['metrics']['accuracy']['values'] == [0.25, 0.75, 1.0]  # the newer one of seed 3
+    assert record['metrics']['accuracy']['mean'] == pytest.approx(2 / 3)
+    assert record['metrics']['accuracy']['std'] == pytest.approx(0.38188, abs=1e-5)
+    assert record['command'] == f'{first} && {command()}'
+    path = tmp_path / 'task' / 'ours-mine.json'
+    assert (
+        capsys.readouterr().err
+        == f'{path}: now over the seeds [0, 1, 3], of which [0] were there\n'
+    )
+    assert write(tmp_path, [3, 1, 0], [1.0, 0.0, 0.5])['metrics']['accuracy']['values'] == [
+        1.0,
+        0.0,
+        0.5,
+    ]
+
+
+@pytest.mark.parametrize(
+    ('change', 'named'),
+    [
+        ({'data': 'other'}, 'data'),
+        ({'lr': 0.2}, 'config'),
+        ({'protocol': 'random'}, 'protocol'),
+        ({'metric': 'f1'}, 'metrics'),
+        ({'data': 'other', 'lr': 0.2}, 'config, data'),
+    ],
+)
+def test_a_result_of_something_else_is_replaced_aloud(change, named, tmp_path, capsys):
+    write(tmp_path, [0, 1], [0.5, 0.25])
+    record = write(tmp_path, [1], [0.75], **change)
+    assert record['seeds'] == [1]
+    path = tmp_path / 'task' / 'ours-mine.json'
+    assert (
+        capsys.readouterr().err
+        == f'{path}: replaces a result that differs in {named}; its seeds [0] are gone\n'
+    )
+
+
+def test_a_result_of_another_version_is_replaced_aloud(tmp_path, capsys):
+    write(tmp_path, [0], [0.5])
+    path = tmp_path / 'task' / 'ours-mine.json'
+    record = json.loads(path.read_text())
+    record['versions']['torch-geometric-lgt'] = '0.0.1'
+    path.write_text(json.dumps(record))
+    assert write(tmp_path, [1], [0.75])['seeds'] == [1]
+    assert 'differs in version of the package; its seeds [0] are gone' in capsys.readouterr().err
+
+
+def test_measurements_do_not_accumulate(tmp_path):
+    write(tmp_path, [0], [1.0, 2.0, 3.0], data=None)
+    assert write(tmp_path, [1], [4.0, 5.0], data=None)['metrics']['accuracy']['values'] == [
+        4.0,
+        5.0,
+    ]
+
+
+def test_command_names_folders_without_the_way_there(monkeypatch):
+    monkeypatch.setattr(
+        sys, 'argv', [sys.argv[0], '--root', '/home/someone/data sets', '--seeds', '0', 'a/b']
+    )
+    assert command().endswith(" --root 'data sets' --seeds 0 a/b")
+
+
+@pytest.mark.parametrize(
+    ('name', 'expected'),
+    [
+        ('benchmarks.sbm', 'python -m benchmarks.sbm'),
+        ('benchmarks.recommendation.__main__', 'python -m benchmarks.recommendation'),
+        ('__main__', 'python benchmarks/gpu'),
+        (None, 'python benchmarks/gpu'),
+    ],
+)
+def test_command_names_the_module_or_the_path(name, expected, monkeypatch):
+    spec = None if name is None else SimpleNamespace(name=name)
+    monkeypatch.setattr(sys.modules['__main__'], '__spec__', spec)
+    monkeypatch.setattr(sys, 'argv', [str(ROOT / 'benchmarks' / 'gpu')])
+    assert command() == expected
+
+
+@pytest.mark.parametrize(
+    'content', ['[]', '{}', '{"seeds": [0]', 'null', '{"seeds": 1, "metrics": {}}', '\x00', None]
+)
+def test_a_damaged_result_is_named(content, tmp_path):
+    write(tmp_path, [0], [0.5])
+    assert [record['seeds'] for record in read_results(tmp_path / 'task')] == [[0]]
+    path = tmp_path / 'task' / 'ours-mine.json'
+    path.unlink()
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_text(content)
+    for read in (lambda: read_results(tmp_path / 'task'), lambda: write(tmp_path, [1], [0.5])):
+        with pytest.raises(DataError, match=rf'^{path} is no result \(.*\); remove it$'):
+            read()
+    assert read_results(tmp_path / 'none') == []
+    (tmp_path / 'file').touch()
+    with pytest.raises(DataError, match='file must be a folder'):
+        read_results(tmp_path / 'file')

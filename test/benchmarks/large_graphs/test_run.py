@@ -1,0 +1,119 @@
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+from torch_geometric.utils import is_undirected
+
+from benchmarks import pokec
+from benchmarks.large_graphs.settings import DOMAINS
+from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
+
+N, E = 60, 240
+
+
+SCRIPTS = {
+    'ogbn-arxiv': ogbn_arxiv,
+    'ogbn-proteins': ogbn_proteins,
+    'ogbn-products': ogbn_products,
+    'ogbn-papers100M': ogbn_papers100m,
+}
+
+
+def run(monkeypatch, capsys, script, *argv):
+    monkeypatch.setattr(sys, 'argv', ['x', *argv])
+    script.main()
+    path, row = capsys.readouterr().out.strip().splitlines()[-2:]
+    return json.loads(Path(path).read_text()), row
+
+
+@pytest.mark.parametrize('model', ['sgformer', 'nodeformer', 'difformer'])
+@pytest.mark.parametrize('name', SCRIPTS)
+def test_scripts_on_small_data_sets(save, name, model, ogb, monkeypatch, capsys, tmp_path):
+    root, *_ = save(name)
+    argv = [
+        '--root',
+        root,
+        '--model',
+        model,
+        '--seeds',
+        '0',
+        '1',
+        '--epochs',
+        '2',
+        '--variant',
+        'short',
+    ]
+    argv += ['--mapped', str(tmp_path / 'mapped')] if 'papers' in name else []
+    for _ in range(2):  # the second time all files are there
+        record, row = run(monkeypatch, capsys, SCRIPTS[name], *argv)
+    metric = 'rocauc' if 'proteins' in name else 'accuracy'
+    assert (record['task'], record['dataset'], record['model'], record['variant']) == (
+        'ogb',
+        name,
+        model,
+        'short',
+    )
+    assert {metric, f'valid_{metric}', f'train_{metric}'} == set(record['metrics'])
+    assert all(0 <= value <= 1 for value in record['metrics'][metric]['values'])
+    cells = row.strip('| ').split(' | ')
+    assert cells[0] == f'{model} (attention over {record["config"]["attention_over"]})'
+    assert (
+        cells[1]
+        == f'{record["metrics"][metric]["mean"]:.4f} ± {record["metrics"][metric]["std"]:.4f}'
+    )
+    assert cells[4] == '2 seeds'
+
+
+@pytest.mark.parametrize('domain', DOMAINS)
+def test_what_a_node_attends_to(save, domain, ogb, monkeypatch, capsys):
+    root, *_ = save('ogbn-arxiv')
+    argv = [
+        '--root',
+        root,
+        '--domain',
+        domain,
+        '--seeds',
+        '0',
+        '--epochs',
+        '1',
+        '--variant',
+        domain,
+    ]
+    record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
+    assert record['config']['attention_over'] == DOMAINS[domain]
+    assert DOMAINS[domain] in row
+
+
+def test_pokec(ogb, monkeypatch, capsys, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r'pokec.mat is missing'):
+        pokec.load_pokec(str(tmp_path))
+    random = np.random.default_rng(0)
+    label = random.integers(-1, 2, N)
+    held = {
+        'edge_index': random.integers(0, N, (2, E)),
+        'node_feat': random.random((N, 5)),
+        'label': label,
+        'num_nodes': N,
+    }
+    savemat(tmp_path / 'pokec.mat', held)
+    task = pokec.load_pokec(str(tmp_path))
+    assert is_undirected(task.data.edge_index, num_nodes=N)
+    assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()
+    record, _ = run(
+        monkeypatch,
+        capsys,
+        pokec,
+        '--root',
+        str(tmp_path),
+        '--seeds',
+        '0',
+        '--epochs',
+        '1',
+        '--variant',
+        'short',
+    )
+    assert record['dataset'] == 'pokec'

@@ -1,0 +1,57 @@
+import pytest
+import torch
+from torch_geometric.utils import to_undirected
+
+from benchmarks.node_classification.models import (
+    BY_MATRIX,
+    NETWORKS,
+    SPARSE_INPUT,
+    make,
+    parameter_groups,
+)
+from benchmarks.node_classification.settings import (
+    OPTIONS,
+)
+
+
+@pytest.mark.parametrize('training', [False, True])
+@pytest.mark.parametrize('model', SPARSE_INPUT)
+def test_sparse_features_give_what_dense_ones_give(model, training):
+    torch.manual_seed(0)
+    x = torch.rand(30, 12) * (torch.rand(30, 12) < 0.2)
+    edges = torch.randint(30, (2, 90))
+    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).train(training), []
+    for features in (x, x.to_sparse_csr()):
+        torch.manual_seed(1)
+        out, _ = classifier(features)
+        found.append(
+            [
+                out,
+                *torch.autograd.grad(
+                    out.square().sum(), list(classifier.parameters()), allow_unused=True
+                ),
+            ]
+        )
+    for dense, sparse in zip(*found, strict=True):
+        torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize('model', BY_MATRIX)
+def test_networks_give_with_a_matrix_what_they_give_with_edges(model):
+    x, edges = torch.randn(30, 12), torch.randint(30, (2, 90))
+    edges = to_undirected(edges[:, edges[0] != edges[1]])
+    classifier = make(model, 12, 3, edges, 30, OPTIONS[model]).eval()
+    plain = NETWORKS[model](12, 64, 2, 3).eval()
+    plain.load_state_dict(classifier.model.state_dict())
+    torch.testing.assert_close(classifier(x)[0], plain(x, edges))
+
+
+def test_the_attention_branch_has_a_weight_decay_of_its_own():
+    classifier = make('sgformer', 5, 3, torch.tensor([[0], [1]]), 4, OPTIONS['sgformer'])
+    local, attention = parameter_groups(classifier, 0.1, 0.2)
+    assert (local['weight_decay'], attention['weight_decay']) == (0.1, 0.2)
+    ids = [{id(parameter) for parameter in group['params']} for group in (local, attention)]
+    assert not ids[0] & ids[1]
+    assert len(ids[0] | ids[1]) == len(list(classifier.parameters()))
+    assert {id(parameter) for parameter in classifier.model.convs.parameters()} <= ids[1]
+    assert [group['weight_decay'] for group in parameter_groups(classifier, 0.1, None)] == [0.1]

@@ -1,0 +1,86 @@
+import json
+
+import pytest
+
+from benchmarks.common import training
+from benchmarks.node_classification.models import (
+    MODELS,
+    OURS,
+)
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_every_model_learns(write_graph, run, model, monkeypatch, tmp_path, capsys):
+    write_graph(tmp_path / 'toy.npz')
+    changes = ['epochs=15', 'edge_loss_weight=0.1'] if model == 'nodeformer' else ['epochs=15']
+    run(
+        monkeypatch,
+        tmp_path,
+        '--model',
+        model,
+        '--seeds',
+        '0',
+        '1',
+        '--variant',
+        'short',
+        '--set',
+        *changes,
+    )
+    record = json.loads(
+        (tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-short.json').read_text()
+    )
+    assert record['protocol'] == 'random-60-20-20'
+    assert len(record['metrics']['accuracy']['values']) == 2
+    assert record['metrics']['accuracy']['mean'] > 0.8
+    assert record['config']['epochs'] == 15
+    assert f'| toy | random-60-20-20 | {model} (short) |' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('model', OURS)
+def test_half_precision_learns_as_well(write_graph, run, model, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    for precision in ('float32', 'bfloat16'):
+        changes = ['epochs=15', f'precision={precision}']
+        run(
+            monkeypatch,
+            tmp_path,
+            '--model',
+            model,
+            '--seeds',
+            '0',
+            '--variant',
+            precision,
+            '--set',
+            *changes,
+        )
+        record = json.loads(
+            (
+                tmp_path / 'node_classification' / f'{model}-toy-random-60-20-20-{precision}.json'
+            ).read_text()
+        )
+        assert record['metrics']['accuracy']['mean'] > 0.8
+        assert 0 <= record['metrics']['loss_spike']['mean'] < 0.5
+
+
+def test_a_finished_run_is_read_again(write_graph, run, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    arguments = [
+        '--model',
+        'sgformer',
+        '--seeds',
+        '3',
+        '--variant',
+        'short',
+        '--set',
+        'epochs=5',
+        'options.norm=row',
+    ]
+    run(monkeypatch, tmp_path, *arguments, '--curves', str(tmp_path / 'curves.png'))
+    path = tmp_path / 'node_classification' / 'sgformer-toy-random-60-20-20-short.json'
+    first = json.loads(path.read_text())['metrics']
+    assert (tmp_path / 'curves.png').read_bytes().startswith(b'\x89PNG')
+    monkeypatch.setattr(training.Training, 'run_epoch', lambda self: pytest.fail('trained again'))
+    run(monkeypatch, tmp_path, *arguments)
+    second = json.loads(path.read_text())['metrics']
+    for name in ('accuracy', 'valid_accuracy', 'best_epoch', 'epoch_ms'):
+        assert first[name] == second[name]

@@ -1,0 +1,64 @@
+import argparse
+
+import pytest
+import torch
+
+from benchmarks.common import training
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification import search
+from benchmarks.node_classification import settings as node_classification_settings
+from benchmarks.node_classification.models import (
+    MODELS,
+)
+from benchmarks.node_classification.settings import (
+    settings,
+)
+
+
+def search_arguments(root, model, trials, given):
+    shared = {'protocol': None, 'seeds': [0], 'patience': 9, 'device': torch.device('cpu')}
+    return argparse.Namespace(
+        dataset='toy.npz', root=str(root), model=model, trials=trials, set=given, **shared
+    )
+
+
+@pytest.mark.parametrize('model', MODELS)
+def test_search_goes_on_and_names_the_command(write_graph, model, monkeypatch, tmp_path):
+    write_graph(tmp_path / 'toy.npz')
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    monkeypatch.setitem(node_classification_settings.COMMON, 'epochs', 2)
+    args = search_arguments(tmp_path, model, 1, [])
+    (first,) = search.search(args).trials
+    default = settings('toy.npz', None, model)[1]
+    assert {name: first.params[name] for name in ('lr', 'weight_decay')} == {
+        name: default[name] for name in ('lr', 'weight_decay')
+    }
+    assert first.params['hidden_channels'] == default['options']['hidden_channels']
+    args.trials = 2
+    study = search.search(args)
+    assert len(study.trials) == 2
+    words = search.command(args, study).split()
+    assert words[:3] == ['python', '-m', 'benchmarks.node_classification']
+    _, (plan,) = node_classification.parse(words[3:])
+    assert plan.variant == 'searched-2-trials'
+    config = plan.config
+    assert config['options']['hidden_channels'] == study.best_params['hidden_channels']
+    assert config['lr'] == pytest.approx(study.best_params['lr'], rel=1e-5)
+    assert config['normalize_features'] is study.best_params['normalize_features']
+
+
+def test_search_keeps_what_is_given(write_graph, monkeypatch, tmp_path):
+    """In every trial and in the command, be it a part of the space, ``gnn``, or not, ``epochs``."""
+    write_graph(tmp_path / 'toy.npz')
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    given = ['epochs=2', 'options.gnn=sage', 'options.gnn_input=hidden']
+    args = search_arguments(tmp_path, 'sgformer', 3, given)
+    study = search.search(args)
+    assert [trial.params['gnn'] for trial in study.trials] == ['sage'] * 3
+    assert len({trial.params['lr'] for trial in study.trials}) == 3
+    _, (plan,) = node_classification.parse(search.command(args, study).split()[3:])
+    assert plan.config['epochs'] == 2
+    assert (plan.config['options']['gnn'], plan.config['options']['gnn_input']) == (
+        'sage',
+        'hidden',
+    )

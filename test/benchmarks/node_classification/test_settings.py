@@ -1,0 +1,57 @@
+import json
+
+import pytest
+import torch
+
+from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification.models import (
+    MODELS,
+    make,
+)
+from benchmarks.node_classification.settings import (
+    CONFIGS,
+    OPTIONS,
+    PUBLISHED,
+    merged,
+    settings,
+    studies,
+)
+
+
+def test_studies_name_options_that_exist():
+    for model in MODELS:
+        for name in studies(model):
+            _, plans = node_classification.parse(
+                ['--dataset', 'cora', '--model', model, '--study', name]
+            )
+            assert len({plan.variant for plan in plans}) == len(plans)
+            assert all(
+                plan[1:] != ('published-20-per-class', None, settings('cora', None, model)[1])
+                for plan in plans
+            )
+            for plan in plans:
+                assert plan.protocol in node_classification.PROTOCOLS
+                make(model, 5, 3, torch.tensor([[0], [1]]), 4, plan.config['options'])
+
+
+def test_settings_files_name_what_exists():
+    made = []
+    for path in CONFIGS.glob('*.json'):
+        for protocol in (None, *json.loads(path.read_text())):
+            for model in MODELS:
+                found, config = settings(
+                    path.stem,
+                    protocol if protocol in node_classification.PROTOCOLS else None,
+                    model,
+                )
+                assert found in node_classification.PROTOCOLS
+                if (model, config['options']) not in made:
+                    make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])
+                    made.append((model, config['options']))
+    assert (
+        {model for figures in PUBLISHED.values() for model in figures}
+        <= set(OPTIONS)
+        == set(MODELS)
+    )
+    with pytest.raises(ValueError, match='no such setting: rate'):
+        merged({'lr': 1, 'options': {}}, {'rate': 2})

@@ -1,0 +1,20 @@
+import numpy as np
+import pytest
+
+from benchmarks.common import training
+from benchmarks.recommendation import run as recommendation_run
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """Two groups of users, each with items of its own."""
+    generator = np.random.default_rng(0)
+    lines = [
+        f'{user} ' + ' '.join(map(str, 10 * (user % 2) + generator.permutation(10)[:8]))
+        for user in range(40)
+    ]
+    (tmp_path / 'data' / 'tiny').mkdir(parents=True)
+    (tmp_path / 'data' / 'tiny' / 'raw.txt').write_text('\n'.join(lines))
+    for module in (recommendation_run, training):
+        monkeypatch.setattr(module, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    return tmp_path

@@ -1,0 +1,59 @@
+import math
+
+import pytest
+import torch
+
+from benchmarks.recommendation.ranking import History, Scoring, evaluate, rank
+from torch_geometric_lgt.functional import ranking
+
+
+def brute_force(scores, pairs, seen, num_users, k):
+    """Recall and NDCG with Python lists."""
+    recall, ndcg, counted = 0.0, 0.0, 0
+    for user in range(num_users):
+        wanted = {int(i) for u, i in pairs.t() if u == user}
+        if not wanted:
+            continue
+        known = {int(i) for u, i in seen.t() if u == user}
+        order = sorted(
+            (i for i in range(scores.size(1)) if i not in known),
+            key=lambda i: -float(scores[user, i]),
+        )[:k]
+        gains = [1 / math.log2(place + 2) for place, item in enumerate(order) if item in wanted]
+        recall += len(gains) / len(wanted)
+        ndcg += sum(gains) / sum(1 / math.log2(place + 2) for place in range(min(k, len(wanted))))
+        counted += 1
+    return recall / counted, ndcg / counted
+
+
+@pytest.mark.parametrize('k', [1, 3, 10])
+def test_equals_brute_force(k):
+    generator = torch.Generator().manual_seed(0)
+    cells = torch.randperm(30 * 40, generator=generator)
+    cells = torch.stack([cells // 40, cells % 40])
+    pairs, seen = cells[:, :100], cells[:, 100:300]
+    pairs = pairs[:, pairs[0] % 5 != 0]  # some users without a test item
+    scores = torch.randn(30, 40, generator=generator)
+    even = torch.arange(40) % 2 == 0
+    scoring = Scoring(
+        lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)}
+    )
+    found = evaluate(scoring, pairs, seen, 30, k, {'even': even})
+    for way, factor in scoring.factors.items():
+        for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):
+            recall, ndcg = brute_force(scores * factor, part, seen, 30, k)
+            assert found[way][f'recall@{k}{name}'] == pytest.approx(recall, rel=1e-5)
+            assert found[way][f'ndcg@{k}{name}'] == pytest.approx(ndcg, rel=1e-5)
+    assert evaluate(scoring.only(0.5), pairs, seen, 30, k, {'even': even}) == {0.5: found[0.5]}
+
+
+def test_chunks_and_seen_items(monkeypatch):
+    monkeypatch.setitem(ranking.CHUNK_ELEMENTS, 'cpu', 6)
+    scores = torch.arange(12.0).view(4, 3)
+    seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
+    scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})
+    assert rank(scoring, torch.tensor([0, 1, 3]), seen, 1)[0.0].tolist() == [[1], [2], [0]]
+    assert rank(scoring, torch.tensor([], dtype=torch.long), seen, 1)[0.0].shape == (0, 1)
+    with pytest.raises(ValueError, match="'k' must be at most 3, the number of items"):
+        rank(scoring, torch.tensor([0]), seen, 4)
+    assert scores.isfinite().all()

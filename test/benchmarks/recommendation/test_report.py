@@ -1,0 +1,87 @@
+import csv
+
+import pytest
+
+from benchmarks.common.results import write_result
+from benchmarks.recommendation.report import report
+from benchmarks.recommendation.settings import DEFAULTS, STUDIES, STUDY
+
+PNG = b'\x89PNG\r\n'
+NAMES = ('recall@20', 'ndcg@20', 'recall@20_inner', 'ndcg@20_inner', 'valid_ndcg@20')
+GROUPS = ('recall@20_unpopular', 'recall@20_normal', 'recall@20_popular')
+
+
+def write(folder, model, values, variant='', config=None):
+    metrics = {name: values for name in (*NAMES, *GROUPS)}
+    arguments = {
+        'protocol': 'given-split',
+        'seeds': range(len(values)),
+        'metrics': metrics,
+        'config': config or DEFAULTS[model],
+    }
+    write_result(
+        'recommendation',
+        'amazon-beauty',
+        model,
+        variant=variant,
+        folder=folder,
+        epoch_seconds=1.0,
+        **arguments,
+    )
+
+
+def test_tables_and_pictures(tmp_path):
+    write(tmp_path, 'mgformer', [0.07, 0.09])
+    write(tmp_path, 'ease', [0.05])
+    write(tmp_path, 'mgformer', [0.04], 'wide')
+    studied = {'study': {}, **STUDIES['ablation'], **STUDIES['gamma']}
+    for variant, changes in studied.items():
+        write(
+            tmp_path,
+            'mgformer',
+            [0.06 if changes else 0.05],
+            variant,
+            DEFAULTS['mgformer'] | STUDY | changes,
+        )
+    folder = tmp_path / 'recommendation'
+    text = report(folder, folder, 'amazon-beauty')
+    assert (
+        '| mgformer | 256 + 256 | 0.0800 ± 0.0141 | 0.0800 ± 0.0141 |  | 0.0800 / 0.0800 | 0.0800 '
+        '| 0.1531 / 0.0748 | 1.0 | 2 |' in text
+    )
+    assert '| ease |  | 0.0500 | 0.0500 | +60.0% |' in text
+    assert '| gotnet |  |  |  |  |  |  | 0.1309 / 0.0650 |  | quoted |' in text
+    assert text == '\n'.join(
+        (folder / f'amazon-beauty{table}.md').read_text() for table in ('', '-mgformer', '-study')
+    )
+    changes = [
+        {
+            row['variant']: row['change']
+            for row in csv.DictReader(
+                (folder / f'amazon-beauty-{table}.csv').read_text().splitlines()
+            )
+        }
+        for table in ('mgformer', 'study')
+    ]
+    assert changes == [
+        {'default': '', 'wide': '-50.0%'},
+        {variant: '+20.0%' if change else '' for variant, change in studied.items()},
+    ]
+    for name in ('groups', 'ablation', 'sweeps'):
+        assert (folder / f'amazon-beauty-{name}.png').read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(('model', 'tables'), [('ease', ['']), ('mgformer', ['', '-mgformer'])])
+def test_one_result_is_enough(tmp_path, model, tables):
+    write(tmp_path, model, [0.05])
+    report(tmp_path / 'recommendation', tmp_path / 'recommendation', 'amazon-beauty')
+    names = sorted(path.stem for path in (tmp_path / 'recommendation').glob('*.md'))
+    assert names == [f'amazon-beauty{table}' for table in tables]
+    assert [path.stem for path in (tmp_path / 'recommendation').glob('*.png')] == [
+        'amazon-beauty-groups'
+    ]
+
+
+def test_no_result_at_all(tmp_path):
+    assert report(tmp_path, tmp_path, 'amazon-beauty') == ''
+    assert list(tmp_path.iterdir()) == []

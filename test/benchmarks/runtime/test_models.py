@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from benchmarks.runtime import models
+from benchmarks.runtime.scaling import slope
+
+
+@pytest.mark.parametrize('model', models.MODELS)
+def test_a_step_of_each_model(model):
+    found = models.work(model, 300, 'cpu')
+    assert found.keys() == {'seconds', 'peak_memory_mib'}
+    assert found['seconds'][0] > 0
+
+
+def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
+    calls = []
+
+    def fresh(module, work, limit):
+        calls.append((work['model'], work['num_nodes']))
+        late = work['model'] == 'quadratic' and work['num_nodes'] == 20
+        return (
+            {}
+            if late
+            else {'seconds': [work['num_nodes'] / 10], 'peak_memory_mib': [work['num_nodes'] ** 2]}
+        )
+
+    (tmp_path / 'runtime').mkdir()
+    monkeypatch.setattr(models, 'fresh', fresh)
+    models.measure(['quadratic', 'sgformer'], [5, 10, 20, 40], 2, 'cpu', tmp_path)
+    models.measure(['sgformer'], [5], 1, 'cuda', tmp_path)
+    assert calls.count(('sgformer', 40)) == 2
+    assert calls.count(('quadratic', 20)) == 1
+    assert ('quadratic', 40) not in calls
+    found = models.records(tmp_path / 'runtime')
+    assert list(found) == ['sgformer', 'quadratic', 'sgformer-cuda']
+    assert models.curve(found['quadratic'], 'seconds') == {5: 0.5, 10: 1.0}
+    fast, slow, _ = models.table(found)
+    assert fast == {
+        'model': 'sgformer',
+        **{str(n): f'{n / 10:.3g} s, {n**2} MiB' for n in (5, 10, 20, 40)},
+        'slope of time': '1.00',
+        'slope of memory': '2.00',
+    }
+    assert slow['20'] == ''
+    assert len(models.figure(found).axes) == 2
+    assert slope({10: 1.0}) == ''
+    assert (
+        json.loads((tmp_path / 'runtime' / 'models-random-quadratic.json').read_text())['config'][
+            'rounds'
+        ]
+        == 2
+    )
