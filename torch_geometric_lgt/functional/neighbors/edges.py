@@ -14,8 +14,9 @@ from torch_geometric_lgt.typing import Adj
 
 
 class Rows(NamedTuple):
-    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``,
-    and the :obj:`order` ``[E]`` of the edges unless they already lie so."""
+    r"""Stores edges sorted by target: the position of the first edge of each target ``[N_t + 1]``,
+    the sources ``[E]``, and the :obj:`order` ``[E]`` that sorts the edges. The order is
+    :obj:`None` if they are sorted already."""
 
     pointer: Tensor
     source: Tensor
@@ -23,8 +24,8 @@ class Rows(NamedTuple):
 
 
 class EdgeOrders(NamedTuple):
-    r"""The two orders of edges as operators take them, each left to be found where it is
-    :obj:`None`."""
+    r"""Stores two orders of edges as arguments of an operator. An operator sorts the edges if an
+    order is :obj:`None`."""
 
     target_pointer: Tensor | None = None
     target_source: Tensor | None = None
@@ -35,10 +36,26 @@ class EdgeOrders(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be
-    found; see :meth:`sorted_edges`. The :obj:`weight` ``[E]`` of edges with weights is in the order
-    of :obj:`edge_index`. In compiled code, where the number of distinct edges is not known,
-    :obj:`first` ``[E]`` marks those that count."""
+    r"""Stores edges and their orders, the result of :meth:`sorted_edges`.
+
+    Attributes:
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        by_target (Rows): The order by target: a pointer ``[N_t + 1]``, the sources ``[E]`` and the
+            order ``[E]``, :obj:`None` if the edges are sorted already.
+        by_source (Rows, optional): The order by source, :obj:`None` if backward passes are to sort.
+        weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
+        first (torch.Tensor, optional): ``[E]``, marks the edges that count. Only compiled code has
+            it, where the number of distinct edges is unknown.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import sorted_edges
+        >>> edges = sorted_edges(torch.tensor([[0, 1, 2], [2, 0, 2]]), num_src=3, num_dst=3)
+        >>> edges.by_target.pointer
+        tensor([0, 1, 1, 3])
+        >>> edges.by_target.source
+        tensor([1, 0, 2])
+    """
 
     edge_index: Tensor
     by_target: Rows
@@ -47,15 +64,33 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns both orders as operators take them."""
+        r"""Returns both orders as arguments of an operator.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), 2, 2, backward=False)
+            >>> edges.orders().target_source
+            tensor([1, 0])
+            >>> edges.orders().source_target is None
+            True
+        """
         return EdgeOrders(*self.by_target, *(self.by_source or ()))
 
     def fit(self, num_src: int, num_dst: int) -> bool:
-        r"""Whether these are edges between so many nodes."""
+        r"""Tells whether the edges were sorted for these numbers of sources and targets.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), num_src=2, num_dst=3)
+            >>> edges.fit(2, 3), edges.fit(3, 3)
+            (True, False)
+        """
         sizes = (num_dst, num_src)
         return all(
-            part is None or part.pointer.size(0) == size + 1
-            for part, size in zip((self.by_target, self.by_source), sizes, strict=True)
+            rows is None or rows.pointer.size(0) == size + 1
+            for rows, size in zip((self.by_target, self.by_source), sizes, strict=True)
         )
 
 
@@ -226,23 +261,36 @@ def sorted_edges(
     backward: bool | None = None,
     edge_weight: Tensor | None = None,
 ) -> SortedEdges:
-    r"""The edges and both their orders, for layers and models to find them once where many steps
-    see one graph.
+    r"""Sorts edges by target and by source. Layers and models take the result in place of
+    :obj:`edge_index`, so that many steps over one graph sort only once.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
-            format that PyG's layers take; edges that are sorted already are given back.
-        num_src (int): Number of sources.
-        num_dst (int): Number of targets.
-        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes
-            then find it. (default: :obj:`None`, whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, those of a sparse
-            matrix row by row. (default: :obj:`None`, the values of a sparse matrix, or without)
+            format of PyG's layers. Sorted edges are returned as they are.
+        num_src (int): The number of sources.
+        num_dst (int): The number of targets.
+        backward (bool, optional): If :obj:`False`, the edges are not sorted by source; backward
+            passes do it then. (default: :obj:`None`, whether gradients are enabled)
+        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, of a sparse matrix
+            row by row. (default: :obj:`None`, the values of a sparse matrix if it has some)
+
+    Returns:
+        SortedEdges
 
     Raises:
-        TypeError: If it is no known format.
-        ValueError: If an id lies outside the nodes, the format's shape or dtype is another, or
-            :obj:`edge_weight` does not fit the edges or they have weights already.
+        TypeError: If the format of :obj:`edge_index` is unknown.
+        ValueError: If an id lies outside the nodes, or :obj:`edge_index` has a wrong shape or
+            dtype. Also if :obj:`edge_weight` does not fit, or the edges have weights already.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import sorted_edges
+        >>> edge_index = torch.tensor([[0, 1, 2], [2, 0, 2]])
+        >>> edges = sorted_edges(edge_index, 3, 3, edge_weight=torch.tensor([1.0, 2.0, 3.0]))
+        >>> edges.by_target.order
+        tensor([1, 0, 2])
+        >>> sorted_edges(edges, 3, 3) is edges
+        True
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
