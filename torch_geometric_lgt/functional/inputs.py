@@ -1,5 +1,5 @@
-# N nodes, G graphs computed together, n nodes of each, F input width, H heads, C channels of a key,
-# D of a value, M features, R rank, K samples.
+# N nodes, F input channels, H heads, C channels of a key, D of a value, M features, R rank of the
+# mask, K samples.
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,8 +12,8 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 @dataclass(frozen=True, kw_only=True)
 class KernelInput:
-    r"""Describes how queries or keys are computed: their input, an optional linear part, mask
-    weights, feature map and samples.
+    r"""Describes how queries or keys are computed: input, optional linear part, mask weights,
+    feature map and samples.
 
     Attributes:
         x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the queries or keys
@@ -23,7 +23,7 @@ class KernelInput:
         weight (torch.Tensor, optional): ``[H * C, F]`` of the linear part.
         bias (torch.Tensor, optional): ``[H * C]`` of the linear part.
         mask (torch.Tensor, optional): The mask weights ``[N, R]``.
-        projection (torch.Tensor, optional): ``[M, C]``, of maps that have one.
+        projection (torch.Tensor, optional): ``[M, C]`` of the feature map, if it has one.
         scale (float): Factor of queries or keys before the feature map.
         power (float): Power of the focused map.
         samples (int): :math:`K`, the number of weightings of the keys.
@@ -47,27 +47,29 @@ class KernelInput:
 
     @property
     def map(self) -> Map:
+        r"""The feature map."""
         return MAPS[self.kind]
 
     def rank(self) -> int:
+        r"""Returns :math:`R`, 1 without a mask."""
         return 1 if self.mask is None else self.mask.shape[1]
 
     def channels(self) -> int:
+        r"""Returns :math:`C`."""
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
 
     def num_features(self) -> int:
+        r"""Returns the number of features of all samples."""
         return self.samples * self.map.num_features(self.channels(), self.projection)
 
     def aligned(self) -> 'KernelInput':
         r"""Returns the same input with its parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
-        parts = self.weight, self.bias, self.mask, self.projection, self.noise
-        if all(part is None or part.dtype == dtype for part in parts):
+        names = 'weight', 'bias', 'mask', 'projection', 'noise'
+        parameters = {name: getattr(self, name) for name in names}
+        if all(value is None or value.dtype == dtype for value in parameters.values()):
             return self
-        weight, bias, mask, projection, noise = (convert(part, dtype) for part in parts)
-        return replace(
-            self, weight=weight, bias=bias, mask=mask, projection=projection, noise=noise
-        )
+        return replace(self, **{name: convert(x, dtype) for name, x in parameters.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +88,16 @@ class ValueInput:
     bias: DifferentiableOrNone = None
 
     def channels(self, heads: int) -> int:
+        r"""Returns :math:`D`."""
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // heads
 
     def aligned(self) -> 'ValueInput':
         r"""Returns the same values with their parameters in the dtype that sums are computed in."""
         dtype = compute_dtype(self.x.dtype)
-        if all(part is None or part.dtype == dtype for part in (self.weight, self.bias)):
+        if all(value is None or value.dtype == dtype for value in (self.weight, self.bias)):
             return self
-        return ValueInput(
-            x=self.x, weight=convert(self.weight, dtype), bias=convert(self.bias, dtype)
-        )
+        weight, bias = convert(self.weight, dtype), convert(self.bias, dtype)
+        return ValueInput(x=self.x, weight=weight, bias=bias)
 
 
 def kernel_input(
@@ -111,8 +113,8 @@ def kernel_input(
     r"""Describes queries or keys ``[N, H, C]`` that are computed already.
 
     Raises:
-        ValueError: If the shape is another, :obj:`feature_map` is unknown, or :obj:`projection`,
-            :obj:`mask` or :obj:`noise` does not fit.
+        ValueError: If :obj:`x` has another shape, :obj:`feature_map` is unknown, or
+            :obj:`projection`, :obj:`mask` or :obj:`noise` does not fit.
     """
     if x.dim() != 3:
         raise ValueError(
@@ -127,9 +129,13 @@ def kernel_input(
         raise ValueError(
             f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})"
         )
-    drawn = MAPS[feature_map].has_projection
-    if drawn != (projection is not None):
-        need = "must be given; draw one with 'gaussian_projection'" if drawn else 'must be None'
+    has_projection = MAPS[feature_map].has_projection
+    if has_projection != (projection is not None):
+        need = (
+            "must be given; draw one with 'gaussian_projection'"
+            if has_projection
+            else 'must be None'
+        )
         raise ValueError(f"'projection' {need} for the feature map {feature_map!r}")
     check_projection(projection)
     if projection is not None and projection.shape[1:] != x.shape[2:]:
@@ -161,6 +167,7 @@ def kernel_input(
 
 
 def check_samples(kind: str, mask: Tensor | None) -> None:
+    r"""Raises a ValueError if keys of the feature map :obj:`kind` cannot be weighed at random."""
     if not MAPS[kind].takes_samples or mask is not None:
         sampled = tuple(name for name, each in MAPS.items() if each.takes_samples)
         raise ValueError(
@@ -173,7 +180,7 @@ def value_input(v: Tensor, k: Tensor) -> ValueInput:
     r"""Describes values ``[N, H, D]`` that are computed already.
 
     Raises:
-        ValueError: If they are not as many as the keys, or of other heads.
+        ValueError: If :obj:`v` has other numbers of nodes or heads than the keys :obj:`k`.
     """
     if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
         raise ValueError(
@@ -184,7 +191,7 @@ def value_input(v: Tensor, k: Tensor) -> ValueInput:
 
 
 def check_projection(projection: Tensor | None) -> None:
-    r"""Raises a ValueError if gradients are asked for that are not computed."""
+    r"""Raises a ValueError if the projection requires a gradient: none is computed."""
     if projection is not None and projection.requires_grad:
         raise ValueError(
             "'projection' must not require a gradient, features have none for it; give "
@@ -193,9 +200,10 @@ def check_projection(projection: Tensor | None) -> None:
 
 
 def rounding_share(queries: KernelInput) -> float:
-    r"""Bounds the rounding errors in the sum of a positive constant and of inner products of
-    vectors of at most unit length, as a share of the constant. Those of :math:`C` products are at
-    most :math:`C + 8` units. Frobenius norms may be of vectors that were evaluated elsewhere, with
-    other rounding errors in their linear part."""
+    r"""Bounds the rounding errors of a sum, as a share of its largest term. The sum consists of a
+    positive constant and inner products of vectors of at most unit length.
+
+    The errors of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may belong to
+    vectors that another pass evaluated, with other rounding errors in their linear part."""
     units = (queries.channels() + 8) * (1 if queries.map.has_unit_rows else 64)
     return units * torch.finfo(compute_dtype(queries.x.dtype)).eps

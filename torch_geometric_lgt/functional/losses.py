@@ -14,20 +14,32 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
-    r"""The mean squared distance of matched rows on the unit sphere (Eq. 13 of MGFormer):
+    r"""Computes the mean squared distance of matched rows on the unit sphere (Eq. 13 of
+    `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} -
             \frac{\mathbf{y}_i}{\|\mathbf{y}_i\|} \right\|^2
 
-    A row of zeros stays at the origin. No row at all gives 0.
+    A row of zeros stays at the origin. Tensors without rows give 0.
 
     Args:
-        x (torch.Tensor): ``[B, C]``.
-        y (torch.Tensor): ``[B, C]``.
+        x (torch.Tensor): ``[B, C]``, for example users :math:`u`.
+        y (torch.Tensor): ``[B, C]``, the item :math:`i` of each.
+
+    Returns:
+        a scalar
 
     Raises:
         ValueError: If the shapes differ or are not ``[B, C]``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import alignment
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> y = torch.tensor([[3.0, 0.0], [0.0, -1.0]])
+        >>> alignment(x, y)
+        tensor(2.)
     """
     if x.dim() != 2 or x.shape != y.shape:
         raise ValueError(
@@ -37,23 +49,35 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
 
 
 def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
-    r"""The logarithm of the mean Gaussian potential of all pairs of rows on the unit sphere (Eq. 13
-    of MGFormer):
+    r"""Computes the logarithm of the mean Gaussian potential of all pairs of rows on the unit sphere
+    (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \log \mathbb{E}_{u \neq u^{\prime}} \exp(-t \|\mathbf{x}_u - \mathbf{x}_{u^{\prime}}\|^2)
 
-    Identical rows give 0, their value in the limit; so does a single row, which has no partner.
-    Pairs are taken in chunks, which beyond 1024 rows are computed again in the backward pass:
-    memory grows with :math:`B`, not with :math:`B^2`.
+    Identical rows give 0, and so do fewer than two rows. Pairs are computed in chunks. Beyond 1024
+    rows the backward pass computes the chunks again, so that memory grows with :math:`B`, not with
+    :math:`B^2`.
 
     Args:
         x (torch.Tensor): ``[B, C]``.
         temperature (float, optional): :math:`t`, 1 in the paper and 2 in DirectAU. (default:
             :obj:`2.0`)
 
+    Returns:
+        a scalar
+
     Raises:
-        ValueError: If the shape is another, or :obj:`temperature` is not positive.
+        ValueError: If :obj:`x` has another shape, or :obj:`temperature` is not positive.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import uniformity
+        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        >>> uniformity(x)
+        tensor(-8.)
+        >>> uniformity(x, temperature=1.0)
+        tensor(-4.)
     """
     if x.dim() != 2:
         raise ValueError(f"'x' must have shape [B, C] (got {tuple(x.shape)})")
@@ -63,40 +87,42 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     if num_rows < 2:
         return _unit(x).sum() * 0
     unit = _unit(x)
-    lengths, one = (
-        unit.square().sum(1, keepdim=True),
-        unit.new_ones(num_rows, 1),
-    )  # 1, or 0 for a row of zeros
-    left = torch.cat([2 * unit, -lengths, -one], 1) * temperature
-    right = torch.cat([unit, one, lengths], 1)
-    step = max(
-        1, min(CHUNK_ELEMENTS // num_rows, -(-num_rows // 8))
-    )  # the fewer rows a chunk has, the fewer pairs come twice
-    again = num_rows**2 > CHUNK_ELEMENTS
-    run = (
-        partial(checkpoint, _log_potential, use_reentrant=False, preserve_rng_state=False)
-        if again
-        else _log_potential
-    )
-    parts = [
-        run(left[start : start + step], right[start:]) for start in range(0, num_rows - 1, step)
+    squares = unit.square().sum(1, keepdim=True)  # 1, or 0 for a row of zeros
+    one = torch.ones_like(squares)
+    left = torch.cat([2 * unit, -squares, -one], 1) * temperature
+    right = torch.cat([unit, one, squares], 1)
+    # the fewer rows a chunk has, the fewer pairs come twice
+    step = max(1, min(CHUNK_ELEMENTS // num_rows, -(-num_rows // 8)))
+    log_potential = _log_potential
+    if num_rows**2 > CHUNK_ELEMENTS:
+        log_potential = partial(
+            checkpoint, _log_potential, use_reentrant=False, preserve_rng_state=False
+        )
+    sums = [
+        log_potential(left[start : start + step], right[start:])
+        for start in range(0, num_rows - 1, step)
     ]
-    return torch.stack(parts).logsumexp(0) - math.log(num_rows * (num_rows - 1) / 2)
+    return torch.stack(sums).logsumexp(0) - math.log(num_rows * (num_rows - 1) / 2)
 
 
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""The loss of `"Towards Representation Alignment and Uniformity in Collaborative Filtering"
-    <https://arxiv.org/abs/2206.12811>`_ of matched users :obj:`x` and items :obj:`y`:
-    :meth:`alignment` plus :obj:`weight` times :meth:`uniformity` of both sides.
+    r"""Adds up alignment and uniformity of matched users :obj:`x` and items :obj:`y`
+    (`"Towards Representation Alignment and Uniformity in Collaborative Filtering"
+    <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
+    <https://arxiv.org/abs/2405.04028>`_):
 
-    ============  ====================  ==========================
-    variant       :math:`t`             the two sides' uniformity
-    ============  ====================  ==========================
-    ``directau``  2                     mean, as in DirectAU's code
-    ``paper``     1                     sum, as in Eq. 13 of MGFormer
-    ============  ====================  ==========================
+    .. math::
+        \mathrm{alignment}(\mathbf{x}, \mathbf{y}) + \lambda \, s \, \bigl(
+            \mathrm{uniformity}_t(\mathbf{x}) + \mathrm{uniformity}_t(\mathbf{y}) \bigr)
+
+    ============  =========  ===================  ================
+    variant       :math:`t`  :math:`s`            as in
+    ============  =========  ===================  ================
+    ``directau``  2          1/2: the mean        DirectAU's code
+    ``paper``     1          1: the sum           Eq. 13
+    ============  =========  ===================  ================
 
     Args:
         x (torch.Tensor): ``[B, C]``.
@@ -104,8 +130,20 @@ def alignment_uniformity(
         weight (float, optional): :math:`\lambda`. (default: :obj:`1.0`)
         variant (str, optional): :obj:`"directau"` or :obj:`"paper"`. (default: :obj:`"directau"`)
 
+    Returns:
+        a scalar
+
     Raises:
-        ValueError: If :obj:`variant` is another.
+        ValueError: If :obj:`variant` is unknown, or as in :meth:`alignment`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import alignment_uniformity
+        >>> x = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+        >>> alignment_uniformity(x, x, weight=0.5)
+        tensor(-4.)
+        >>> alignment_uniformity(x, x, weight=0.5, variant='paper')
+        tensor(-4.)
     """
     if variant not in ('directau', 'paper'):
         raise ValueError(f"'variant' must be 'directau' or 'paper' (got {variant!r})")
@@ -118,26 +156,40 @@ def alignment_uniformity(
 def edge_regularization(
     log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None = None
 ) -> Tensor:
-    r"""The mean over the nodes of the mean negative log-probability of their edges, one layer's
-    part of NodeFormer's edge loss:
+    r"""Computes one layer's part of the edge loss of `NodeFormer
+    <https://arxiv.org/abs/2306.08385>`_, the mean over the nodes of the mean negative
+    log-probability of their edges:
 
     .. math::
         - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
 
-    with :math:`d_u` the in-degree of :math:`u`: up to a constant the divergence of the attention
-    :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node without an edge
-    adds 0. The authors' code divides by the number of edges in place of :math:`N`.
+    with :math:`d_u` the in-degree of :math:`u`. Up to a constant it is the divergence of the
+    attention :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node
+    without an edge adds 0. The authors' code divides by the number of edges in place of :math:`N`.
 
     Args:
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]`` or ``[E, H]``, averaged over
             the heads.
         edge_index (torch.Tensor): ``[2, E]``, sources :math:`v` and targets :math:`u`.
         num_nodes (int): :math:`N`.
-        mask (torch.Tensor, optional): Which edges ``[E]`` count, as a bool each. (default:
-            :obj:`None`, all)
+        mask (torch.Tensor, optional): Whether each edge counts, ``[E]`` of bools. (default:
+            :obj:`None`, all count)
+
+    Returns:
+        a scalar
 
     Raises:
-        ValueError: If there is not one log-probability, or one bool of :obj:`mask`, for each edge.
+        ValueError: If :obj:`log_probability` or :obj:`mask` does not have one entry for each edge.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import edge_regularization
+        >>> edge_index = torch.tensor([[0, 1, 2], [1, 0, 0]])
+        >>> log_probability = torch.tensor([0.5, 0.25, 0.125]).log()
+        >>> edge_regularization(log_probability, edge_index, num_nodes=3)
+        tensor(0.8087)
+        >>> edge_regularization(log_probability, edge_index, 3, torch.tensor([True, True, False]))
+        tensor(0.6931)
     """
     if log_probability.size(0) != edge_index.size(1):
         raise ValueError(
@@ -149,26 +201,24 @@ def edge_regularization(
             f"'mask' must be a bool for each of {edge_index.size(1)} edges (got {mask.dtype}, "
             f'{tuple(mask.shape)})'
         )
-    target = edge_index[1]
-    counted = (
-        torch.ones_like(target, dtype=log_probability.dtype)
-        if mask is None
-        else mask.to(log_probability.dtype)
-    )
-    share = counted / scatter(counted, target, 0, num_nodes, 'sum')[target]
+    target, dtype = edge_index[1], log_probability.dtype
+    counted = torch.ones_like(target, dtype=dtype) if mask is None else mask.to(dtype)
+    degree = scatter(counted, target, 0, num_nodes, 'sum')
+    share = counted / degree[target]
     mean = log_probability if log_probability.dim() == 1 else log_probability.mean(1)
     mean = mean if mask is None else mean.masked_fill(~mask, 0)
     return -(share * mean).sum() / max(1, num_nodes)
 
 
 def _unit(x: Tensor) -> Tensor:
-    r"""Rows of length 1, or of 0 without a gradient, in single precision if they are in half."""
+    r"""Divides each row by its length, in at least single precision. Rows of zeros stay, without
+    gradient."""
     return unit_rows(x.to(compute_dtype(x.dtype)))[0]
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:
-    r"""That of the pairs of a row with each later row, summed; never in half precision, in which
-    distances of 0 are not."""
+    r"""Computes the logarithm of the summed potentials of each row with all later rows. Half
+    precision is switched off: it would not give 0 for a distance of 0."""
     with torch.autocast(left.device.type, enabled=False):
         logits = left @ right.t()
     earlier = logits.new_ones(logits.shape[:1] * 2, dtype=torch.bool).tril()

@@ -12,28 +12,45 @@ def gaussian_projection(
     geometry: str = 'orthogonal',
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Draws :math:`\mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}` for positive random features, in
-    float64.
+    r"""Draws the projection of random features, in blocks of at most :math:`C` rows:
 
-    :math:`\mathbf{R}` is Haar-orthogonal, :math:`D_{ii} \sim \chi_C` and :math:`\mathbf{S}` the
-    identity (:obj:`"orthogonal"`, `"Rethinking Attention with Performers"
-    <https://arxiv.org/abs/2009.14794>`_) or the rows of a regular simplex (:obj:`"simplex"`, Eq. 7
-    of "Masked Graph Transformer for Large-Scale Recommendation"): unit rows with pairwise inner
-    products :math:`-1/(C-1)`. :obj:`"positive"` draws independent Gaussian rows. More than
-    :obj:`channels` features are drawn in independent blocks; a block that is cut keeps the geometry
-    among its rows.
+    .. math::
+        \mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}
+
+    :math:`\mathbf{R}` is a random rotation (Haar measure) and :math:`\mathbf{D}` is diagonal with
+    :math:`D_{ii} \sim \chi_C`. For :obj:`"orthogonal"` :math:`\mathbf{S}` is the identity
+    (`"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_). For
+    :obj:`"simplex"` it has the rows of a regular simplex, unit vectors with pairwise inner products
+    :math:`-1/(C-1)` (Eq. 7 of `"Masked Graph Transformer for Large-Scale Recommendation"
+    <https://arxiv.org/abs/2405.04028>`_). :obj:`"positive"` draws independent Gaussian rows.
+    Blocks are independent, and the last one may have fewer than :math:`C` rows.
 
     Args:
         num_features (int): Number of rows :math:`M`.
         channels (int): Number of columns :math:`C`.
         geometry (str, optional): :obj:`"positive"`, :obj:`"orthogonal"` or :obj:`"simplex"`.
             (default: :obj:`"orthogonal"`)
-        generator (torch.Generator, optional): To draw from, on its device. (default: :obj:`None`,
-            the global one)
+        generator (torch.Generator, optional): The source of the random numbers, which are drawn on
+            its device. (default: :obj:`None`, the global generator)
+
+    Returns:
+        ``[M, C]`` in float64
 
     Raises:
-        ValueError: If a size is not positive, :obj:`geometry` is unknown, or a simplex is asked for
-            with one channel.
+        ValueError: If a size is not positive, :obj:`geometry` is unknown, or :obj:`"simplex"` meets
+            a single channel.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import gaussian_projection
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> projection = gaussian_projection(6, 4, 'simplex', generator)
+        >>> projection.shape
+        torch.Size([6, 4])
+        >>> directions = torch.nn.functional.normalize(projection[:4])
+        >>> products = directions @ directions.t()
+        >>> torch.allclose(products[0, 1:], torch.tensor(-1 / 3, dtype=torch.float64))
+        True
     """
     if num_features < 1 or channels < 1:
         raise ValueError(
@@ -58,19 +75,16 @@ def gaussian_projection(
     blocks = []
     for start in range(0, num_features, channels):
         rotation, upper = torch.linalg.qr(draw(channels, channels))
-        rotation = rotation * upper.diagonal().sign()
-        rows = (
-            rotation
-            if geometry == 'orthogonal'
-            else simplex_rows(channels, rotation.device) @ rotation
-        )
+        directions = rotation * upper.diagonal().sign()
+        if geometry == 'simplex':
+            directions = simplex_rows(channels, directions.device) @ directions
         norms = draw(channels, channels).norm(dim=1, keepdim=True)
-        blocks.append((rows * norms)[: num_features - start])
+        blocks.append((directions * norms)[: num_features - start])
     return torch.cat(blocks)
 
 
 def simplex_rows(m: int, device: torch.device | None = None) -> Tensor:
-    r"""The :math:`m` unit rows of a regular simplex in :math:`m` dimensions, with pairwise inner
-    products :math:`-1/(m-1)`, in float64."""
+    r"""Computes the :math:`m` unit rows of a regular simplex in :math:`m` dimensions, in float64.
+    Their pairwise inner products are :math:`-1/(m-1)`."""
     centred = torch.eye(m, dtype=torch.float64, device=device) - 1.0 / m
     return centred * math.sqrt(m / (m - 1))

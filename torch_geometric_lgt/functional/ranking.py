@@ -16,20 +16,21 @@ SHORTEST = 1e-12  # as in normalize
 
 
 class History(NamedTuple):
-    r"""The items of each user: those of user :obj:`u` are ``item[ptr[u] : ptr[u + 1]]``."""
+    r"""Stores the items of each user :obj:`u`, ``item[ptr[u] : ptr[u + 1]]``."""
 
     ptr: Tensor
     item: Tensor
 
     @classmethod
     def of(cls, pairs: Tensor, num_users: int) -> 'History':
+        r"""Sorts the pairs ``[2, E]`` of users and items by user."""
         user, item = pairs[:, pairs[0].argsort(stable=True)]
         return cls(torch.searchsorted(user, torch.arange(num_users + 1, device=user.device)), item)
 
     @classmethod
     def among(cls, items: Tensor, pairs: Tensor, num_nodes: int) -> 'History':
-        r"""The places among distinct :obj:`items` of the nodes that each node is paired with, in
-        either direction, each once."""
+        r"""Collects the distinct partners of each node in either direction, as positions in the
+        distinct :obj:`items`."""
         place = torch.full((num_nodes,), -1, device=items.device)
         place[items] = torch.arange(items.numel(), device=items.device)
         node, item = torch.cat([pairs, pairs.flip(0)], 1)
@@ -38,29 +39,29 @@ class History(NamedTuple):
         return cls.of(torch.stack([cells // width, cells % width]), num_nodes)
 
     def __getitem__(self, users: Tensor) -> Tensor:
-        r"""The pairs ``[2, E]`` of users, counted from 0 in their order."""
+        r"""Returns the pairs ``[2, E]`` of some users, with their positions in :obj:`users`."""
         row, position = ranges(self.ptr[users], self.ptr[users + 1] - self.ptr[users])
         return torch.stack([row, self.item[position]])
 
 
 class Scoring(NamedTuple):
-    r"""Scores ``[B, I]`` of items for users, and the ways to weigh the items by a factor ``[I]``
-    each, by their names: the score of an item is the product of both."""
+    r"""Stores a function of users to scores ``[B, I]``, and by name the factors ``[I]`` of the
+    items. The score of an item is the product of both."""
 
     scores: Scores
     factors: Mapping[float, Tensor]
 
-    def only(self, *ways: float) -> 'Scoring':
-        return Scoring(
-            self.scores, {way: factor for way, factor in self.factors.items() if way in ways}
-        )
+    def only(self, *names: float) -> 'Scoring':
+        r"""Returns the same scores with the factors of these names."""
+        factors = {name: factor for name, factor in self.factors.items() if name in names}
+        return Scoring(self.scores, factors)
 
 
 def checked_rule(rule: str | float) -> str | float:
-    r"""Returns the rule of a ranking, the exponent 0 by its name.
+    r"""Returns the rule of a ranking, :obj:`"cosine"` for the exponent 0.
 
     Raises:
-        ValueError: If it is unknown.
+        ValueError: If the rule is unknown.
     """
     if rule in ('inner', 'cosine'):
         return rule
@@ -94,14 +95,12 @@ def cosine_scores(users: Tensor, items: Tensor) -> Scores:
 
 def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) -> Tensor:
     r"""Returns the factors ``[I]`` of the cosines: for :obj:`"inner"` the lengths of the items'
-    rows, which rank as the inner product does, for :obj:`"cosine"` 1, and for a number this power
-    of the items' degrees, which count as at least 1."""
+    rows, which rank as the inner product does; for :obj:`"cosine"` 1; for a number this power of
+    the items' degrees, which count as at least 1."""
+    if rule == 'inner':
+        return items.norm(dim=1).clamp(min=SHORTEST)
     if isinstance(rule, str):
-        return (
-            items.norm(dim=1).clamp(min=SHORTEST)
-            if rule == 'inner'
-            else torch.ones_like(items[:, 0])
-        )
+        return torch.ones_like(items[:, 0])
     return cast(Tensor, degree).clamp(min=1).to(items.dtype) ** rule
 
 
@@ -114,29 +113,27 @@ def rank(
     ordered: bool = True,
     batch_size: int | None = None,
 ) -> dict[float, Tensor]:
-    r"""By each way to weigh the items, the :obj:`k` items ``[B, k]`` with the highest scores for
-    each user, without those the user has seen, which come last. Scores are made for
-    :obj:`batch_size` users at once, by default as many as a cache holds.
+    r"""Ranks the items for each user. By the name of each factor, returns the :obj:`k` items
+    ``[B, k]`` with the highest scores; the items that the user has seen come last. Scores are
+    computed for :obj:`batch_size` users at once, by default as many as fit into the cache.
 
     Raises:
-        ValueError: If there are fewer than :obj:`k` items.
+        ValueError: If :obj:`k` exceeds the number of items.
     """
     num_items = min(factor.numel() for factor in scoring.factors.values())
     if k > num_items:
         raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
-    tops: dict[float, list[Tensor]] = {way: [users.new_empty((0, k))] for way in scoring.factors}
-    size = (
-        CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other'] // max(1, num_items)
-        if batch_size is None
-        else batch_size
-    )
-    weighted = None
-    for part in users.split(max(1, size)):
-        score = scoring.scores(part)
-        row, item = seen[part]
-        weighted = torch.empty_like(score) if weighted is None else weighted
-        for way, factor in scoring.factors.items():
-            product = torch.mul(score, factor, out=weighted[: part.numel()])
+    tops: dict[float, list[Tensor]] = {name: [users.new_empty((0, k))] for name in scoring.factors}
+    if batch_size is None:
+        elements = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other']
+        batch_size = elements // max(1, num_items)
+    buffer = None
+    for chunk in users.split(max(1, batch_size)):
+        score = scoring.scores(chunk)
+        row, item = seen[chunk]
+        buffer = torch.empty_like(score) if buffer is None else buffer
+        for name, factor in scoring.factors.items():
+            product = torch.mul(score, factor, out=buffer[: chunk.numel()])
             product[row, item] = -torch.inf
-            tops[way].append(product.topk(k, sorted=ordered).indices)
-    return {way: torch.cat(parts) for way, parts in tops.items()}
+            tops[name].append(product.topk(k, sorted=ordered).indices)
+    return {name: torch.cat(chunks) for name, chunks in tops.items()}

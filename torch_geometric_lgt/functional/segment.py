@@ -1,4 +1,4 @@
-# N nodes, B graphs. The only code that knows `batch`.
+# N nodes, B graphs. The only module that reads batch vectors.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,16 +10,16 @@ from torch_geometric_lgt.functional.tracing import is_capturing
 
 
 class Segments(NamedTuple):
-    r"""Which nodes belong to which graph: the graphs' :obj:`sizes` ``[B]`` and, unless the nodes
-    already lie graph by graph, the :obj:`order` ``[N]`` that sorts them so."""
+    r"""Stores which nodes belong to which graph: the :obj:`sizes` ``[B]`` of the graphs and the
+    :obj:`order` ``[N]`` that sorts the nodes by graph, :obj:`None` if they are sorted."""
 
     sizes: Tensor
     order: Tensor | None
 
 
 class Group(NamedTuple):
-    r"""Graphs that are walked together: their ids and, for each node axis, the chunks of node
-    positions, each equally many nodes per graph."""
+    r"""Stores graphs that are computed together: their ids and the chunks of node positions for each
+    node axis. A chunk has equally many nodes of each graph."""
 
     graphs: Tensor
     chunks: tuple[list[Tensor | slice], ...]
@@ -31,10 +31,10 @@ def segments(
     batch_size: int | None = None,
     device: torch.device | None = None,
 ) -> Segments:
-    r"""Reads a :obj:`batch` vector (unsorted, with gaps and empty graphs if need be).
+    r"""Reads a :obj:`batch` vector, which may be unsorted, skip ids or leave graphs empty.
 
     Raises:
-        TypeError: If :obj:`batch` is no tensor.
+        TypeError: If :obj:`batch` is not a tensor.
         ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of
             at least :obj:`batch_size`.
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
@@ -72,9 +72,8 @@ def segments(
             raise ValueError(
                 "'batch_size' is needed with 'batch' under torch.compile; pass the number of graphs"
             )
-        sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device).scatter_add_(
-            0, batch, torch.ones_like(batch)
-        )
+        sizes = torch.zeros(batch_size, dtype=torch.long, device=batch.device)
+        sizes = sizes.scatter_add_(0, batch, torch.ones_like(batch))
         return Segments(sizes, batch.argsort(stable=True))
     if is_capturing():
         raise RuntimeError(
@@ -95,7 +94,7 @@ def segments(
 
 
 def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
-    r"""Raises a ValueError unless there is one batch vector for the sources and one for the
+    r"""Raises a ValueError unless :obj:`batch` has one vector for the sources and one for the
     targets."""
     if len(batch) != 2:
         raise ValueError(
@@ -106,7 +105,7 @@ def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor 
 
 
 def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
-    r"""The graph id of every node ``[N]``, the inverse of :meth:`segments`."""
+    r"""Returns the graph id of every node ``[N]``, the inverse of :meth:`segments`."""
     graph = torch.repeat_interleave(nodes.sizes, output_size=num_nodes)
     if nodes.order is None:
         return graph
@@ -116,9 +115,9 @@ def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
 def iterate_groups(
     rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments
 ) -> Iterator[Group]:
-    r"""Walks the graphs without padding: graphs of equal size side by side (at most :obj:`rows`
-    nodes and :obj:`max_graphs` graphs at a time), a larger graph alone, in chunks of :obj:`rows`
-    nodes. Graphs with no node on any axis are left out.
+    r"""Iterates over groups of graphs without padding. Graphs of equal size form groups of at most
+    :obj:`rows` nodes and :obj:`max_graphs` graphs. A larger graph is a group with chunks of
+    :obj:`rows` nodes. Graphs without nodes on all axes are left out.
 
     The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus
     :math:`B` / :obj:`max_graphs`. A single graph has all nodes, the :obj:`lengths` of the axes, so
@@ -128,9 +127,8 @@ def iterate_groups(
     if axes[0].sizes.numel() == 1:
         if any(lengths):
             graph = torch.zeros(1, dtype=torch.long, device=device)
-            yield Group(
-                graph, tuple(_single(axis, n, rows) for axis, n in zip(axes, lengths, strict=True))
-            )
+            spans = tuple(_spans(axis, 0, n, rows) for axis, n in zip(axes, lengths, strict=True))
+            yield Group(graph, spans)
         return
     sizes = np.stack([axis.sizes.cpu().numpy() for axis in axes], 1)
     starts = [torch.from_numpy(np.concatenate([[0], np.cumsum(column)[:-1]])) for column in sizes.T]
@@ -143,30 +141,31 @@ def iterate_groups(
         largest = max(per_graph)
         step = max(1, min(max_graphs, rows // largest, graphs))
         for start in range(first, first + graphs, step):
-            some = ids[start : min(start + step, first + graphs)]
+            group = ids[start : min(start + step, first + graphs)]
             chunks = tuple(
-                _chunks(axis, begin[some], n, rows)
+                _chunks(axis, begin[group], n, rows)
                 for axis, begin, n in zip(axes, starts, per_graph, strict=True)
             )
-            yield Group(some.to(device), chunks)
+            yield Group(group.to(device), chunks)
         first += graphs
 
 
-def _single(axis: Segments, n: int, rows: int) -> list[Tensor | slice]:
-    spans = [slice(i, min(i + rows, n)) for i in range(0, n, rows)]
+def _spans(axis: Segments, begin: int, n: int, rows: int) -> list[Tensor | slice]:
+    r"""Returns the nodes of one graph in chunks of at most :obj:`rows` nodes."""
+    end = begin + n
+    spans = [slice(start, min(start + rows, end)) for start in range(begin, end, rows)]
     return list(spans) if axis.order is None else [axis.order[span] for span in spans]
 
 
 def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | slice]:
+    r"""Returns the nodes of graphs of :obj:`n` nodes that begin at :obj:`begin`: several graphs in
+    one chunk, a single graph in its spans."""
     if n == 0:
         return []
-    if begin.numel() > 1:
-        first, behind = int(begin[0]), int(begin[-1]) + n
-        if axis.order is None and behind - first == n * begin.numel():
-            return [slice(first, behind)]
-        nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
-        return [nodes if axis.order is None else axis.order[nodes]]
-    spans = [
-        slice(i, min(i + rows, int(begin) + n)) for i in range(int(begin), int(begin) + n, rows)
-    ]
-    return list(spans) if axis.order is None else [axis.order[span] for span in spans]
+    if begin.numel() == 1:
+        return _spans(axis, int(begin), n, rows)
+    first, end = int(begin[0]), int(begin[-1]) + n
+    if axis.order is None and end - first == n * begin.numel():
+        return [slice(first, end)]
+    nodes = (begin[:, None] + torch.arange(n)).view(-1).to(axis.sizes.device)
+    return [nodes if axis.order is None else axis.order[nodes]]

@@ -71,14 +71,14 @@ def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkey
         torch.testing.assert_close(one, other)
 
 
-def test_nodes_and_graphs_that_are_walked_together():
+def test_nodes_and_graphs_that_are_computed_together():
     """105 numbers hold ten graphs' (4 + 1) * 2 numbers; at least 64 nodes are walked together."""
     ones = segments(torch.arange(25), 25, 25)
     assert [
-        graphs.numel() for graphs, _ in engine._graphs(105, 4, 2, torch.empty(25, 4), ones)
+        graphs.numel() for graphs, _ in engine._groups(105, 4, 2, torch.empty(25, 4), ones)
     ] == [10, 10, 5]
     for elements, sizes in ((105, [64, 64, 2]), (280, [70, 60])):
-        (_, (chunks,)), *others = engine._graphs(
+        (_, (chunks,)), *others = engine._groups(
             elements, 4, 2, torch.empty(130, 4), segments(None, 130, 1)
         )
         assert ([chunk.stop - chunk.start for chunk in chunks], others) == (sizes, [])

@@ -21,14 +21,16 @@ def draw(num_keys, num_queries, dtype=torch.float64):
     return [torch.randn(num, 2, size, dtype=dtype).requires_grad_() for num, size in sizes]
 
 
-def slow(leaves, norm, own, batch_k, batch_q):
-    if own:
+def slow(leaves, norm, self_term, batch_k, batch_q):
+    if self_term:
         return dense.sgformer_attention(*leaves, norm, batch_q, batch_k)
     return dense.diffusion_attention(*leaves[:3], norm, batch_q, batch_k)
 
 
-def fast(leaves, norm, own, batch):
-    return linear_attention(*leaves[:3], batch, norm=norm, own=leaves[3] if own else None)
+def fast(leaves, norm, self_term, batch):
+    return linear_attention(
+        *leaves[:3], batch, norm=norm, self_value=leaves[3] if self_term else None
+    )
 
 
 def relative(actual, expected):
@@ -36,19 +38,19 @@ def relative(actual, expected):
 
 
 @pytest.mark.parametrize('chunk', [None, 2])
-@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 @pytest.mark.parametrize('name', BATCHES)
-def test_matches_dense_with_gradients(name, norm, own, chunk, monkeypatch):
+def test_matches_dense_with_gradients(name, norm, self_term, chunk, monkeypatch):
     if chunk is not None:
         monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
     batch_k, batch_q, *sizes = BATCHES[name]
     leaves = draw(*sizes)
     batch = batch_k if batch_q is None else (batch_k, batch_q)
-    actual = fast(leaves, norm, own, batch)
-    expected = slow(leaves, norm, own, batch_k, batch_k if batch_q is None else batch_q)
+    actual = fast(leaves, norm, self_term, batch)
+    expected = slow(leaves, norm, self_term, batch_k, batch_k if batch_q is None else batch_q)
     assert relative(actual, expected) < 1e-12
-    grad, used = torch.randn_like(expected), leaves if own else leaves[:3]
+    grad, used = torch.randn_like(expected), leaves if self_term else leaves[:3]
     for one, other in zip(
         *(torch.autograd.grad(out, used, grad) for out in (actual, expected)), strict=True
     ):
@@ -59,42 +61,46 @@ def test_the_sum_of_the_weights_is_one():
     q, k, _, _ = draw(9, 9)
     ones = torch.ones(9, 2, 1, dtype=torch.float64)
     for norm in ('row', 'frobenius'):
-        for own in (None, ones):
-            torch.testing.assert_close(linear_attention(q, k, ones, norm=norm, own=own), ones)
+        for self_value in (None, ones):
+            torch.testing.assert_close(
+                linear_attention(q, k, ones, norm=norm, self_value=self_value), ones
+            )
 
 
-@pytest.mark.parametrize('own', [False, True])
+@pytest.mark.parametrize('self_term', [False, True])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
-def test_zero_rows_and_graphs_are_defined(norm, own):
+def test_zero_rows_and_graphs_are_defined(norm, self_term):
     """A zero query or key stays zero: what is left is the plain mean, or the node's own value."""
     leaves = [leaf.detach() for leaf in draw(6, 6)]
     leaves[0].zero_()
     for leaf in leaves:
         leaf.requires_grad_()
-    out = fast(leaves, norm, own, None)
+    out = fast(leaves, norm, self_term, None)
     torch.testing.assert_close(
-        out, leaves[3] if own else leaves[2].mean(0, keepdim=True).expand_as(out)
+        out, leaves[3] if self_term else leaves[2].mean(0, keepdim=True).expand_as(out)
     )
-    grads = torch.autograd.grad(out.square().sum(), leaves if own else leaves[:3])
+    grads = torch.autograd.grad(out.square().sum(), leaves if self_term else leaves[:3])
     assert all(grad.isfinite().all() for grad in grads)
 
 
-@pytest.mark.parametrize('own', [False, True])
-def test_a_key_opposite_to_the_query_gives_zero(own):
+@pytest.mark.parametrize('self_term', [False, True])
+def test_a_key_opposite_to_the_query_gives_zero(self_term):
     q = torch.tensor([[[0.0, 2.0]]], dtype=torch.float64)
     v = torch.ones(1, 1, 3, dtype=torch.float64)
-    assert torch.equal(linear_attention(q, -3 * q, v, own=v if own else None), torch.zeros_like(v))
+    assert torch.equal(
+        linear_attention(q, -3 * q, v, self_value=v if self_term else None), torch.zeros_like(v)
+    )
 
 
 @pytest.mark.parametrize('chunk', [None, 2])
-@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize('channels', [1, 2, 3, 8, 64])
 @pytest.mark.parametrize(
     ('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)]
 )
 def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
-    norm, num_nodes, channels, dtype, own, chunk, monkeypatch
+    norm, num_nodes, channels, dtype, self_term, chunk, monkeypatch
 ):
     """What is left of the denominator is a rounding error, whatever the lengths, the number of
     terms and the chunks."""
@@ -108,29 +114,34 @@ def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
     leaves = [
         x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))
     ]
-    out = fast(leaves, norm, own, None)
+    out = fast(leaves, norm, self_term, None)
     assert torch.equal(out, torch.zeros_like(v))
-    used = leaves if own else leaves[:3]
+    used = leaves if self_term else leaves[:3]
     for leaf, grad in zip(used, torch.autograd.grad(out, used, torch.randn_like(out)), strict=True):
         assert torch.equal(grad, torch.zeros_like(leaf))
 
 
 @pytest.mark.parametrize('chunk', [None, 2])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
-def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, chunk, monkeypatch):
+def test_many_heads_on_tiny_graphs_match_dense_with_gradients(
+    norm, self_term, dtype, chunk, monkeypatch
+):
     """Of one channel row norms leave signs: many denominators are 0, others small."""
     if chunk is not None:
         monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
     batch = torch.tensor([0, 3, 1, 3, 2, 4, 4, 3, 5, 4, 2, 6, 4, 7, 8, 8])
     leaves = [torch.randn(16, 16, size).to(dtype).requires_grad_() for size in (1, 1, 2, 2)]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    actual, expected = fast(leaves, norm, own, batch), slow(exact, norm, own, batch, batch)
+    actual, expected = (
+        fast(leaves, norm, self_term, batch),
+        slow(exact, norm, self_term, batch, batch),
+    )
     bound, grad = 1e-5 if dtype == torch.float32 else 1e-12, torch.randn_like(expected)
     assert (expected == 0).any()
     assert relative(actual.double(), expected) < bound
-    used = slice(4 if own else 3)
+    used = slice(4 if self_term else 3)
     grads = (
         torch.autograd.grad(actual, leaves[used], grad.to(dtype)),
         torch.autograd.grad(expected, exact[used], grad),
@@ -139,18 +150,18 @@ def test_many_heads_on_tiny_graphs_match_dense_with_gradients(norm, own, dtype, 
         assert float((one.double() - other).norm()) < bound * float(other.norm().clamp(min=1))
 
 
-@pytest.mark.parametrize('own', [False, True], ids=['diffusion', 'own'])
+@pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
-def test_one_key_that_differs_is_no_rounding_error(dtype, own):
+def test_one_key_that_differs_is_no_rounding_error(dtype, self_term):
     """All other weights are 0: the output is the value of that key, or where each query has a value
     the mean of the two sums."""
     q, k = torch.ones(3000, 1, 1, dtype=dtype), -torch.ones(3000, 1, 1, dtype=dtype)
     k[1234], v = 1, torch.arange(3000).remainder(7).to(dtype)[:, None, None]
-    out = linear_attention(q, k, v, own=v if own else None)
+    out = linear_attention(q, k, v, self_value=v if self_term else None)
     mean = (2 * v[1234] - v.sum(0)) / 3000
     torch.testing.assert_close(
         out,
-        (v + mean) / (2 / 3000) if own else v[1234:1235].expand(3000, 1, 1),
+        (v + mean) / (2 / 3000) if self_term else v[1234:1235].expand(3000, 1, 1),
         rtol=2e-3,
         atol=2e-3,
     )
@@ -160,10 +171,10 @@ def test_one_key_that_differs_is_no_rounding_error(dtype, own):
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_scales_cancel_in_float32(norm, scale):
     leaves = draw(50, 50)
-    for own in (False, True):
-        expected = slow(leaves, norm, own, None, None)
+    for self_term in (False, True):
+        expected = slow(leaves, norm, self_term, None, None)
         scaled = [leaf.float() * (scale if i < 2 else 1) for i, leaf in enumerate(leaves)]
-        assert relative(fast(scaled, norm, own, None).double(), expected) < 1e-6
+        assert relative(fast(scaled, norm, self_term, None).double(), expected) < 1e-6
 
 
 def test_frobenius_norms_leave_little_to_attention():
@@ -174,7 +185,7 @@ def test_frobenius_norms_leave_little_to_attention():
         q, k, v = (torch.randn(num, 1, 16, dtype=torch.float64) for _ in range(3))
         shares.append(
             [
-                relative(linear_attention(q, k, v, norm=norm, own=v), v)
+                relative(linear_attention(q, k, v, norm=norm, self_value=v), v)
                 for norm in ('frobenius', 'row')
             ]
         )
@@ -189,8 +200,8 @@ def test_frobenius_norms_leave_little_to_attention():
     [
         ({'norm': 'column'}, "'norm' must be one of"),
         (
-            {'own': torch.ones(4, 2, 2)},
-            r"'own' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)",
+            {'self_value': torch.ones(4, 2, 2)},
+            r"'self_value' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)",
         ),
         ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
     ],

@@ -5,7 +5,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional._engine import operators
-from torch_geometric_lgt.functional._engine.pairwise import Pairs
+from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormerConv,
@@ -38,7 +38,9 @@ def run(monkeypatch, paired, layer, x, batch, grad):
     """Output and gradients by pairs or by states, and how often pairs were used."""
     used = []
     monkeypatch.setattr(operators, 'is_paired', lambda *_: paired)
-    monkeypatch.setattr(operators, 'Pairs', lambda *args: used.append(args) or Pairs(*args))
+    monkeypatch.setattr(
+        operators, 'PairwiseBackend', lambda *args: used.append(args) or PairwiseBackend(*args)
+    )
     source = x[0] if isinstance(x, tuple) else x
     degree = (
         (torch.arange(source.size(0)) % 7,) if isinstance(layer, DegreeMaskedAttention) else (None,)
@@ -113,7 +115,9 @@ def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
     16."""
     taken = []
     monkeypatch.setattr(
-        operators, 'Pairs', lambda *args: taken.append((args[4], args[2])) or Pairs(*args)
+        operators,
+        'PairwiseBackend',
+        lambda *args: taken.append((args[4], args[2])) or PairwiseBackend(*args),
     )
     q, k, v = (torch.randn(16 + 17 + 16 + 5, 1, 8) for _ in range(3))
     kernel_attention(

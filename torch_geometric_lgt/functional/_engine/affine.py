@@ -1,6 +1,3 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D
-# of a value, M features, R rank, K samples.
-
 import torch
 from torch import Tensor
 
@@ -9,8 +6,8 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 
 
 class Affine:
-    r"""Linear parts of one input, evaluated as one and chunk by chunk. Each part is a weight, a
-    bias and the factor of both; without a weight it is the input itself."""
+    r"""Evaluates several linear parts of one input by one product, chunk by chunk. Each part is a
+    weight, a bias and the factor of both; a part without a weight is the identity."""
 
     def __init__(self, x: Tensor, *parts: tuple[Tensor | None, Tensor | None, float]) -> None:
         self.x = x
@@ -22,32 +19,33 @@ class Affine:
         self.bias = torch.cat(biases) if biases else None
 
     def __call__(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
+        r"""Returns the input of some nodes and its linear parts."""
         x = take(self.x, nodes)
         if self.transposed is None:
             return x, x if self.scales[0] == 1.0 else x * self.scales[0]
-        return x, x @ self.transposed if self.bias is None else torch.addmm(
-            self.bias, x, self.transposed
-        )
+        if self.bias is None:
+            return x, x @ self.transposed
+        return x, torch.addmm(self.bias, x, self.transposed)
 
 
 class AffineGrad:
-    r"""Collects the gradients of an :class:`Affine`; that of the input may be shared with another
-    one's."""
+    r"""Adds up the gradients of an :class:`Affine`. The gradient of the input is added to
+    :obj:`shared`, if it is a tensor."""
 
     def __init__(self, affine: Affine, shared: Tensor | None = None) -> None:
         self.affine = affine
-        self.x = (
-            torch.zeros_like(affine.x, dtype=compute_dtype(affine.x.dtype))
-            if shared is None
-            else shared
-        )
+        if shared is None:
+            shared = torch.zeros_like(affine.x, dtype=compute_dtype(affine.x.dtype))
+        self.x = shared
         self.weight, self.bias = (
             None if t is None else torch.zeros_like(t) for t in (affine.transposed, affine.bias)
         )
 
     def add(self, nodes: Nodes, x: Tensor, grad: Tensor) -> None:
+        r"""Adds the gradients of some nodes with the input :obj:`x`."""
         if self.weight is None or self.affine.weight is None:
-            self.x[nodes] += grad if self.affine.scales[0] == 1.0 else grad * self.affine.scales[0]
+            scale = self.affine.scales[0]
+            self.x[nodes] += grad if scale == 1.0 else grad * scale
             return
         if isinstance(nodes, slice):
             self.x[nodes].addmm_(grad, self.affine.weight)
@@ -58,11 +56,10 @@ class AffineGrad:
             self.bias += grad.sum(0)
 
     def parameters(self, *lengths: int) -> list[Tensor | None]:
-        r"""The gradients of weight and bias of each part, given the parts' lengths."""
+        r"""Returns the gradients of weight and bias of each part, of so many rows each."""
         weight = None if self.weight is None else self.weight.t().contiguous()
-        out = []
-        for part, scale in enumerate(self.affine.scales):
-            out += [
-                None if t is None else t.split(lengths)[part] * scale for t in (weight, self.bias)
-            ]
-        return out
+        return [
+            None if grad is None else grad.split(lengths)[part] * scale
+            for part, scale in enumerate(self.affine.scales)
+            for grad in (weight, self.bias)
+        ]

@@ -1,5 +1,5 @@
-r"""The arguments of an operator as a dataclass, from which follow the operator's schema, how
-arguments are passed, and which of them have gradients."""
+r"""Describes the arguments of an operator by a dataclass. The schema of the operator, the order of
+its values and its gradients follow from the fields."""
 
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ SCHEMAS = {Tensor: 'Tensor', int: 'int', float: 'float', bool: 'bool', str: 'str
 
 
 class Slot(NamedTuple):
-    r"""Describes one value that an operator is passed: its place in the arguments, its type in the
-    schema, whether it has a gradient."""
+    r"""Describes one value of an operator: its path in the arguments, its type in the schema, and
+    whether it has a gradient."""
 
     path: str
     schema: str
@@ -29,8 +29,8 @@ class Slot(NamedTuple):
 
 
 class Record(NamedTuple):
-    r"""Describes one field of the arguments: its type, its first slot, and the names in it, none
-    for a plain value."""
+    r"""Describes one field of the arguments: its type, its first slot, and the names of its values,
+    none for a plain value."""
 
     field: str
     kind: Any
@@ -40,11 +40,11 @@ class Record(NamedTuple):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Arguments:
-    r"""Base of the arguments of operators. Subclasses are dataclasses, frozen and made by keywords.
-    A field is a tensor, a number, a text, or a record of such: a dataclass or a named tuple.
+    r"""Makes each subclass a frozen dataclass with keywords: the arguments of one operator.
 
-    :obj:`shares` maps places of tensors to those of other ones, as ``{'keys.x': 'queries.x'}``:
-    where both are the same object, the tensor is passed once and has one gradient.
+    A field is a tensor, a number, a text, or a record of such values, a dataclass or a named tuple.
+    :obj:`shares` maps paths of tensors to other paths, as ``{'keys.x': 'queries.x'}``. If both are
+    the same object, the tensor is passed once and has one gradient.
     """
 
     shares: ClassVar[Mapping[str, str]] = {}
@@ -71,21 +71,20 @@ class Arguments:
         cls._gradient_places = tuple(places)
 
     def pack(self) -> list[Any]:
-        r"""Returns the values in their order."""
-        traced = torch.compiler.is_compiling()
-        values = (
-            [_at(self, slot.path) for slot in self.slots]
-            if traced
-            else list(type(self)._values(self))
-        )
+        r"""Returns the values in the order of the slots."""
+        values = list(self._traced() if torch.compiler.is_compiling() else type(self)._values(self))
         for position, other in reversed(self._shared):
             if values[position] is values[other]:
                 values[position] = None
         return values
 
+    def _traced(self) -> tuple[Any, ...]:
+        r"""Returns the values in a way that torch.compile traces."""
+        return tuple(_at(self, slot.path) for slot in self.slots)
+
     @classmethod
     def unpack(cls, values: Sequence[Any]) -> Self:
-        r"""Returns the arguments whose values these are."""
+        r"""Returns the arguments with these values, the inverse of :meth:`pack`."""
         values = list(values)
         for position, other in cls._shared:
             if values[position] is None:
@@ -94,11 +93,11 @@ class Arguments:
 
     @classmethod
     def pack_gradients(cls, gradients: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-        r"""Returns gradients, by the names of the arguments, in the order of their slots. An
-        operator returns no :obj:`None`: an empty tensor stands for it.
+        r"""Sorts gradients by the order of their slots. An operator cannot return :obj:`None`: an
+        empty tensor replaces it.
 
         Raises:
-            KeyError: If there is a gradient for an argument that has none.
+            KeyError: If an argument without a gradient gets one.
         """
         unknown = set(_paths_of(gradients)) - cls._gradients
         if unknown:
@@ -112,6 +111,7 @@ class Arguments:
 
 
 def _made(record: Record, values: list[Any]) -> Any:
+    r"""Returns the value of one field."""
     if not record.names:
         return values[record.first]
     part = values[record.first : record.first + len(record.names)]
@@ -128,13 +128,11 @@ def _filled(kind: type[K], values: dict[str, Any]) -> K:
 
 
 def _types(record: type) -> dict[str, Any]:
+    r"""Returns the type hints of a dataclass or named tuple by name."""
     hints = typing.get_type_hints(record, include_extras=True)
-    names = (
-        [field.name for field in fields(record)]
-        if is_dataclass(record)
-        else cast(Any, record)._fields
-    )
-    return {name: hints[name] for name in names}
+    if is_dataclass(record):
+        return {field.name: hints[field.name] for field in fields(record)}
+    return {name: hints[name] for name in cast(Any, record)._fields}
 
 
 def _kind(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
@@ -147,8 +145,10 @@ def _kind(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
 
 
 def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Iterator[Slot]:
+    r"""Iterates over the slots of a record; :obj:`above` is the path of the record."""
     for name, hint in _types(record).items():
-        path, (kind, optional, marks) = above + name, _kind(hint)
+        path = above + name
+        kind, optional, marks = _kind(hint)
         if kind not in SCHEMAS:
             yield from _slots_of(kind, shares, f'{path}.')
             continue
@@ -157,21 +157,23 @@ def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Itera
 
 
 def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
+    r"""Iterates over the fields of arguments."""
+    fields_of_paths = [path.partition('.')[0] for path in paths]
     for name, hint in _types(arguments).items():
-        inside = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
-        first = next(
-            position for position, path in enumerate(paths) if path.partition('.')[0] == name
-        )
-        yield Record(name, _kind(hint)[0], first, () if inside == [''] else tuple(inside))
+        names = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
+        first = fields_of_paths.index(name)
+        yield Record(name, _kind(hint)[0], first, () if names == [''] else tuple(names))
 
 
 def _at(value: Any, path: str) -> Any:
+    r"""Returns the attribute at a path."""
     for name in path.split('.'):
         value = getattr(value, name)
     return value
 
 
 def _paths_of(gradients: Mapping[str, Any]) -> Iterator[str]:
+    r"""Iterates over the paths of gradients."""
     for field, value in gradients.items():
         if isinstance(value, Mapping):
             yield from (f'{field}.{name}' for name in value)

@@ -1,6 +1,4 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D
-# of a value, M features, R rank, W = R * (D + 1) columns of the state: R times D values, then R
-# weights; K samples.
+# The backward pass has the symbols of docs/theory/attention_state.rst.
 import math
 from typing import cast
 
@@ -27,163 +25,174 @@ from torch_geometric_lgt.functional.numerics import (
 
 
 def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
-    r"""``[G, H, n, W]``: :obj:`v` under each mask weight, then :obj:`last` ``[G, H, n, 1]`` under
-    each."""
+    r"""Returns ``[G, H, n, W]``: :obj:`v` times each mask weight, then :obj:`last` ``[G, H, n, 1]``
+    times each mask weight."""
     if mask is None:
         return torch.cat([v, last], -1)
-    rank, width = mask.size(-1), v.size(-1)
-    out = v.new_empty((*v.shape[:-1], rank * (width + 1)))
+    rank, channels = mask.size(-1), v.size(-1)
+    out = v.new_empty((*v.shape[:-1], rank * (channels + 1)))
     for r in range(rank):
-        torch.mul(v, mask[..., r : r + 1], out=out[..., r * width : (r + 1) * width])
-    torch.mul(last, mask, out=out[..., rank * width :])
+        torch.mul(v, mask[..., r : r + 1], out=out[..., r * channels : (r + 1) * channels])
+    torch.mul(last, mask, out=out[..., rank * channels :])
     return out
 
 
 def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
-    r"""``[G, H, n, D]``: the values of :obj:`columns`, summed under the mask weights; the transpose
+    r"""Adds up the values of :obj:`columns` times the mask weights, ``[G, H, n, D]``; the transpose
     of :meth:`spread`."""
-    width = columns.size(-1) // rank - 1
+    channels = columns.size(-1) // rank - 1
     if mask is None:
-        return columns[..., :width]
-    total = columns[..., :width] * mask[..., :1]
+        return columns[..., :channels]
+    total = columns[..., :channels] * mask[..., :1]
     for r in range(1, rank):
-        total.addcmul_(columns[..., r * width : (r + 1) * width], mask[..., r : r + 1])
+        total.addcmul_(columns[..., r * channels : (r + 1) * channels], mask[..., r : r + 1])
     return total
 
 
 def inner(columns: Tensor, v: Tensor, rank: int) -> Tensor:
-    r"""``[G, H, n, R]``: the inner products of :obj:`v` with the values of :obj:`columns` under
-    each mask weight."""
+    r"""Returns the inner products of :obj:`v` with the values of :obj:`columns` for each mask
+    weight, ``[G, H, n, R]``."""
     return (columns[..., :-rank].unflatten(-1, (rank, -1)) * v[..., None, :]).sum(-1)
 
 
 def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
-    r"""Divides the features by :math:`\exp(c)` with :math:`c` the :obj:`maximum`, that of a feature
-    or that of a row. Features below the smallest normal number are 0: denormal numbers are slow."""
+    r"""Divides the features by :math:`\exp(c)` with :math:`c` the :obj:`maximum` of a feature or of
+    a row. Features below the smallest normal number are 0, because denormal numbers are slow."""
     if log is None:
         return cast(Tensor, value)
-    feature = torch.threshold_(
-        log - maximum, math.log(torch.finfo(log.dtype).tiny), -math.inf
-    ).exp_()
+    log_tiny = math.log(torch.finfo(log.dtype).tiny)
+    feature = torch.threshold_(log - maximum, log_tiny, -math.inf).exp_()
     return feature if value is None else feature * value
 
 
 def largest(log: Tensor, dim: int) -> Tensor:
-    r"""Returns the maximum along a dimension, which stays, without gradient: finite where all are
-    :math:`-\infty`."""
+    r"""Returns the maximum along a dimension, which has size 1 then. It has no gradient, and is
+    finite even where all logarithms are :math:`-\infty`."""
     return log.detach().amax(dim, keepdim=True).clamp_(min=neutral(log.dtype))
 
 
 def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
-    r"""``[G, H, n, K * M]``: log-features with the log-weight of each sample added."""
-    return (
-        log if log is None or noise is None else (log[..., None, :] + noise[..., None]).flatten(-2)
-    )
+    r"""Adds the log-weight of each sample to log-features, ``[G, H, n, K * M]``."""
+    if log is None or noise is None:
+        return log
+    return (log[..., None, :] + noise[..., None]).flatten(-2)
 
 
 class Queries:
-    r"""The query side of a call."""
+    r"""Computes the features of queries and reads states."""
 
-    def __init__(self, side: KernelInput) -> None:
-        self.side, self.affine = side, Affine(side.x, (side.weight, side.bias, side.scale))
+    def __init__(self, inputs: KernelInput) -> None:
+        self.inputs = inputs
+        self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G, H, n,
-        M]``, the largest exponential 1."""
+        r"""Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G,
+        H, n, M]``, whose largest exponential in each row is 1."""
+        inputs = self.inputs
         x, q = self.affine(nodes)
-        q = split(q, maximum.size(0), self.side.heads)
-        log, value = self.side.map.log_features(q, self.side.projection, self.side.power, None)
-        if not self.side.map.is_exponential:
+        q = split(q, maximum.size(0), inputs.heads)
+        log, value = inputs.map.log_features(q, inputs.projection, inputs.power, None)
+        if not inputs.map.is_exponential:
             return x, q, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
         return x, q, scaled(log, value, largest(log, -1))
 
     def read(
-        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor
+        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
     ) -> None:
-        r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of its denominators
-        ``[N, H]``."""
-        rank = self.side.rank()
+        r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of
+        :obj:`denominators` ``[N, H]``."""
+        inputs, graphs = self.inputs, sums.size(0)
+        rank = inputs.rank()
         for nodes in chunks:
-            product = self.features(nodes, maximum)[2] @ sums
-            mask = mask_of(self.side, nodes, sums.size(0))
-            last = product[..., -rank:]
-            den = last if mask is None else (last * mask).sum(-1, keepdim=True)
-            own = self_value_of(self.side, nodes, sums.size(0))
-            den = den if own is None else den + 1
-            if own is not None or self.side.map.has_constant:
-                constant = sums[:, :, :1, -1:] if own is None else 1.0
-                den = without_cancellation(den, constant * rounding_share(self.side))
-            inverse = inverse_of(den)
-            result = (
-                product[..., :-1] * inverse if mask is None else fold(product, mask * inverse, rank)
-            )
-            result = result if own is None else result.addcmul_(own, inverse)
-            out[nodes] = join(result).to(out.dtype)
-            normaliser[nodes] = join(den)
+            product = self.features(nodes, maximum)[2] @ sums  # [G, H, n, W]
+            mask = mask_of(inputs, nodes, graphs)
+            self_value = self_value_of(inputs, nodes, graphs)
+            denominator = product[..., -rank:]
+            if mask is not None:
+                denominator = (denominator * mask).sum(-1, keepdim=True)
+            if self_value is not None:
+                denominator = denominator + 1
+            if self_value is not None or inputs.map.has_constant:
+                constant = sums[:, :, :1, -1:] if self_value is None else 1.0
+                least = constant * rounding_share(inputs)
+                denominator = without_cancellation(denominator, least)
+            inverse = inverse_of(denominator)
+            rows = fold(product, inverse if mask is None else mask * inverse, rank)
+            if self_value is not None:
+                rows = rows.addcmul_(self_value, inverse)
+            out[nodes] = join(rows).to(out.dtype)
+            denominators[nodes] = join(denominator)
 
 
 class QueryGrads(Queries):
-    r"""The gradients of the query side of a call."""
+    r"""Computes the gradients of queries."""
 
-    def __init__(self, side: KernelInput) -> None:
-        super().__init__(side)
+    def __init__(self, inputs: KernelInput) -> None:
+        super().__init__(inputs)
         self.grad = AffineGrad(self.affine)
-        self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
+        self.grad_mask = None if inputs.mask is None else torch.zeros_like(inputs.mask)
         self.grad_self_value = (
-            None if side.self_value is None else torch.empty_like(side.self_value)
+            None if inputs.self_value is None else torch.empty_like(inputs.self_value)
         )
 
     def add(
-        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor
+        self,
+        sums: Tensor,
+        maximum: Tensor,
+        chunks: list[Nodes],
+        denominators: Tensor,
+        grad_out: Tensor,
     ) -> Tensor:
-        r"""Adds those of the rows of :obj:`chunks` and returns the gradient of :obj:`sums`."""
-        side, graphs = self.side, sums.size(0)
+        r"""Adds the gradients of the rows of :obj:`chunks` and returns the gradient of
+        :obj:`sums`."""
+        inputs, graphs = self.inputs, sums.size(0)
         transposed = sums.transpose(2, 3).contiguous()
-        grad_sums = torch.zeros_like(
-            transposed
-        )  # wide by features: the faster shape of the product
+        # [G, H, W, M], wide by features: the faster shape of the product
+        grad_sums = torch.zeros_like(transposed)
         for nodes in chunks:
             x, q, feature = self.features(nodes, maximum)
-            mask = mask_of(side, nodes, graphs)
-            den, g = (split(take(t, nodes), graphs, side.heads) for t in (normaliser, grad))
-            inverse = inverse_of(den)
-            g = g * inverse
-            own = self_value_of(side, nodes, graphs)
+            mask = mask_of(inputs, nodes, graphs)
+            self_value = self_value_of(inputs, nodes, graphs)
+            denominator, grad_rows = (
+                split(take(rows, nodes), graphs, inputs.heads) for rows in (denominators, grad_out)
+            )
+            inverse = inverse_of(denominator)
+            grad_numerator = grad_rows * inverse
             if mask is None or self.grad_mask is None:
-                read = g @ transposed[:, :, :-1]
-                total = (feature * read).sum(-1, keepdim=True)
-                if own is not None and self.grad_self_value is not None:
-                    total += (g * own).sum(-1, keepdim=True)
-                    self.grad_self_value[nodes] = join(g).to(self.grad_self_value.dtype)
-                slope = total.mul_(inverse).neg_()
-                columns, grad_feature = (
-                    torch.cat([g, slope], -1),
-                    read.addcmul_(slope, transposed[:, :, -1:]),
-                )
+                grad_feature = grad_numerator @ transposed[:, :, :-1]
+                inner_product = (feature * grad_feature).sum(-1, keepdim=True)
+                if self_value is not None and self.grad_self_value is not None:
+                    inner_product += (grad_numerator * self_value).sum(-1, keepdim=True)
+                    self.grad_self_value[nodes] = join(grad_numerator).to(
+                        self.grad_self_value.dtype
+                    )
+                grad_denominator = inner_product.mul_(inverse).neg_()
+                grad_feature.addcmul_(grad_denominator, transposed[:, :, -1:])
+                grad_product = torch.cat([grad_numerator, grad_denominator], -1)
             else:
-                # the parts that the gradient of the mask sets against each other, and their sum,
-                # are rounded alike
+                # numerator and denominator nearly cancel in the gradient of the mask: both come
+                # from one product, so that they are rounded alike
                 product = feature @ sums
-                parts = inner(product, g, side.rank())
-                slope = -(parts * mask).sum(-1, keepdim=True) * inverse
-                self.grad_mask[nodes] = (
-                    parts.addcmul_(product[..., -side.rank() :], slope).sum(1).flatten(0, 1)
-                )
-                columns = spread(g, slope, mask)
-                grad_feature = columns @ transposed
-            grad_sums += columns.transpose(2, 3) @ feature
-            grad_q = side.map.vjp(q, side.projection, side.power, False, feature, grad_feature)
+                grad_mask = inner(product, grad_numerator, inputs.rank())
+                grad_denominator = -(grad_mask * mask).sum(-1, keepdim=True) * inverse
+                grad_mask.addcmul_(product[..., -inputs.rank() :], grad_denominator)
+                self.grad_mask[nodes] = grad_mask.sum(1).flatten(0, 1)
+                grad_product = spread(grad_numerator, grad_denominator, mask)
+                grad_feature = grad_product @ transposed
+            grad_sums += grad_product.transpose(2, 3) @ feature
+            grad_q = inputs.map.vjp(
+                q, inputs.projection, inputs.power, False, feature, grad_feature
+            )
             self.grad.add(nodes, x, join(grad_q))
         return grad_sums.transpose(2, 3)
 
     def result(self) -> dict[str, Tensor | None]:
         r"""Returns the gradients by name. Call it after :meth:`KeyGrads.add` of keys that share the
         input."""
-        weight, bias = self.grad.parameters(self.side.heads * self.side.channels())
-        x = self.grad.x.to(self.side.x.dtype)
+        weight, bias = self.grad.parameters(self.inputs.heads * self.inputs.channels())
         return {
-            'x': x,
+            'x': self.grad.x.to(self.inputs.x.dtype),
             'weight': weight,
             'bias': bias,
             'mask': self.grad_mask,
@@ -192,154 +201,148 @@ class QueryGrads(Queries):
 
 
 class Keys:
-    r"""The keys and values of a call."""
+    r"""Computes the features of keys and builds states."""
 
-    def __init__(self, side: KernelInput, values: ValueInput) -> None:
-        self.side, self.values = side, values
-        self.widths = side.heads * side.channels(), side.heads * values.channels(side.heads)
-        of_keys, of_values = (side.weight, side.bias, side.scale), (values.weight, values.bias, 1.0)
-        alike = (side.bias is None) == (values.bias is None)
-        self.joint = (
-            values.x is side.x and side.weight is not None and values.weight is not None and alike
-        )
-        self.affine = Affine(side.x, of_keys, of_values) if self.joint else Affine(side.x, of_keys)
-        self.value_affine = self.affine if self.joint else Affine(values.x, of_values)
+    def __init__(self, inputs: KernelInput, values: ValueInput) -> None:
+        self.inputs, self.values = inputs, values
+        heads = inputs.heads
+        self.widths = heads * inputs.channels(), heads * values.channels(heads)
+        key_part = inputs.weight, inputs.bias, inputs.scale
+        value_part = values.weight, values.bias, 1.0
+        both_linear = inputs.weight is not None and values.weight is not None
+        same_bias = (inputs.bias is None) == (values.bias is None)
+        self.joint = values.x is inputs.x and both_linear and same_bias
+        self.affine = Affine(inputs.x, key_part, *([value_part] if self.joint else []))
+        self.value_affine = self.affine if self.joint else Affine(values.x, value_part)
 
     def flat(self, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        r"""The input of the keys ``[G * n, F]``, the keys ``[G * n, H * C]``, the input of the
-        values, the values ``[G * n, H * D]``."""
+        r"""Returns the input of the keys ``[G * n, F]``, the keys ``[G * n, H * C]``, the input of
+        the values and the values ``[G * n, H * D]``."""
         x, k = self.affine(nodes)
         if self.joint:
             return x, k[:, : self.widths[0]], x, k[:, self.widths[0] :]
         return x, k, *self.value_affine(nodes)
 
     def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        r"""The same with the keys ``[G, H, n, C]`` and the values ``[G, H, n, D]``."""
-        x, k, x_value, v = self.flat(nodes)
-        return x, split(k, graphs, self.side.heads), x_value, split(v, graphs, self.side.heads)
+        r"""Returns the results of :meth:`flat` with keys ``[G, H, n, C]`` and values ``[G, H, n,
+        D]``."""
+        x, k, value_x, v = self.flat(nodes)
+        return x, split(k, graphs, self.inputs.heads), value_x, split(v, graphs, self.inputs.heads)
 
     def weighed(
         self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor
     ) -> Tensor:
-        r"""The features ``[G, H, n, K * M]`` of keys with the log-weights of the samples, divided
-        by the exponential of the maximum."""
-        return scaled(
-            sampled(log, noise_of(self.side, nodes, maximum.size(0))), value, maximum[:, :, None]
-        )
+        r"""Multiplies the features of keys by the weights of the samples, ``[G, H, n, K * M]``, and
+        divides them by the exponential of the maximum."""
+        noise = noise_of(self.inputs, nodes, maximum.size(0))
+        return scaled(sampled(log, noise), value, maximum[:, :, None])
 
     def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The sums ``[G, H, M, W]``, the maximum ``[G, H, M]`` and the sums of squares of the keys
-        ``[G, H]`` of no node."""
-        side, dtype = self.side, compute_dtype(self.side.x.dtype)
-        start = neutral(dtype) if side.map.is_exponential else 0.0
-        maximum = side.x.new_full((graphs, side.heads, side.num_features()), start, dtype=dtype)
-        sums = maximum.new_zeros(
-            (*maximum.shape, side.rank() * (self.values.channels(side.heads) + 1))
-        )
-        return sums, maximum, sums.new_zeros((graphs, side.heads))
+        r"""Returns the state of graphs without nodes: the sums ``[G, H, M, W]``, the maximum ``[G,
+        H, M]`` and the sums of squares of the keys ``[G, H]``."""
+        inputs, dtype = self.inputs, compute_dtype(self.inputs.x.dtype)
+        start = neutral(dtype) if inputs.map.is_exponential else 0.0
+        shape = (graphs, inputs.heads, inputs.num_features())
+        maximum = inputs.x.new_full(shape, start, dtype=dtype)
+        width = inputs.rank() * (self.values.channels(inputs.heads) + 1)
+        sums = maximum.new_zeros((*maximum.shape, width))
+        return sums, maximum, sums.new_zeros((graphs, inputs.heads))
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
-        r"""The state of :obj:`graphs` graphs, in the order of :meth:`empty_state`."""
-        side = self.side
+        r"""Returns the state of :obj:`graphs` graphs, in the order of :meth:`empty_state`."""
+        inputs = self.inputs
         sums, maximum, squares = self.empty_state(graphs)
-        sums = sums.transpose(
-            2, 3
-        ).contiguous()  # wide by features: the faster shape of the product
+        # [G, H, W, M], wide by features: the faster shape of the product
+        sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
             squares += squared.sum((2, 3))
-            log, value = side.map.log_features(k, side.projection, side.power, squared)
-            weighted = sampled(log, noise_of(side, nodes, graphs))
+            log, value = inputs.map.log_features(k, inputs.projection, inputs.power, squared)
+            weighted = sampled(log, noise_of(inputs, nodes, graphs))
             if weighted is not None:
-                new = torch.maximum(maximum, weighted.amax(2))
-                sums *= (maximum - new).exp_()[:, :, None]
-                maximum = new
-            mask = mask_of(side, nodes, graphs)
+                new_maximum = torch.maximum(maximum, weighted.amax(2))
+                sums *= (maximum - new_maximum).exp_()[:, :, None]
+                maximum = new_maximum
+            mask = mask_of(inputs, nodes, graphs)
             columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
             feature = self.weighed(log, value, nodes, maximum)
             product = columns.transpose(2, 3) @ feature
-            if (
-                not side.map.is_exponential and mask is None
-            ):  # sums in which terms cancel: those of a product have larger rounding errors
+            if not inputs.map.is_exponential and mask is None:
+                # terms may cancel in these sums, and a product has larger rounding errors
                 product[:, :, -1] = feature.sum(2)
             sums += product
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
 
 class KeyGrads(Keys):
-    r"""The gradients of the keys and values of a call; that of the input may go to :obj:`shared`,
-    where queries collect theirs."""
+    r"""Computes the gradients of keys and values. The gradient of the input is added to
+    :obj:`shared`, the tensor of queries with the same input, if there is one."""
 
-    def __init__(self, side: KernelInput, values: ValueInput, shared: Tensor | None = None) -> None:
-        super().__init__(side, values)
+    def __init__(
+        self, inputs: KernelInput, values: ValueInput, shared: Tensor | None = None
+    ) -> None:
+        super().__init__(inputs, values)
         self.shared, self.grad = shared is not None, AffineGrad(self.affine, shared)
-        self.value_grad = (
-            self.grad
-            if self.joint
-            else AffineGrad(self.value_affine, self.grad.x if values.x is side.x else None)
-        )
-        self.grad_mask = None if side.mask is None else torch.zeros_like(side.mask)
+        self.value_grad = self.grad
+        if not self.joint:
+            value_shared = self.grad.x if values.x is inputs.x else None
+            self.value_grad = AffineGrad(self.value_affine, value_shared)
+        self.grad_mask = None if inputs.mask is None else torch.zeros_like(inputs.mask)
 
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
     ) -> None:
-        r"""Adds those of the nodes of :obj:`chunks`."""
-        side, graphs = self.side, grad_sums.size(0)
+        r"""Adds the gradients of the nodes of :obj:`chunks`."""
+        inputs, graphs = self.inputs, grad_sums.size(0)
         transposed = grad_sums.transpose(2, 3).contiguous()
         for nodes in chunks:
-            x, k, x_value, v = self.evaluate(nodes, graphs)
-            mask = mask_of(side, nodes, graphs)
+            x, k, value_x, v = self.evaluate(nodes, graphs)
+            mask = mask_of(inputs, nodes, graphs)
             squared = k.square().sum(-1, keepdim=True)
-            feature = self.weighed(
-                *side.map.log_features(k, side.projection, side.power, squared), nodes, maximum
-            )
-            columns = feature @ grad_sums
+            log, value = inputs.map.log_features(k, inputs.projection, inputs.power, squared)
+            feature = self.weighed(log, value, nodes, maximum)
+            grad_columns = feature @ grad_sums  # [G, H, n, W]
             if self.grad_mask is not None:
-                self.grad_mask[nodes] = (
-                    inner(columns, v, side.rank())
-                    .add_(columns[..., -side.rank() :])
-                    .sum(1)
-                    .flatten(0, 1)
-                )
+                grad_mask = inner(grad_columns, v, inputs.rank())
+                grad_mask.add_(grad_columns[..., -inputs.rank() :])
+                self.grad_mask[nodes] = grad_mask.sum(1).flatten(0, 1)
             one = v.new_ones(()).expand(*v.shape[:-1], 1)
             grad_feature = spread(v, one, mask) @ transposed
-            if side.noise is not None:  # the samples have one key
-                grad_feature = (grad_feature * feature).unflatten(-1, (side.samples, -1)).sum(-2)
-                feature = grad_feature.new_ones(())
-            grad_k = side.map.vjp(k, side.projection, side.power, True, feature, grad_feature)
+            if inputs.noise is not None:  # all samples share one key
+                grad_log = (grad_feature * feature).unflatten(-1, (inputs.samples, -1)).sum(-2)
+                feature, grad_feature = grad_log.new_ones(()), grad_log
+            grad_k = inputs.map.vjp(k, inputs.projection, inputs.power, True, feature, grad_feature)
             if grad_squares is not None:
-                slope = grad_squares[..., None, None]
-                grad_k.add_(torch.where(slope == 0, 0, k * slope), alpha=2)  # keys may be infinite
-            self.collect(nodes, x, join(grad_k), x_value, join(fold(columns, mask, side.rank())))
+                grad_square = grad_squares[..., None, None]
+                # keys may be infinite
+                product = torch.where(grad_square == 0, 0, k * grad_square)
+                grad_k.add_(product, alpha=2)
+            grad_v = fold(grad_columns, mask, inputs.rank())
+            self.collect(nodes, x, join(grad_k), value_x, join(grad_v))
 
     def collect(
-        self, nodes: Nodes, x: Tensor, grad_k: Tensor, x_value: Tensor, grad_v: Tensor
+        self, nodes: Nodes, x: Tensor, grad_k: Tensor, value_x: Tensor, grad_v: Tensor
     ) -> None:
-        r"""Adds the gradients of the keys ``[G * n, H * C]`` and of the values ``[G * n, H * D]``
-        to those of what makes them."""
+        r"""Passes the gradients of the keys ``[G * n, H * C]`` and of the values ``[G * n, H * D]``
+        to their linear parts and inputs."""
         if self.joint:
             self.grad.add(nodes, x, torch.cat([grad_k, grad_v], 1))
         else:
             self.grad.add(nodes, x, grad_k)
-            self.value_grad.add(nodes, x_value, grad_v)
+            self.value_grad.add(nodes, value_x, grad_v)
 
     def result(self) -> dict[str, Tensor | None]:
         r"""Returns the gradients of the keys by name."""
-        weight, bias = (
-            self.grad.parameters(*self.widths)[:2]
-            if self.joint
-            else self.grad.parameters(self.widths[0])
-        )
-        x = None if self.shared else self.grad.x.to(self.side.x.dtype)
+        widths = self.widths if self.joint else self.widths[:1]
+        weight, bias = self.grad.parameters(*widths)[:2]
+        x = None if self.shared else self.grad.x.to(self.inputs.x.dtype)
         return {'x': x, 'weight': weight, 'bias': bias, 'mask': self.grad_mask}
 
     def value_result(self) -> dict[str, Tensor | None]:
         r"""Returns the gradients of the values by name."""
-        weight, bias = (
-            self.grad.parameters(*self.widths)[2:]
-            if self.joint
-            else self.value_grad.parameters(self.widths[1])
-        )
-        x = None if self.values.x is self.side.x else self.value_grad.x.to(self.values.x.dtype)
+        widths = self.widths if self.joint else self.widths[1:]
+        weight, bias = self.value_grad.parameters(*widths)[-2:]
+        shared = self.values.x is self.inputs.x
+        x = None if shared else self.value_grad.x.to(self.values.x.dtype)
         return {'x': x, 'weight': weight, 'bias': bias}

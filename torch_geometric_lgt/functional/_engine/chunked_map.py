@@ -1,4 +1,4 @@
-# E rows of the result, K channels of a row.
+# E rows of the result, K columns.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
 
-Parts = tuple[Tensor | None, ...]
+Rows = tuple[Tensor | None, ...]
 
 
 def chunked_map(
@@ -17,22 +17,23 @@ def chunked_map(
     gathered: Sequence[tuple[Tensor | None, Tensor]],
     whole: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    r"""``[E, K]``: what :obj:`function` makes of :obj:`step` rows at a time. It gets the slice of
-    rows, the rows that each tensor of :obj:`gathered` has at its indices ``[E]``, and the tensors
-    of :obj:`whole`. What it computes on the way is not kept, and gradients are added up in place:
-    the backward pass makes nothing of the size of a tensor for each chunk. Rows that are fewer than
-    a chunk are summed chunk by chunk, which keeps the sum of very many precise. Compiled code has
-    one chunk of all rows: a loop over chunks would be another program for each number of them."""
-    indices, tensors = (
-        [index for _, index in gathered],
-        [*(tensor for tensor, _ in gathered), *whole],
-    )
+    r"""Applies :obj:`function` to :obj:`step` rows at a time and returns ``[E, K]``.
+
+    The function gets the slice of rows, the rows of each tensor of :obj:`gathered` at its indices
+    ``[E]``, and the tensors of :obj:`whole`. The backward pass computes it again. Gradients are
+    added up in place, so that no chunk allocates a tensor of full size. The gradient of a tensor
+    with fewer rows than a chunk is summed per chunk first, which keeps the rounding error small.
+
+    Compiled code has one chunk of all rows: a loop over chunks would be another program for each
+    number of chunks."""
+    indices = [index for _, index in gathered]
+    tensors = [*(tensor for tensor, _ in gathered), *whole]
     reverse_mode_only(*tensors)
     if not torch.compiler.is_compiling():
         return _ChunkedMap.apply(function, step, len(indices), *indices, *tensors)
 
-    def run(*parts: Tensor) -> Tensor:
-        return function(slice(0, parts[0].numel()), *_rows(tensors, parts))
+    def run(*indices: Tensor) -> Tensor:
+        return function(slice(0, indices[0].numel()), *_rows(tensors, indices))
 
     return cast(Tensor, checkpoint(run, *indices, use_reentrant=False, preserve_rng_state=False))
 
@@ -44,45 +45,43 @@ class _ChunkedMap(torch.autograd.Function):
         function: Callable[..., Tensor],
         step: int,
         num_indices: int,
-        *parts: Tensor | None,
+        *inputs: Tensor | None,
     ) -> Tensor:
-        indices, tensors = cast(list[Tensor], list(parts[:num_indices])), parts[num_indices:]
+        indices, tensors = cast(list[Tensor], list(inputs[:num_indices])), inputs[num_indices:]
         ctx.function, ctx.step, ctx.num_indices = function, step, num_indices
-        ctx.save_for_backward(*parts)
+        ctx.save_for_backward(*inputs)
         with torch.autocast(indices[0].device.type, enabled=False):
-            return torch.cat(
-                [function(at, *_rows(tensors, parts)) for at, parts in _chunks(indices, step)]
-            )
+            chunks = [function(span, *_rows(tensors, at)) for span, at in _chunks(indices, step)]
+            return torch.cat(chunks)
 
     @staticmethod
     @first_order('edge_scores')
-    def backward(ctx: Any, grad: Tensor) -> Parts:
-        indices, tensors = (
-            list(ctx.saved_tensors[: ctx.num_indices]),
-            ctx.saved_tensors[ctx.num_indices :],
-        )
+    def backward(ctx: Any, grad: Tensor) -> Rows:
+        indices = list(ctx.saved_tensors[: ctx.num_indices])
+        tensors = ctx.saved_tensors[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]
         totals = [
             torch.zeros_like(tensor) if need else None
             for tensor, need in zip(tensors, needed, strict=True)
         ]
-        for at, parts in _chunks(indices, ctx.step):
-            rows = [None if row is None else row.detach() for row in _rows(tensors, parts)]
+        for span, at in _chunks(indices, ctx.step):
+            rows = [None if row is None else row.detach() for row in _rows(tensors, at)]
             leaves = [
                 row.requires_grad_()
                 for row, need in zip(rows, needed, strict=True)
                 if row is not None and need
             ]
             with torch.enable_grad(), torch.autocast(grad.device.type, enabled=False):
-                out = ctx.function(at, *rows)
-            found = iter(torch.autograd.grad(out, leaves, grad[at], materialize_grads=True))
-            for place, total in enumerate(totals):
+                out = ctx.function(span, *rows)
+            grads = iter(torch.autograd.grad(out, leaves, grad[span], materialize_grads=True))
+            for position, total in enumerate(totals):
                 if total is not None:
-                    _add(total, parts[place] if place < len(parts) else None, next(found))
+                    _add(total, at[position] if position < len(at) else None, next(grads))
         return *[None] * (3 + ctx.num_indices), *totals
 
 
 def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
+    r"""Adds the gradients of the rows at :obj:`index`, or of a whole tensor."""
     if index is None:
         total += rows
     elif total.size(0) > index.numel():
@@ -92,15 +91,19 @@ def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
 
 
 def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
+    r"""Iterates over spans of :obj:`step` rows, with the part of each index."""
     start = 0
-    for parts in zip(*(index.split(step) for index in indices), strict=True):
-        yield slice(start, start + parts[0].numel()), parts
-        start += parts[0].numel()
+    for at in zip(*(index.split(step) for index in indices), strict=True):
+        span = slice(start, start + at[0].numel())
+        yield span, at
+        start = span.stop
 
 
-def _rows(tensors: Sequence[Tensor | None], parts: tuple[Tensor, ...]) -> Parts:
-    first, rest = tensors[: len(parts)], tensors[len(parts) :]
-    return *(
+def _rows(tensors: Sequence[Tensor | None], indices: tuple[Tensor, ...]) -> Rows:
+    r"""Returns the rows of the first tensors at their indices, and the other tensors."""
+    gathered, whole = tensors[: len(indices)], tensors[len(indices) :]
+    rows = (
         None if tensor is None else tensor.index_select(0, index)
-        for tensor, index in zip(first, parts, strict=True)
-    ), *rest
+        for tensor, index in zip(gathered, indices, strict=True)
+    )
+    return *rows, *whole

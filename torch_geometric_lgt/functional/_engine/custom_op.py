@@ -17,7 +17,7 @@ A = TypeVar('A', bound=Arguments)
 
 
 class Operator(Generic[A]):
-    r"""An operator of PyTorch over arguments of one class, see :meth:`operator`."""
+    r"""Registers an operator of PyTorch over arguments of one class, see :meth:`operator`."""
 
     gradient: Any
 
@@ -38,31 +38,31 @@ class Operator(Generic[A]):
         return self.forward(*values)
 
     def fake(self, function: Callable[[A], Any]) -> Callable[[A], Any]:
-        r"""Registers what makes outputs of the right shape, for compilation."""
+        r"""Registers a function that makes outputs of the right shape, for compilation."""
         self.forward.register_fake(lambda *values: function(self.arguments.unpack(values)))
         return function
 
     def backward(self, outputs: tuple[str, ...], saved: tuple[str, ...] = ()) -> Callable:
         r"""Registers the backward pass, a function of the arguments, the gradients of
         :obj:`outputs` and the outputs :obj:`saved`, both by name. It returns gradients by the names
-        of the arguments. Gradients of gradients are refused."""
+        of the arguments. Gradients of gradients raise an error."""
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
-            cls, num_grads, num_saved = self.arguments, len(outputs), len(saved)
-            grads_of, saved_of = namedtuple('Gradients', outputs), namedtuple('Saved', saved)
+            cls, num_grads = self.arguments, len(outputs)
+            num_results = num_grads + len(saved)
+            Gradients, Saved = namedtuple('Gradients', outputs), namedtuple('Saved', saved)
             slots = [position for position, slot in enumerate(cls.slots) if slot.has_gradient]
 
             def run(*values: Any) -> list[Tensor]:
-                grads = grads_of(*values[:num_grads])
-                found = function(
-                    cls.unpack(values[num_grads + num_saved :]),
-                    grads,
-                    saved_of(*values[num_grads : num_grads + num_saved]),
+                arguments = cls.unpack(values[num_results:])
+                grads, results = (
+                    Gradients(*values[:num_grads]),
+                    Saved(*values[num_grads:num_results]),
                 )
-                return cls.pack_gradients(found, values[0])
+                return cls.pack_gradients(function(arguments, grads, results), values[0])
 
             def fake(*values: Any) -> list[Tensor]:
-                inputs = values[num_grads + num_saved :]
+                inputs = values[num_results:]
                 return [
                     values[0].new_empty(0)
                     if inputs[slot] is None
@@ -70,13 +70,10 @@ class Operator(Generic[A]):
                     for slot in slots
                 ]
 
-            passed = [
-                *(f'Tensor grad_{name}' for name in outputs),
-                *(f'Tensor saved_{name}' for name in saved),
-            ]
-            self.gradient = _custom_op(
-                f'{self.name}_backward', ', '.join([*passed, cls.schema]), 'Tensor[]', run
-            )
+            grad_schema = [f'Tensor grad_{name}' for name in outputs]
+            saved_schema = [f'Tensor saved_{name}' for name in saved]
+            schema = ', '.join([*grad_schema, *saved_schema, cls.schema])
+            self.gradient = _custom_op(f'{self.name}_backward', schema, 'Tensor[]', run)
             self.gradient.register_fake(fake)
             indices = ([self.returns.index(name) for name in names] for names in (outputs, saved))
             _differentiate(self.forward, self.gradient, slots, *indices)
@@ -85,7 +82,7 @@ class Operator(Generic[A]):
         return decorate
 
     def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
-        r"""Registers the numbers of flops of both passes."""
+        r"""Registers functions that count the flops of both passes."""
         _count(self.name, self.arguments, forward)
         _count(f'{self.name}_backward', self.arguments, backward)
 
@@ -93,8 +90,8 @@ class Operator(Generic[A]):
 def operator(
     arguments: type[A], returns: tuple[str, ...]
 ) -> Callable[[Callable[[A], Any]], Operator[A]]:
-    r"""Makes an operator of a function of such :obj:`arguments` that returns the tensors
-    :obj:`returns`."""
+    r"""Registers a function as an operator. It takes an object of the class :obj:`arguments` and
+    returns the tensors :obj:`returns`."""
     return lambda function: Operator(function, arguments, returns)
 
 
@@ -117,22 +114,18 @@ def _differentiate(
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
         ctx.others = [None if isinstance(value, Tensor) else (value,) for value in inputs]
-        ctx.save_for_backward(
-            *(output[i] for i in saved), *(value for value in inputs if isinstance(value, Tensor))
-        )
+        tensors = (value for value in inputs if isinstance(value, Tensor))
+        ctx.save_for_backward(*(output[i] for i in saved), *tensors)
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
     def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
         values = [next(tensors) if other is None else other[0] for other in ctx.others]
-        found = dict(
-            zip(
-                slots,
-                backward(*(grads[i].contiguous() for i in outputs), *results, *values),
-                strict=True,
-            )
+        output_grads = (grads[i].contiguous() for i in outputs)
+        input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
+        return tuple(
+            None if value is None else input_grads.get(i) for i, value in enumerate(values)
         )
-        return tuple(None if value is None else found.get(i) for i, value in enumerate(values))
 
     def refuse(_ctx: Any, *_grads: Tensor) -> NoReturn:
         raise_second_order(name)
@@ -150,36 +143,36 @@ def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:
 
 
 def reverse_mode_only(*values: Any) -> None:
-    r"""Refuses what would drop a tangent.
+    r"""Raises an error where an operator would drop a tangent.
 
     Raises:
         NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func`
             transforms.
     """
-    if not torch.compiler.is_compiling():
-        tensors = [value for value in values if isinstance(value, Tensor)]
-        if torch._C._are_functorch_transforms_active() or any(
-            unpack_dual(value).tangent is not None for value in tensors
-        ):
-            raise NotImplementedError(
-                'attention states have derivatives in reverse mode only: use autograd, no vmap or '
-                'torch.func'
-            )
+    if torch.compiler.is_compiling():
+        return
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    if torch._C._are_functorch_transforms_active() or any(
+        unpack_dual(value).tangent is not None for value in tensors
+    ):
+        raise NotImplementedError(
+            'attention states have derivatives in reverse mode only: use autograd, no vmap or '
+            'torch.func'
+        )
 
 
 def raise_second_order(name: str) -> NoReturn:
     r"""Raises a RuntimeError: the operator :obj:`name` has first derivatives only."""
     raise RuntimeError(
         f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients '
-        '(create_graph=True). Where a loss needs '
-        'them, as gradient penalties and forces do, write the attention with '
-        'torch_geometric_lgt.testing.dense, whose formulas autograd '
+        '(create_graph=True). Where a loss needs them, as gradient penalties and forces do, write '
+        'the attention with torch_geometric_lgt.testing.dense, whose formulas autograd '
         'differentiates twice, or take finite differences of gradients in float64'
     )
 
 
 class FirstOrder(torch.autograd.Function):
-    r"""Passes gradients through, and refuses gradients of them, whatever they depend on."""
+    r"""Passes gradients through. Their gradients raise an error."""
 
     @staticmethod
     def forward(
@@ -201,10 +194,10 @@ def first_order(name: str) -> Callable:
         @functools.wraps(backward)
         def run(ctx: Any, *grads: Tensor) -> Any:
             with torch.no_grad():
-                found = backward(ctx, *grads)
+                input_grads = backward(ctx, *grads)
             if not torch.is_grad_enabled():
-                return found
-            return FirstOrder.apply(name, torch.empty(0, requires_grad=True), *found)
+                return input_grads
+            return FirstOrder.apply(name, torch.empty(0, requires_grad=True), *input_grads)
 
         return run
 

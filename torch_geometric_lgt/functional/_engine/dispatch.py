@@ -23,7 +23,7 @@ FUSED_ROWS = 1 << 16
 
 
 class Backend(NamedTuple):
-    r"""The four classes that compute a call: keys and queries, forward and backward."""
+    r"""Stores the classes that compute a call: keys and queries, forward and backward."""
 
     keys: type[Keys]
     key_grads: type[KeyGrads]
@@ -35,48 +35,43 @@ CHUNKED = Backend(Keys, KeyGrads, Queries, QueryGrads)
 SAMPLED = Backend(SampledKeys, SampledKeyGrads, SampledQueries, SampledQueryGrads)
 
 
-def is_fused(side: KernelInput, channels: int) -> bool:
-    r"""Whether kernels of Triton serve the side with values of so many :obj:`channels`: softmax
-    features in float32 on a GPU."""
-    plain = (
-        side.kind == 'softmax'
-        and side.samples == 1
-        and side.noise is None
-        and side.self_value is None
-    )
-    wide = max(side.channels(), channels) > FUSED_CHANNELS
+def is_fused(inputs: KernelInput, channels: int) -> bool:
+    r"""Tells whether kernels of Triton serve queries or keys with values of so many
+    :obj:`channels`: softmax features in float32 on a GPU."""
+    is_softmax = inputs.kind == 'softmax' and inputs.samples == 1
+    is_plain = is_softmax and inputs.noise is None and inputs.self_value is None
     return (
-        plain
-        and not wide
-        and compute_dtype(side.x.dtype) == torch.float32
-        and side.x.numel() > 0
-        and side.x.device.type in FUSED_DEVICES
+        is_plain
+        and max(inputs.channels(), channels) <= FUSED_CHANNELS
+        and compute_dtype(inputs.x.dtype) == torch.float32
+        and inputs.x.numel() > 0
+        and inputs.x.device.type in FUSED_DEVICES
     )
 
 
-def backend_of(side: KernelInput, channels: int) -> Backend:
-    r"""Chooses how queries or keys with values of so many :obj:`channels` are computed."""
-    if is_fused(side, channels):
+def backend_of(inputs: KernelInput, channels: int) -> Backend:
+    r"""Chooses the backend of queries or keys with values of so many :obj:`channels`."""
+    if is_fused(inputs, channels):
         from torch_geometric_lgt.functional._engine import fused
 
         return Backend(
             fused.FusedKeys, fused.FusedKeyGrads, fused.FusedQueries, fused.FusedQueryGrads
         )
-    return CHUNKED if side.samples == 1 else SAMPLED
+    return CHUNKED if inputs.samples == 1 else SAMPLED
 
 
-def chunk_rows(side: KernelInput, channels: int) -> int:
-    return FUSED_ROWS if is_fused(side, channels) else rows(side)
+def chunk_rows(inputs: KernelInput, channels: int) -> int:
+    r"""Returns the number of nodes of a chunk."""
+    return FUSED_ROWS if is_fused(inputs, channels) else rows(inputs)
 
 
-def is_paired(side: KernelInput, channels: int, most: int, targets: Any, sources: Any) -> Any:
-    r"""Whether the weights of all pairs of so many nodes of a graph, at most :obj:`most`, numbers
-    or tensors of them, take less work than its state."""
-    if side.noise is not None or side.samples > 1 or is_fused(side, channels):
+def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources: Any) -> Any:
+    r"""Tells whether all pairs of a graph take less work than its state: with at most :obj:`most`
+    targets and sources, whose numbers are integers or tensors."""
+    if keys.noise is not None or keys.samples > 1 or is_fused(keys, channels):
         return targets < 0
-    pairs, states = (
-        side.num_features() + channels,
-        side.num_features() * side.rank() * (channels + 1),
-    )
-    one_chunk = (targets > 0) & (sources > 0) & (targets <= most) & (sources <= most)
-    return one_chunk & (targets * sources * pairs <= (targets + sources) * states)
+    num_features = keys.num_features()
+    pair_work = num_features + channels
+    node_work = num_features * keys.rank() * (channels + 1)
+    is_one_chunk = (targets > 0) & (sources > 0) & (targets <= most) & (sources <= most)
+    return is_one_chunk & (targets * sources * pair_work <= (targets + sources) * node_work)

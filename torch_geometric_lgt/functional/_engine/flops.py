@@ -1,37 +1,38 @@
-# N nodes, H heads, C channels of a key, D of a value, M features, R rank of the mask, W = R * (D +
-# 1).
+# W = R * (D + 1) columns of a state.
 from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 
 
 def build_flops(
-    side: KernelInput, values: ValueInput, backward: bool = False, nodes: int | None = None
+    keys: KernelInput, values: ValueInput, backward: bool = False, nodes: int | None = None
 ) -> int:
-    r"""Of the matrix products that build the states of :obj:`nodes` keys and values (default: all);
-    backward evaluates them again and passes two products for each."""
-    nodes = side.x.shape[0] if nodes is None else nodes
-    linear = _linear(side.weight) + _linear(values.weight)
-    state = _state(side, side.rank() * (values.channels(side.heads) + 1))
-    return nodes * (
-        3 * linear + 2 * (_features(side) + state) if backward else linear + _features(side) + state
-    )
+    r"""Counts the matrix products that build the states of :obj:`nodes` keys and values (default:
+    all). The backward pass evaluates them again, and has two more products for each."""
+    nodes = keys.x.shape[0] if nodes is None else nodes
+    linear = _linear(keys.weight) + _linear(values.weight)
+    state = _state(keys, keys.rank() * (values.channels(keys.heads) + 1))
+    if backward:
+        return nodes * (3 * linear + 2 * (_features(keys) + state))
+    return nodes * (linear + _features(keys) + state)
 
 
 def read_flops(
-    side: KernelInput, width: int, backward: bool = False, nodes: int | None = None
+    queries: KernelInput, width: int, backward: bool = False, nodes: int | None = None
 ) -> int:
-    r"""Of the matrix products that read states of :obj:`width` columns. Backward the values alone
-    meet the gradient, and the weights with one sample; with a mask both do, and the state is read
-    once more."""
-    nodes = side.x.shape[0] if nodes is None else nodes
-    linear, state, values = _linear(side.weight), _state(side, width), _state(side, width - 1)
+    r"""Counts the matrix products that read states of :obj:`width` columns.
+
+    In the backward pass the product with the gradient has the values alone, and with one sample the
+    product for the state has the weights, too. With a mask both have all columns, and the state is
+    read again."""
+    nodes = queries.x.shape[0] if nodes is None else nodes
+    linear, state = _linear(queries.weight), _state(queries, width)
     if not backward:
-        return nodes * (linear + _features(side) + state)
-    products = (
-        3 * state if side.mask is not None else values + (values if side.samples > 1 else state)
-    )
-    return nodes * (3 * linear + 2 * _features(side) + products)
+        return nodes * (linear + _features(queries) + state)
+    values = _state(queries, width - 1)
+    grad_sums = values if queries.samples > 1 else state
+    products = values + grad_sums if queries.mask is None else 3 * state
+    return nodes * (3 * linear + 2 * _features(queries) + products)
 
 
 def pair_flops(
@@ -43,20 +44,17 @@ def pair_flops(
     sources: int,
     pairs: int,
 ) -> int:
-    r"""Of the matrix products over all :obj:`pairs` of nodes of graphs that have so many together,
-    forward the weights and the sums."""
-    linear = targets * _linear(queries.weight) + sources * (
-        _linear(keys.weight) + _linear(values.weight)
-    )
+    r"""Counts the matrix products of graphs whose pairs are computed, with so many targets, sources
+    and pairs in all: weights and sums."""
+    key_linear = _linear(keys.weight) + _linear(values.weight)
+    linear = targets * _linear(queries.weight) + sources * key_linear
     features = targets * _features(queries) + sources * _features(keys)
-    masked = queries.mask is not None, keys.mask is not None
-    masks = 2 * pairs * queries.rank() if any(masked) else 0
-    weights, sums = (
-        2 * pairs * keys.heads * width
-        for width in (keys.num_features(), values.channels(keys.heads))
-    )
+    num_masks = (queries.mask is not None) + (keys.mask is not None)
+    masks = 2 * pairs * queries.rank() if num_masks > 0 else 0
+    weights = 2 * pairs * keys.heads * keys.num_features()
+    sums = 2 * pairs * keys.heads * values.channels(keys.heads)
     if backward:
-        return 3 * linear + 2 * features + 3 * weights + 2 * sums + (2 + sum(masked)) * masks
+        return 3 * linear + 2 * features + 3 * weights + 2 * sums + (2 + num_masks) * masks
     return linear + features + weights + sums + masks
 
 
@@ -64,9 +62,9 @@ def _linear(weight: Tensor | None) -> int:
     return 0 if weight is None else 2 * weight.numel()
 
 
-def _features(side: KernelInput) -> int:
-    return 0 if side.projection is None else 2 * side.heads * side.projection.numel()
+def _features(inputs: KernelInput) -> int:
+    return 0 if inputs.projection is None else 2 * inputs.heads * inputs.projection.numel()
 
 
-def _state(side: KernelInput, width: int) -> int:
-    return 2 * side.heads * side.num_features() * width
+def _state(inputs: KernelInput, width: int) -> int:
+    return 2 * inputs.heads * inputs.num_features() * width

@@ -1,5 +1,3 @@
-# G graphs walked together, n nodes of each, H heads, C channels of a key, D of a value, M features,
-# R rank, W = R * (D + 1).
 import math
 from typing import Any, cast
 
@@ -18,10 +16,8 @@ from torch_geometric_lgt.functional._engine.triton.blocks import (
 from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import neutral
 
-SPANS = (
-    64  # programs for each head and block of features among which the nodes of a chunk are divided
-)
-PRECISION = 'tf32x3'  # products of float32 parts with the error of float32
+SPANS = 64  # spans of nodes of a chunk: programs for each head and block of features
+PRECISION = 'tf32x3'  # products of float32 in three parts, with the error of float32
 
 
 def power_of_2(size: int) -> int:
@@ -30,38 +26,36 @@ def power_of_2(size: int) -> int:
 
 
 def padded(size: int) -> int:
+    r"""Returns the size of a block of so many columns."""
     return max(16, power_of_2(size))
 
 
 def ceil_div(number: int, divisor: int) -> int:
+    r"""Divides and rounds up."""
     return -(-number // divisor)
 
 
 class Sizes:
-    r"""What all kernels of a call are told of its sizes."""
+    r"""Computes the sizes that the kernels of a call take: :obj:`nodes` of each of some graphs, and
+    values of so many :obj:`channels`."""
 
-    def __init__(self, side: KernelInput, graphs: int, nodes: int, channels: int) -> None:
-        self.graphs, self.heads, self.nodes, self.rank, self.features = (
-            graphs,
-            side.heads,
-            nodes,
-            side.rank(),
-            side.num_features(),
-        )
-        self.counts = nodes, side.heads, side.num_features()
-        self.projection = cast(Tensor, side.projection).contiguous()
+    def __init__(self, inputs: KernelInput, graphs: int, nodes: int, channels: int) -> None:
+        self.graphs, self.heads, self.nodes = graphs, inputs.heads, nodes
+        self.rank, self.features = inputs.rank(), inputs.num_features()
+        self.counts = nodes, inputs.heads, self.features
+        self.projection = cast(Tensor, inputs.projection).contiguous()
         self.constants: dict[str, Any] = {
-            'C': side.channels(),
+            'C': inputs.channels(),
             'D': channels,
-            'R': side.rank(),
-            'CP': padded(side.channels()),
+            'R': self.rank,
+            'CP': padded(inputs.channels()),
             'DP': padded(channels),
-            'MASKED': side.mask is not None,
+            'MASKED': inputs.mask is not None,
             'LOG_TINY': math.log(torch.finfo(torch.float32).tiny),
             'PRECISION': PRECISION,
         }
         self.least = {'LEAST': neutral(torch.float32)}
-        self.padded_rank = {'RP': power_of_2(side.rank())}
+        self.padded_rank = {'RP': power_of_2(self.rank)}
 
     @property
     def spans(self) -> tuple[int, int]:
@@ -69,170 +63,186 @@ class Sizes:
         span = ceil_div(ceil_div(self.nodes, SPANS), 64) * 64
         return ceil_div(self.nodes, span), span
 
+    @property
+    def span_counts(self) -> tuple[int, int, int, int]:
+        r"""The nodes of a graph and of a span, the heads and the features."""
+        return self.nodes, self.spans[1], self.heads, self.features
+
     def by_nodes(self, meta: dict[str, int]) -> tuple[int, int]:
+        r"""Returns the grid of kernels with a program for each block of nodes."""
         return ceil_div(self.nodes, meta['BN']), self.graphs * self.heads
 
     def by_features(self, meta: dict[str, int]) -> tuple[int, int, int]:
-        return (
-            self.spans[0],
-            self.graphs * self.heads,
-            ceil_div(self.features, meta['BM']) * self.rank,
-        )
+        r"""Returns the grid of kernels with a program for each span and block of features."""
+        blocks = ceil_div(self.features, meta['BM']) * self.rank
+        return self.spans[0], self.graphs * self.heads, blocks
 
 
 class FusedKeys(Keys):
-    r"""The keys and values of a call with softmax features, for which nothing of the size of the
-    features reaches memory."""
+    r"""Builds states of softmax features without features in memory."""
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
         sums, maximum, squares = self.empty_state(graphs)
         for nodes in chunks:
             _, k, _, v = (part.contiguous() for part in self.flat(nodes))
-            sizes = Sizes(
-                self.side, graphs, k.size(0) // graphs, self.values.channels(self.side.heads)
+            sizes = self._sizes(graphs, k)
+            num_spans = sizes.spans[0]
+            span_sums, span_maximum, span_squares = (
+                part.new_empty((num_spans, *part.shape)) for part in (sums, maximum, squares)
             )
-            count, span = sizes.spans
-            parts = [
-                tensor.new_empty((count, *tensor.shape)) for tensor in (sums, maximum, squares)
-            ]
-            mask = _mask(self.side, nodes, k)
             build[sizes.by_features](
                 k,
                 v,
-                mask,
+                _mask(self.inputs, nodes, k),
                 sizes.projection,
-                *parts,
-                *_spanned(sizes, span),
+                span_sums,
+                span_maximum,
+                span_squares,
+                *sizes.span_counts,
                 **sizes.constants,
                 **sizes.least,
             )
-            new = torch.maximum(maximum, parts[1].amax(0))
-            shrunk = parts[0].mul_((parts[1] - new).exp_().unsqueeze(-1))
-            sums = sums.mul_((maximum - new).exp_().unsqueeze(-1)).add_(shrunk.sum(0))
-            maximum, squares = new, squares + parts[2].sum(0)
+            new_maximum = torch.maximum(maximum, span_maximum.amax(0))
+            span_sums.mul_((span_maximum - new_maximum).exp_().unsqueeze(-1))
+            sums.mul_((maximum - new_maximum).exp_().unsqueeze(-1)).add_(span_sums.sum(0))
+            maximum, squares = new_maximum, squares + span_squares.sum(0)
         return sums, maximum, squares
+
+    def _sizes(self, graphs: int, k: Tensor) -> Sizes:
+        channels = self.values.channels(self.inputs.heads)
+        return Sizes(self.inputs, graphs, k.size(0) // graphs, channels)
 
 
 class FusedKeyGrads(KeyGrads, FusedKeys):
-    r"""Their gradients."""
+    r"""Computes the gradients of keys with softmax features, and of values."""
 
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
     ) -> None:
-        side, graphs = self.side, grad_sums.size(0)
+        inputs, graphs = self.inputs, grad_sums.size(0)
         for nodes in chunks:
-            x, k, x_value, v = self.flat(nodes)
+            x, k, value_x, v = self.flat(nodes)
             k, v = k.contiguous(), v.contiguous()
-            sizes = Sizes(side, graphs, k.size(0) // graphs, self.values.channels(side.heads))
-            grad_k, grad_v, mask = torch.empty_like(k), torch.empty_like(v), _mask(side, nodes, k)
-            grad_mask = k.new_empty((k.size(0), side.heads, side.rank()))
-            tensors = (
+            sizes = self._sizes(graphs, k)
+            grad_k, grad_v = torch.empty_like(k), torch.empty_like(v)
+            grad_mask = k.new_empty((k.size(0), inputs.heads, inputs.rank()))
+            key_grads[sizes.by_nodes](
                 k,
                 v,
-                mask,
+                _mask(inputs, nodes, k),
                 sizes.projection,
                 maximum.contiguous(),
                 grad_sums.contiguous(),
                 grad_k,
                 grad_v,
                 grad_mask,
-            )
-            key_grads[sizes.by_nodes](
-                *tensors, *sizes.counts, **sizes.constants, **sizes.padded_rank
+                *sizes.counts,
+                **sizes.constants,
+                **sizes.padded_rank,
             )
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = grad_mask.sum(1)
             if grad_squares is not None:
-                slope = grad_squares.repeat_interleave(k.size(0) // graphs, 0).repeat_interleave(
-                    side.channels(), 1
-                )
-                grad_k.addcmul_(k, slope, value=2)
-            self.collect(nodes, x, grad_k, x_value, grad_v)
+                grad_square = grad_squares.repeat_interleave(sizes.nodes, 0)
+                grad_square = grad_square.repeat_interleave(inputs.channels(), 1)
+                grad_k.addcmul_(k, grad_square, value=2)
+            self.collect(nodes, x, grad_k, value_x, grad_v)
 
 
 class FusedQueries(Queries):
-    r"""The query side of a call with softmax features."""
+    r"""Reads states of softmax features without features in memory."""
 
     def read(
-        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, normaliser: Tensor
+        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
     ) -> None:
         for nodes in chunks:
             q = self.affine(nodes)[1].contiguous()
-            sizes = Sizes(
-                self.side,
-                sums.size(0),
-                q.size(0) // sums.size(0),
-                sums.size(3) // self.side.rank() - 1,
-            )
-            rows, den = (
-                q.new_empty((q.size(0), out.size(1))),
-                q.new_empty((q.size(0), self.side.heads)),
-            )
-            tensors = (
+            sizes = self._sizes(sums, q)
+            rows = q.new_empty((q.size(0), out.size(1)))
+            denominator = q.new_empty((q.size(0), self.inputs.heads))
+            read[sizes.by_nodes](
                 q,
-                _mask(self.side, nodes, q),
+                _mask(self.inputs, nodes, q),
                 sizes.projection,
                 sums.contiguous(),
                 maximum.contiguous(),
                 rows,
-                den,
+                denominator,
+                *sizes.counts,
+                **sizes.constants,
+                **sizes.least,
             )
-            read[sizes.by_nodes](*tensors, *sizes.counts, **sizes.constants, **sizes.least)
-            out[nodes], normaliser[nodes] = rows.to(out.dtype), den
+            out[nodes], denominators[nodes] = rows.to(out.dtype), denominator
+
+    def _sizes(self, sums: Tensor, q: Tensor) -> Sizes:
+        graphs, width = sums.size(0), sums.size(3)
+        channels = width // self.inputs.rank() - 1
+        return Sizes(self.inputs, graphs, q.size(0) // graphs, channels)
 
 
 class FusedQueryGrads(QueryGrads, FusedQueries):
-    r"""Its gradients."""
+    r"""Computes the gradients of queries with softmax features."""
 
     def add(
-        self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], normaliser: Tensor, grad: Tensor
+        self,
+        sums: Tensor,
+        maximum: Tensor,
+        chunks: list[Nodes],
+        denominators: Tensor,
+        grad_out: Tensor,
     ) -> Tensor:
-        side, graphs = self.side, sums.size(0)
-        sums, maximum, grad_sums = sums.contiguous(), maximum.contiguous(), torch.zeros_like(sums)
+        inputs = self.inputs
+        sums, maximum = sums.contiguous(), maximum.contiguous()
+        grad_sums = torch.zeros_like(sums)
         for nodes in chunks:
             x, q = self.affine(nodes)
-            q, g, den = (
-                q.contiguous(),
-                take(grad, nodes).contiguous(),
-                normaliser[nodes].contiguous(),
-            )
-            sizes = Sizes(side, graphs, q.size(0) // graphs, sums.size(3) // side.rank() - 1)
-            mask, grad_q, grad_mask = (
-                _mask(side, nodes, q),
-                torch.empty_like(q),
-                q.new_empty((q.size(0), side.heads, side.rank())),
-            )
-            peaks, slopes = torch.empty_like(den), torch.empty_like(den)
-            tensors = (
+            q = q.contiguous()
+            sizes = self._sizes(sums, q)
+            grad_rows = take(grad_out, nodes).contiguous()
+            denominator = denominators[nodes].contiguous()
+            mask = _mask(inputs, nodes, q)
+            grad_q = torch.empty_like(q)
+            grad_mask = q.new_empty((q.size(0), inputs.heads, inputs.rank()))
+            row_maximum = torch.empty_like(denominator)
+            grad_denominator = torch.empty_like(denominator)
+            query_grads[sizes.by_nodes](
                 q,
-                g,
+                grad_rows,
                 mask,
                 sizes.projection,
                 sums,
                 maximum,
-                den,
+                denominator,
                 grad_q,
                 grad_mask,
-                peaks,
-                slopes,
+                row_maximum,
+                grad_denominator,
+                *sizes.counts,
+                **sizes.constants,
+                **sizes.least,
+                **sizes.padded_rank,
             )
-            query_grads[sizes.by_nodes](
-                *tensors, *sizes.counts, **sizes.constants, **sizes.least, **sizes.padded_rank
+            span_grads = sums.new_empty((sizes.spans[0], *sums.shape))
+            sums_grads[sizes.by_features](
+                q,
+                grad_rows,
+                mask,
+                sizes.projection,
+                maximum,
+                denominator,
+                row_maximum,
+                grad_denominator,
+                span_grads,
+                *sizes.span_counts,
+                **sizes.constants,
             )
-            count, span = sizes.spans
-            parts = sums.new_empty((count, *sums.shape))
-            tensors = q, g, mask, sizes.projection, maximum, den, peaks, slopes, parts
-            sums_grads[sizes.by_features](*tensors, *_spanned(sizes, span), **sizes.constants)
-            grad_sums += parts.sum(0)
+            grad_sums += span_grads.sum(0)
             if self.grad_mask is not None:
                 self.grad_mask[nodes] = grad_mask.sum(1)
             self.grad.add(nodes, x, grad_q)
         return grad_sums
 
 
-def _mask(side: KernelInput, nodes: Nodes, like: Tensor) -> Tensor:
-    return like if side.mask is None else take(side.mask, nodes).contiguous()
-
-
-def _spanned(sizes: Sizes, span: int) -> tuple[int, ...]:
-    return sizes.nodes, span, sizes.heads, sizes.features
+def _mask(inputs: KernelInput, nodes: Nodes, like: Tensor) -> Tensor:
+    r"""Returns the mask weights of nodes. A kernel without a mask takes any tensor in its place."""
+    return like if inputs.mask is None else take(inputs.mask, nodes).contiguous()

@@ -1,5 +1,3 @@
-# N nodes, B graphs, G graphs walked together, n nodes of each, F input width, H heads, D channels
-# of an output head.
 import torch
 from torch import Tensor
 
@@ -40,19 +38,21 @@ class RatioArguments(Arguments):
 
 
 def centres(x: Tensor, nodes: Segments) -> Tensor:
-    r"""``[B, F]``: the mean row of each graph, or of its first nodes where they are many. Sums of
-    products of rows lose as many digits as the rows' common part is larger than what they differ
-    by; what follows from sums over rows without it is the same, whatever it is, so that it counts
-    as a constant."""
+    r"""Computes the mean row of each graph, or of its first nodes in a large graph, ``[B, F]``.
+
+    Sums of products of rows lose digits where the common part of the rows is much larger than their
+    differences. A centre is subtracted from the rows for this reason. It is a constant without
+    gradient, because no result depends on it."""
     return _centres(CentreArguments(x=x.detach(), nodes=nodes))
 
 
 def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
-    r"""Computes ``[B, F + 1, F + 1]`` in double precision: the inner products of the columns of
-    :obj:`x` less its :obj:`centre` and of a column of ones over the nodes of each graph. All sums
-    over the nodes of products of two affine maps of :obj:`x` follow from it. Where columns are
-    nearly equal, these sums lose twice as many digits as the maps themselves, which double
-    precision has to spare for :obj:`x` of single precision."""
+    r"""Computes the inner products of the columns of :obj:`x` less its :obj:`centre` and of a column
+    of ones over the nodes of each graph, ``[B, F + 1, F + 1]`` in double precision.
+
+    All sums over the nodes of products of two affine maps of :obj:`x` follow from it. Where columns
+    are nearly equal, these sums lose twice as many digits as the maps themselves. For :obj:`x` in
+    single precision, double precision has enough digits."""
     return _gram(GramArguments(x=x, centre=centre, nodes=nodes))
 
 
@@ -64,24 +64,26 @@ def affine_ratio(
     nodes: Segments,
     least: Tensor,
 ) -> Tensor:
-    r"""``[N, H * D]``: affine maps of each row of :obj:`x` less its graph's :obj:`centre`, divided
-    head by head by other ones, with coefficients ``[B, F + 1, H * D]`` and ``[B, F + 1, H]`` for
-    each graph, those of the constant last; 0 where a denominator is no more than :obj:`least`
-    ``[B]``."""
+    r"""Divides affine maps of rows by other ones, head by head, and returns ``[N, H * D]``.
+
+    The maps have the coefficients :obj:`numerator` ``[B, F + 1, H * D]`` and :obj:`denominator`
+    ``[B, F + 1, H]`` for each graph, of which the last row is the constant. They apply to the rows
+    of :obj:`x` less the :obj:`centre` of the graph. A denominator of at most :obj:`least` ``[B]``
+    gives 0."""
     arguments = RatioArguments(
         x=x, numerator=numerator, denominator=denominator, centre=centre, nodes=nodes, least=least
     )
     return _affine_ratio(arguments)[0]
 
 
-def _graphs(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
-    return iterate_groups(
-        max(64, elements // width), max(1, elements // ((width + 1) * columns)), x.shape[:1], axis
-    )
+def _groups(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
+    r"""Iterates over graphs whose rows of :obj:`width` numbers and coefficients fit the cache."""
+    rows, max_graphs = max(64, elements // width), max(1, elements // ((width + 1) * columns))
+    return iterate_groups(rows, max_graphs, x.shape[:1], axis)
 
 
 def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
-    r"""``[G, n, F]``: rows of some graphs less their centres ``[G, F]``."""
+    r"""Returns rows of some graphs less their centres ``[G, F]``, ``[G, n, F]``."""
     return take(x, nodes).unflatten(0, (centre.size(0), -1)) - centre[:, None]
 
 
@@ -89,7 +91,7 @@ def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
 def _centres(arguments: CentreArguments) -> Tensor:
     x, num_graphs = arguments.x, arguments.nodes.sizes.numel()
     out = x.new_zeros((num_graphs, x.size(1)), dtype=compute_dtype(x.dtype))
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, x.size(1), 1, x, arguments.nodes):
+    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, x.size(1), 1, x, arguments.nodes):
         out[graphs] = take(x, chunks[0]).unflatten(0, (graphs.numel(), -1)).mean(1)
     return out
 
@@ -104,11 +106,9 @@ def _(arguments: CentreArguments):
 def _gram(arguments: GramArguments) -> Tensor:
     x, centre, width = arguments.x, arguments.centre, arguments.x.size(1)
     out = x.new_zeros((arguments.nodes.sizes.numel(), width + 1, width + 1), dtype=torch.double)
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width + 1, x, arguments.nodes):
-        square, total = (
-            out.new_zeros(graphs.numel(), width, width),
-            out.new_zeros(graphs.numel(), width),
-        )
+    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, width, width + 1, x, arguments.nodes):
+        square = out.new_zeros(graphs.numel(), width, width)
+        total = out.new_zeros(graphs.numel(), width)
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs].double())
             square.baddbmm_(rows.transpose(1, 2), rows)
@@ -124,11 +124,9 @@ def _(arguments: GramArguments, grad, _saved):
     x, centre, width = arguments.x, arguments.centre, arguments.x.size(1)
     symmetric = (grad.gram + grad.gram.transpose(1, 2)).to(centre.dtype)
     out = torch.empty_like(x)
-    for graphs, (chunks,) in _graphs(GRAM_ELEMENTS, width, width, x, arguments.nodes):
-        linear, constant = (
-            symmetric[graphs, :width, :width],
-            symmetric[graphs, width : width + 1, :width],
-        )
+    for graphs, (chunks,) in _groups(GRAM_ELEMENTS, width, width, x, arguments.nodes):
+        linear = symmetric[graphs, :width, :width]
+        constant = symmetric[graphs, width : width + 1, :width]
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs])
             out[nodes] = torch.baddbmm(constant, rows, linear).flatten(0, 1).to(out.dtype)
@@ -142,52 +140,40 @@ def _(arguments: GramArguments):
 
 
 def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
-    r"""``[G, n, H, 1]``."""
+    r"""Computes the inverse denominators of rows, ``[G, n, H, 1]``."""
     value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1])
-    return inverse_of(without_cancellation(value, least[:, None, None])).unsqueeze(-1)
+    value = without_cancellation(value, least[:, None, None])
+    return inverse_of(value).unsqueeze(-1)
 
 
 @operator(RatioArguments, returns=('out', 'inverse'))
 def _affine_ratio(arguments: RatioArguments) -> tuple[Tensor, Tensor]:
-    x, numerator, denominator, centre = (
-        arguments.x,
-        arguments.numerator,
-        arguments.denominator,
-        arguments.centre,
-    )
+    x, centre, least = arguments.x, arguments.centre, arguments.least
+    numerator, denominator = arguments.numerator, arguments.denominator
     heads, columns = denominator.size(2), numerator.size(2)
     out = x.new_empty((x.size(0), columns))
-    inverse = x.new_empty((x.size(0), heads), dtype=centre.dtype)
-    for graphs, (chunks,) in _graphs(
-        CHUNK_ELEMENTS, max(x.size(1), columns), columns, x, arguments.nodes
-    ):
+    inverses = x.new_empty((x.size(0), heads), dtype=centre.dtype)
+    width = max(x.size(1), columns)
+    for graphs, (chunks,) in _groups(CHUNK_ELEMENTS, width, columns, x, arguments.nodes):
         above, below = (part[graphs].to(centre.dtype) for part in (numerator, denominator))
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs])
-            share = _inverse(rows, below, arguments.least[graphs])
+            inverse = _inverse(rows, below, least[graphs])
             value = torch.baddbmm(above[:, -1:], rows, above[:, :-1]).unflatten(2, (heads, -1))
-            out[nodes] = value.mul_(share).flatten(2).flatten(0, 1).to(out.dtype)
-            inverse[nodes] = share.flatten(2).flatten(0, 1)
-    return out, inverse
+            out[nodes] = value.mul_(inverse).flatten(2).flatten(0, 1).to(out.dtype)
+            inverses[nodes] = inverse.flatten(2).flatten(0, 1)
+    return out, inverses
 
 
 @_affine_ratio.backward(outputs=('out',), saved=('out', 'inverse'))
 def _(arguments: RatioArguments, grad, saved):
-    x, numerator, denominator, centre = (
-        arguments.x,
-        arguments.numerator,
-        arguments.denominator,
-        arguments.centre,
-    )
+    x, centre = arguments.x, arguments.centre
+    numerator, denominator = arguments.numerator, arguments.denominator
     heads, columns = denominator.size(2), numerator.size(2)
-    grad_x, grad_numerator, grad_denominator = (
-        torch.empty_like(x),
-        torch.zeros_like(numerator),
-        torch.zeros_like(denominator),
-    )
-    for graphs, (chunks,) in _graphs(
-        CHUNK_ELEMENTS, max(x.size(1), columns), columns, x, arguments.nodes
-    ):
+    grad_x = torch.empty_like(x)
+    grad_numerator, grad_denominator = torch.zeros_like(numerator), torch.zeros_like(denominator)
+    width = max(x.size(1), columns)
+    for graphs, (chunks,) in _groups(CHUNK_ELEMENTS, width, columns, x, arguments.nodes):
         above, below = (
             part[graphs, :-1].transpose(1, 2).to(centre.dtype) for part in (numerator, denominator)
         )
@@ -197,16 +183,15 @@ def _(arguments: RatioArguments, grad, saved):
         ]
         for nodes in chunks:
             rows = _rows(x, nodes, centre[graphs])
-            grad_out, value, share = (
-                take(t, nodes).unflatten(0, (graphs.numel(), -1))
-                for t in (grad.out, saved.out, saved.inverse)
+            grad_out, value, inverse = (
+                take(result, nodes).unflatten(0, (graphs.numel(), -1))
+                for result in (grad.out, saved.out, saved.inverse)
             )
-            grad_above = grad_out.unflatten(2, (heads, -1)) * share.unsqueeze(-1)
+            grad_above = grad_out.unflatten(2, (heads, -1)) * inverse.unsqueeze(-1)
             grad_below = (grad_above * value.unflatten(2, (heads, -1))).sum(-1).neg_()
             grad_above = grad_above.flatten(2)
-            grad_x[nodes] = (
-                torch.baddbmm(grad_above @ above, grad_below, below).flatten(0, 1).to(grad_x.dtype)
-            )
+            grad_rows = torch.baddbmm(grad_above @ above, grad_below, below)
+            grad_x[nodes] = grad_rows.flatten(0, 1).to(grad_x.dtype)
             for total, part in zip(local_grads, (grad_above, grad_below), strict=True):
                 total[:, :-1].baddbmm_(rows.transpose(1, 2).to(total.dtype), part.to(total.dtype))
                 total[:, -1] += part.sum(1)
@@ -217,9 +202,8 @@ def _(arguments: RatioArguments, grad, saved):
 @_affine_ratio.fake
 def _(arguments: RatioArguments):
     x, columns, heads = arguments.x, arguments.numerator.shape[2], arguments.denominator.shape[2]
-    return x.new_empty((x.shape[0], columns)), x.new_empty(
-        (x.shape[0], heads), dtype=compute_dtype(x.dtype)
-    )
+    inverse = x.new_empty((x.shape[0], heads), dtype=compute_dtype(x.dtype))
+    return x.new_empty((x.shape[0], columns)), inverse
 
 
 def _gram_flops(arguments: GramArguments) -> int:
@@ -227,13 +211,8 @@ def _gram_flops(arguments: GramArguments) -> int:
 
 
 def _ratio_flops(arguments: RatioArguments) -> int:
-    x = arguments.x
-    return (
-        2
-        * x.shape[0]
-        * x.shape[1]
-        * (arguments.numerator.shape[2] + arguments.denominator.shape[2])
-    )
+    columns = arguments.numerator.shape[2] + arguments.denominator.shape[2]
+    return 2 * arguments.x.shape[0] * arguments.x.shape[1] * columns
 
 
 _gram.flops(_gram_flops, _gram_flops)

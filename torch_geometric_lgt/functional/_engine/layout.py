@@ -1,6 +1,3 @@
-# N nodes, G graphs walked together, n nodes of each, F input width, H heads, C channels of a key, D
-# of a value, M features, R rank, K samples.
-
 from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import KernelInput
@@ -11,41 +8,40 @@ CHUNK_ELEMENTS = 1 << 18
 Nodes = Tensor | slice
 
 
-def rows(side: KernelInput) -> int:
-    r"""Nodes of a chunk: its features fill the nearest cache."""
-    return min(4096, max(64, CHUNK_ELEMENTS // (side.heads * side.num_features())))
+def rows(inputs: KernelInput) -> int:
+    r"""Returns the number of nodes of a chunk. Its features fill the nearest cache."""
+    return min(4096, max(64, CHUNK_ELEMENTS // (inputs.heads * inputs.num_features())))
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:
+    r"""Returns rows in the dtype of sums."""
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))
 
 
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
-    r"""``[G * n, H * C]`` as ``[G, H, n, C]``, a view; n is 1 if there are no graphs."""
-    return (
-        x.unflatten(0, (graphs, x.size(0) // graphs if graphs > 0 else 1))
-        .unflatten(-1, (heads, -1))
-        .transpose(1, 2)
-    )
+    r"""Views ``[G * n, H * C]`` as ``[G, H, n, C]``; n is 1 without graphs."""
+    num_nodes = x.size(0) // graphs if graphs > 0 else 1
+    return x.unflatten(0, (graphs, num_nodes)).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
+    r"""Returns ``[G, H, n, C]`` as ``[G * n, H * C]``, the inverse of :meth:`split`."""
     return x.transpose(1, 2).reshape(x.size(0) * x.size(2), -1)
 
 
-def mask_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""``[G, 1, n, R]``."""
-    return None if side.mask is None else split(take(side.mask, nodes), graphs, 1)
+def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""Returns the mask weights of nodes, ``[G, 1, n, R]``."""
+    return None if inputs.mask is None else split(take(inputs.mask, nodes), graphs, 1)
 
 
-def noise_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""``[G, H, n, K]``."""
-    return None if side.noise is None else split(take(side.noise, nodes), graphs, side.heads)
+def noise_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""Returns the log-weights of nodes in the samples, ``[G, H, n, K]``."""
+    return None if inputs.noise is None else split(take(inputs.noise, nodes), graphs, inputs.heads)
 
 
-def self_value_of(side: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""``[G, H, n, D]``."""
-    return (
-        None if side.self_value is None else split(take(side.self_value, nodes), graphs, side.heads)
-    )
+def self_value_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
+    r"""Returns the values that queries add to their sums, ``[G, H, n, D]``."""
+    if inputs.self_value is None:
+        return None
+    return split(take(inputs.self_value, nodes), graphs, inputs.heads)

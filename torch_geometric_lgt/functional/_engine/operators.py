@@ -1,5 +1,3 @@
-# N nodes, B graphs, H heads, F input width, C channels of a key, D of a value, M features, R rank
-# of the mask, W = R * (D + 1), K samples.
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -13,7 +11,7 @@ from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.dispatch import backend_of, chunk_rows, is_paired
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
 from torch_geometric_lgt.functional._engine.layout import Nodes
-from torch_geometric_lgt.functional._engine.pairwise import Pairs
+from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
@@ -43,8 +41,8 @@ class ReadArguments(Arguments):
 
 class AttendArguments(Arguments):
     r"""The arguments of :obj:`attend`. The features of the states are multiplied by the
-    :obj:`factor` ``[B, H, M]`` before they are read; with :obj:`store_states` they are stored,
-    without it, for the backward pass."""
+    :obj:`factor` ``[B, H, M]`` before they are read. With :obj:`store_states` the backward pass
+    finds the states, without this factor, among the outputs."""
 
     queries: KernelInput
     targets: Segments
@@ -58,83 +56,70 @@ class AttendArguments(Arguments):
     def groups(self) -> Iterator[Group]:
         r"""Iterates over graphs that are computed together, with their targets and sources."""
         width = self.keys.rank() * (self.values.channels(self.keys.heads) + 1)
-        return iterate_state_groups(
-            self.keys,
-            width,
-            (self.queries.x.size(0), self.keys.x.size(0)),
-            self.targets,
-            self.sources,
-        )
+        lengths = self.queries.x.size(0), self.keys.x.size(0)
+        return iterate_state_groups(self.keys, width, lengths, self.targets, self.sources)
 
 
 def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
+    r"""Multiplies the sums of some graphs by the factor of their features."""
     return sums if factor is None else sums * factor[graphs].unsqueeze(-1)
 
 
 def iterate_state_groups(
-    side: KernelInput, width: int, lengths: Sequence[int], *axes: Segments
+    inputs: KernelInput, width: int, lengths: Sequence[int], *axes: Segments
 ) -> Iterator[Group]:
-    most = max(
-        1,
-        min(
-            STATE_ELEMENTS // (side.heads * side.num_features() * width), MAX_PROGRAMS // side.heads
-        ),
-    )
-    return iterate_groups(chunk_rows(side, width // side.rank() - 1), most, lengths, *axes)
+    r"""Iterates over graphs whose states of :obj:`width` columns are computed together."""
+    max_states = STATE_ELEMENTS // (inputs.heads * inputs.num_features() * width)
+    max_graphs = max(1, min(max_states, MAX_PROGRAMS // inputs.heads))
+    rows = chunk_rows(inputs, width // inputs.rank() - 1)
+    return iterate_groups(rows, max_graphs, lengths, *axes)
 
 
-def nodes_of(chunks: list[Nodes]) -> int:
+def count_nodes(chunks: list[Nodes]) -> int:
+    r"""Counts the nodes of chunks."""
     return sum(
         nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks
     )
 
 
-def pairs_of(queries: Queries, keys: Keys, group: Group, factor: Tensor | None) -> Pairs | None:
-    r"""The pairs of nodes of some graphs, where they take less work than states."""
+def pairwise_backend(
+    queries: Queries, keys: Keys, group: Group, factor: Tensor | None
+) -> PairwiseBackend | None:
+    r"""Returns the pairs of nodes of some graphs, if these take less work than states."""
     graphs, (targets, sources) = group
-    width, count = keys.values.channels(keys.side.heads), graphs.numel()
-    if not is_paired(
-        keys.side,
-        width,
-        chunk_rows(keys.side, width),
-        nodes_of(targets) // count,
-        nodes_of(sources) // count,
-    ):
+    channels, num_graphs = keys.values.channels(keys.inputs.heads), graphs.numel()
+    sizes = count_nodes(targets) // num_graphs, count_nodes(sources) // num_graphs
+    if not is_paired(keys.inputs, channels, chunk_rows(keys.inputs, channels), *sizes):
         return None
-    return Pairs(
-        queries, keys, targets[0], sources[0], count, None if factor is None else factor[graphs]
-    )
+    factor = None if factor is None else factor[graphs]
+    return PairwiseBackend(queries, keys, targets[0], sources[0], num_graphs, factor)
 
 
-def empty_read(side: KernelInput, width: int) -> tuple[Tensor, Tensor]:
-    r"""The output ``[N, H * D]`` and the denominators ``[N, H * K]``."""
-    (num_nodes, _), dtype, reads = (
-        side.x.shape,
-        compute_dtype(side.x.dtype),
-        side.heads * side.samples,
-    )
-    return side.x.new_empty((num_nodes, side.heads * width)), side.x.new_empty(
-        (num_nodes, reads), dtype=dtype
-    )
+def empty_read(queries: KernelInput, channels: int) -> tuple[Tensor, Tensor]:
+    r"""Returns empty tensors for the output ``[N, H * D]`` and the denominators ``[N, H * K]``."""
+    x, heads = queries.x, queries.heads
+    out = x.new_empty((x.shape[0], heads * channels))
+    dtype = compute_dtype(x.dtype)
+    return out, x.new_empty((x.shape[0], heads * queries.samples), dtype=dtype)
 
 
 @operator(BuildArguments, returns=('sums', 'maximum', 'squares'))
 def build_state(arguments: BuildArguments) -> tuple[Tensor, Tensor, Tensor]:
-    side, nodes = arguments.keys, arguments.nodes
-    keys = backend_of(side, arguments.values.channels(side.heads)).keys(side, arguments.values)
+    r"""Builds the states of all graphs."""
+    inputs, values, nodes = arguments.keys, arguments.values, arguments.nodes
+    keys = backend_of(inputs, values.channels(inputs.heads)).keys(inputs, values)
     sums, maximum, squares = keys.empty_state(nodes.sizes.numel())
-    for graphs, (chunks,) in iterate_state_groups(side, sums.size(3), side.x.shape[:1], nodes):
+    for graphs, (chunks,) in iterate_state_groups(inputs, sums.size(3), inputs.x.shape[:1], nodes):
         sums[graphs], maximum[graphs], squares[graphs] = keys.build(graphs.numel(), chunks)
     return sums, maximum, squares
 
 
 @build_state.backward(outputs=('sums', 'squares'), saved=('maximum',))
 def _(arguments: BuildArguments, grad, saved):
-    side, values = arguments.keys, arguments.values
-    keys = backend_of(side, values.channels(side.heads)).key_grads(side, values)
-    for graphs, (chunks,) in iterate_state_groups(
-        side, grad.sums.size(3), side.x.shape[:1], arguments.nodes
-    ):
+    inputs, values, nodes = arguments.keys, arguments.values, arguments.nodes
+    keys = backend_of(inputs, values.channels(inputs.heads)).key_grads(inputs, values)
+    width = grad.sums.size(3)
+    for graphs, (chunks,) in iterate_state_groups(inputs, width, inputs.x.shape[:1], nodes):
         keys.add(saved.maximum[graphs], chunks, grad.sums[graphs], grad.squares[graphs])
     return {'keys': keys.result(), 'values': keys.value_result()}
 
@@ -146,26 +131,26 @@ def _(arguments: BuildArguments):
 
 @operator(ReadArguments, returns=('out', 'denominator'))
 def read_state(arguments: ReadArguments) -> tuple[Tensor, Tensor]:
-    side, sums, maximum = arguments.queries, arguments.sums, arguments.maximum
-    width = sums.size(3) // side.rank() - 1
-    queries, (out, denominator) = backend_of(side, width).queries(side), empty_read(side, width)
-    for graphs, (chunks,) in iterate_state_groups(
-        side, sums.size(3), side.x.shape[:1], arguments.nodes
-    ):
+    r"""Reads the states of all graphs."""
+    inputs, nodes = arguments.queries, arguments.nodes
+    sums, maximum = arguments.sums, arguments.maximum
+    width = sums.size(3)
+    channels = width // inputs.rank() - 1
+    queries = backend_of(inputs, channels).queries(inputs)
+    out, denominator = empty_read(inputs, channels)
+    for graphs, (chunks,) in iterate_state_groups(inputs, width, inputs.x.shape[:1], nodes):
         queries.read(sums[graphs], maximum[graphs], chunks, out, denominator)
     return out, denominator
 
 
 @read_state.backward(outputs=('out',), saved=('denominator',))
 def _(arguments: ReadArguments, grad, saved):
-    side, sums, maximum = arguments.queries, arguments.sums, arguments.maximum
-    queries, grad_sums = (
-        backend_of(side, sums.size(3) // side.rank() - 1).query_grads(side),
-        torch.zeros_like(sums),
-    )
-    for graphs, (chunks,) in iterate_state_groups(
-        side, sums.size(3), side.x.shape[:1], arguments.nodes
-    ):
+    inputs, nodes = arguments.queries, arguments.nodes
+    sums, maximum = arguments.sums, arguments.maximum
+    width = sums.size(3)
+    queries = backend_of(inputs, width // inputs.rank() - 1).query_grads(inputs)
+    grad_sums = torch.zeros_like(sums)
+    for graphs, (chunks,) in iterate_state_groups(inputs, width, inputs.x.shape[:1], nodes):
         grad_sums[graphs] = queries.add(
             sums[graphs], maximum[graphs], chunks, saved.denominator, grad.out
         )
@@ -180,25 +165,23 @@ def _(arguments: ReadArguments):
 @operator(AttendArguments, returns=('out', 'denominator', 'sums', 'maximum'))
 def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Builds and reads the states of a few graphs at a time."""
-    side, values, factor = arguments.queries, arguments.values, arguments.factor
-    width = values.channels(side.heads)
-    queries, keys = (
-        backend_of(side, width).queries(side),
-        backend_of(arguments.keys, width).keys(arguments.keys, values),
-    )
-    out, denominator = empty_read(side, width)
-    sums, maximum, _ = keys.empty_state(
-        arguments.sources.sizes.numel() if arguments.store_states else 0
-    )
+    query_inputs, key_inputs = arguments.queries, arguments.keys
+    values, factor = arguments.values, arguments.factor
+    channels = values.channels(query_inputs.heads)
+    queries = backend_of(query_inputs, channels).queries(query_inputs)
+    keys = backend_of(key_inputs, channels).keys(key_inputs, values)
+    out, denominator = empty_read(query_inputs, channels)
+    num_states = arguments.sources.sizes.numel() if arguments.store_states else 0
+    sums, maximum, _ = keys.empty_state(num_states)
     for group in arguments.groups():
-        pairs, (graphs, (targets, sources)) = pairs_of(queries, keys, group, factor), group
+        graphs, (targets, sources) = group
+        pairs = pairwise_backend(queries, keys, group, factor)
         if pairs is not None:
             pairs.read(out, denominator)
             continue
         local_sums, local_maximum, _ = keys.build(graphs.numel(), sources)
-        queries.read(
-            scaled_sums(local_sums, factor, graphs), local_maximum, targets, out, denominator
-        )
+        read_sums = scaled_sums(local_sums, factor, graphs)
+        queries.read(read_sums, local_maximum, targets, out, denominator)
         if arguments.store_states:
             sums[graphs], maximum[graphs] = local_sums, local_maximum
     return out, denominator, sums, maximum
@@ -206,19 +189,16 @@ def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @attend.backward(outputs=('out',), saved=('denominator', 'sums', 'maximum'))
 def _(arguments: AttendArguments, grad, saved):
-    side, key_side, values, factor = (
-        arguments.queries,
-        arguments.keys,
-        arguments.values,
-        arguments.factor,
-    )
-    width = values.channels(side.heads)
-    queries = backend_of(side, width).query_grads(side)
-    shared = queries.grad.x if key_side.x is side.x else None
-    keys = backend_of(key_side, width).key_grads(key_side, values, shared)
+    query_inputs, key_inputs = arguments.queries, arguments.keys
+    values, factor = arguments.values, arguments.factor
+    channels = values.channels(query_inputs.heads)
+    queries = backend_of(query_inputs, channels).query_grads(query_inputs)
+    shared = queries.grad.x if key_inputs.x is query_inputs.x else None
+    keys = backend_of(key_inputs, channels).key_grads(key_inputs, values, shared)
     grad_factor = None if factor is None else torch.zeros_like(factor)
     for group in arguments.groups():
-        pairs, (graphs, (targets, sources)) = pairs_of(queries, keys, group, factor), group
+        graphs, (targets, sources) = group
+        pairs = pairwise_backend(queries, keys, group, factor)
         if pairs is not None:
             local_grad = pairs.add_grads(queries, keys, saved.denominator, grad.out)
             if grad_factor is not None and local_grad is not None:
@@ -228,13 +208,8 @@ def _(arguments: AttendArguments, grad, saved):
             local_sums, local_maximum = saved.sums[graphs], saved.maximum[graphs]
         else:
             local_sums, local_maximum, _ = keys.build(graphs.numel(), sources)
-        grad_sums = queries.add(
-            scaled_sums(local_sums, factor, graphs),
-            local_maximum,
-            targets,
-            saved.denominator,
-            grad.out,
-        )
+        read_sums = scaled_sums(local_sums, factor, graphs)
+        grad_sums = queries.add(read_sums, local_maximum, targets, saved.denominator, grad.out)
         if grad_factor is not None:
             grad_factor[graphs] = (grad_sums * local_sums).sum(-1)
         keys.add(local_maximum, sources, scaled_sums(grad_sums, factor, graphs), None)
@@ -254,24 +229,21 @@ def _(arguments: AttendArguments):
 
 
 def attend_flops(arguments: AttendArguments, backward: bool = False) -> int:
-    side, key_side, values = arguments.queries, arguments.keys, arguments.values
-    width, sizes = values.channels(side.heads), (arguments.targets.sizes, arguments.sources.sizes)
-    reads, builds, pairs = side.x.shape[0], key_side.x.shape[0], (0, 0, 0)
-    if not (is_fake(sizes[0]) or sizes[0].is_meta):  # whose numbers are not known
-        paired = is_paired(key_side, width, chunk_rows(key_side, width), *sizes)
-        pairs = [int((part * paired).sum()) for part in (*sizes, sizes[0] * sizes[1])]
-        reads, builds = reads - pairs[0], builds - pairs[1]
-    again = (
-        build_flops(key_side, values, nodes=builds)
-        if backward and not arguments.store_states
-        else 0
-    )
-    states = (
-        read_flops(side, side.rank() * (width + 1), backward, reads)
-        + build_flops(key_side, values, backward, builds)
-        + again
-    )
-    return states + pair_flops(side, key_side, values, backward, *pairs)
+    r"""Counts the matrix products of :obj:`attend`, by pairs where it computes pairs."""
+    queries, keys, values = arguments.queries, arguments.keys, arguments.values
+    channels = values.channels(queries.heads)
+    num_targets, num_sources = arguments.targets.sizes, arguments.sources.sizes
+    reads, builds, pair_sizes = queries.x.shape[0], keys.x.shape[0], [0, 0, 0]
+    if not (is_fake(num_targets) or num_targets.is_meta):  # whose values are unknown
+        sizes = num_targets, num_sources
+        paired = is_paired(keys, channels, chunk_rows(keys, channels), *sizes)
+        pair_sizes = [int((size * paired).sum()) for size in (*sizes, num_targets * num_sources)]
+        reads, builds = reads - pair_sizes[0], builds - pair_sizes[1]
+    flops = read_flops(queries, queries.rank() * (channels + 1), backward, reads)
+    flops += build_flops(keys, values, backward, builds)
+    if backward and not arguments.store_states:
+        flops += build_flops(keys, values, nodes=builds)
+    return flops + pair_flops(queries, keys, values, backward, *pair_sizes)
 
 
 build_state.flops(

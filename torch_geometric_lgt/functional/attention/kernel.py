@@ -28,8 +28,8 @@ def kernel_attention(
     key_mask: Tensor | None = None,
     key_noise: Tensor | None = None,
 ) -> Tensor:
-    r"""Kernelised attention of every node to all nodes of its graph, in :math:`O(N)` (Eq. 6 of
-    MGFormer; with a separable mask, Eq. 12):
+    r"""Computes the kernelised attention of every node to all nodes of its graph, in :math:`O(N)`
+    (Eq. 6 of `MGFormer <https://arxiv.org/abs/2405.04028>`_; with a separable mask, Eq. 12):
 
     .. math::
         \mathbf{h}_i = \frac{\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j)
@@ -39,23 +39,24 @@ def kernel_attention(
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose
     denominator is 0 gives 0.
 
-    With log-weights :math:`g_{jk}` of the keys it is the mean of :math:`K` such attentions, each
-    with :math:`b(j) = \exp(g_{jk})`: for Gumbel noise divided by a temperature the kernelised
-    Gumbel-softmax of `NodeFormer <https://arxiv.org/abs/2306.08385>`_.
+    With log-weights :math:`g_{jk}` of the keys the result is the mean of :math:`K` such attentions,
+    each with :math:`b(j) = \exp(g_{jk})`. For Gumbel noise divided by a temperature this is the
+    kernelised Gumbel-softmax of `NodeFormer <https://arxiv.org/abs/2306.08385>`_.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
+        v (torch.Tensor): Values ``[N_s, H, D]``.
         feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`,
             :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or :obj:`"logits"` and :obj:`"values"` if
             :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already. (default:
             :obj:`"softmax"`)
         projection (torch.Tensor, optional): ``[M, C]``, for :obj:`"softmax"` and :obj:`"fourier"`.
             (default: :obj:`None`)
-        batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ.
-            (default: :obj:`None`, one graph)
-        batch_size (int, optional): Number of graphs. (default: :obj:`None`)
+        batch (torch.Tensor, optional): The graph of each node, ``[N]``, or a pair (sources,
+            targets) of such vectors. (default: :obj:`None`, one graph)
+        batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
+            largest graph id)
         scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default:
             :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
@@ -70,8 +71,22 @@ def kernel_attention(
 
     Raises:
         ValueError: If :obj:`feature_map` is unknown, :obj:`k` or :obj:`v` is of another dtype or
-            device than :obj:`q`, or :obj:`projection`, :obj:`batch` or :obj:`key_noise` does not
-            fit.
+            device than :obj:`q`, or :obj:`projection`, :obj:`batch`, a mask or :obj:`key_noise`
+            does not fit.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import gaussian_projection, kernel_attention
+        >>> _ = torch.manual_seed(0)
+        >>> q, k, v = torch.randn(3, 5, 2, 4).unbind()  # 5 nodes, 2 heads, 4 channels
+        >>> projection = gaussian_projection(8, 4).float()
+        >>> batch = torch.tensor([0, 0, 0, 1, 1])
+        >>> out = kernel_attention(q, k, v, 'softmax', projection, batch)
+        >>> out.shape
+        torch.Size([5, 2, 4])
+        >>> alone = kernel_attention(q[:3], k[:3], v[:3], 'softmax', projection)
+        >>> torch.allclose(out[:3], alone, atol=1e-6)
+        True
     """
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
@@ -102,18 +117,24 @@ def node_pair(
     batch_size: int | None,
     device: torch.device,
 ) -> tuple[Segments, Segments]:
-    r"""The segments of sources and targets; one vector serves both."""
+    r"""Reads the batch vectors of sources and targets. A single vector serves both."""
     if not isinstance(batch, tuple):
-        nodes = segments(batch, num_src, batch_size, device)
-        return nodes, nodes if num_src == num_dst else segments(batch, num_dst, batch_size, device)
+        sources = segments(batch, num_src, batch_size, device)
+        if num_src == num_dst:
+            return sources, sources
+        return sources, segments(batch, num_dst, batch_size, device)
     batch = check_pair(batch)
-    if batch_size is None and batch[0] is not None and batch[1] is not None and may_read_values():
-        batch_size = max(
-            (int(b.max()) + 1 for b in batch if b is not None and b.numel() > 0), default=0
-        )
-    return segments(batch[0], num_src, batch_size, device), segments(
-        batch[1], num_dst, batch_size, device
-    )
+    source_batch, target_batch = batch
+    if (
+        batch_size is None
+        and source_batch is not None
+        and target_batch is not None
+        and may_read_values()
+    ):
+        ids = (part for part in (source_batch, target_batch) if part.numel() > 0)
+        batch_size = max((int(part.max()) + 1 for part in ids), default=0)
+    sources = segments(source_batch, num_src, batch_size, device)
+    return sources, segments(target_batch, num_dst, batch_size, device)
 
 
 def attend(
@@ -124,14 +145,11 @@ def attend(
     targets: Segments,
     factor: Tensor | None = None,
 ) -> Tensor:
-    r"""``[N_t, H * D]``: the keys' state, its features multiplied by :obj:`factor` ``[B, H, M]``,
-    read by the queries. States that need more room than the keys' inputs are not kept."""
-    check_fit(
-        queries,
-        targets,
-        (sources.sizes.size(0), keys.heads, keys.num_features(), keys.rank(), keys.samples),
-    )
-    store = stores_states(keys, values, sources)
+    r"""Returns ``[N_t, H * D]``: builds the states of the keys and reads them by the queries, with
+    features multiplied by :obj:`factor` ``[B, H, M]``. States that need more room than the inputs
+    of the keys are computed again in the backward pass."""
+    num_graphs, num_features = sources.sizes.size(0), keys.num_features()
+    check_fit(queries, targets, (num_graphs, keys.heads, num_features, keys.rank(), keys.samples))
     arguments = operators.AttendArguments(
         queries=queries.aligned(),
         targets=targets,
@@ -139,30 +157,26 @@ def attend(
         values=values.aligned(),
         sources=sources,
         factor=factor,
-        store_states=store,
+        store_states=stores_states(keys, values, sources),
     )
     return operators.attend(arguments)[0]
 
 
 def folded(queries: KernelInput) -> KernelInput:
-    r"""Returns the queries with their projection multiplied into their linear part, where that
-    takes less work: the norm of a query cancels, so that its features need one product instead of
-    two."""
+    r"""Multiplies the projection of the queries into their linear part, where that takes less work.
+    The norm of a query cancels, so that its features need one product instead of two."""
     x, channels = queries.x, queries.channels()
     num_features = queries.num_features() // queries.samples
     less = num_features * x.size(1) <= channels * (x.size(1) + num_features)
     if queries.kind != 'softmax' or queries.weight is None or not less or is_fused(queries, 0):
         return queries
     with torch.autocast(x.device.type, enabled=False):
-        matrix = queries.scale * cast(Tensor, queries.projection)
-        weight = torch.einsum(
-            'mc,hcf->hmf', matrix, queries.weight.unflatten(0, (queries.heads, -1))
-        ).flatten(0, 1)
-        bias = (
-            None
-            if queries.bias is None
-            else (queries.bias.unflatten(0, (queries.heads, -1)) @ matrix.t()).flatten()
-        )
+        projection = queries.scale * cast(Tensor, queries.projection)
+        weight = queries.weight.unflatten(0, (queries.heads, -1))  # [H, C, F]
+        weight = torch.einsum('mc,hcf->hmf', projection, weight).flatten(0, 1)
+        bias = queries.bias
+        if bias is not None:
+            bias = (bias.unflatten(0, (queries.heads, -1)) @ projection.t()).flatten()
     return KernelInput(
         x=x,
         heads=queries.heads,
@@ -175,8 +189,8 @@ def folded(queries: KernelInput) -> KernelInput:
 
 
 def stores_states(keys: KernelInput, values: ValueInput, nodes: Segments) -> bool:
-    r"""Whether the states of all graphs need no more room than the keys' inputs; no exported
-    program depends on the number of nodes."""
+    r"""Tells whether the states of all graphs need no more room than the inputs of the keys. An
+    exported program stores no states, so that it serves any number of nodes."""
     if torch.compiler.is_exporting():
         return False
     width = keys.rank() * (values.channels(keys.heads) + 1)

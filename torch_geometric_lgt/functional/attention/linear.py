@@ -31,19 +31,21 @@ def linear_attention(
     batch_size: int | None = None,
     *,
     norm: str = 'row',
-    own: Tensor | None = None,
+    self_value: Tensor | None = None,
 ) -> Tensor:
-    r"""Attention with the inner products of normalised queries and keys as weights, in
+    r"""Computes attention with the inner products of normalised queries and keys as weights, in
     :math:`O(N)`.
 
-    Without :obj:`own` it is the simple kernel of DIFFormer,
+    Without :obj:`self_value` it has the simple kernel of `DIFFormer
+    <https://arxiv.org/abs/2301.09474>`_,
 
     .. math::
         \mathbf{h}_i = \frac{\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j) \,
             \mathbf{v}_j}
         {\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j)},
 
-    with the values :math:`\mathbf{v}_i` of the queries themselves that of SGFormer,
+    and with the values :math:`\mathbf{v}_i` of the queries that of `SGFormer
+    <https://arxiv.org/abs/2306.10759>`_,
 
     .. math::
         \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top}
@@ -51,61 +53,70 @@ def linear_attention(
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
     over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives
-    0: with norms of rows this happens where every key of the graph is the opposite of the query,
-    with Frobenius norms in graphs of one node.
+    0. With norms of rows this happens where every key of the graph is the opposite of the query;
+    with Frobenius norms it happens in graphs of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
-        batch (torch.Tensor, optional): Graph ids, a pair (sources, targets) where they differ.
-            (default: :obj:`None`, one graph)
-        batch_size (int, optional): Number of graphs. (default: :obj:`None`)
-        norm (str, optional): What each query and key is divided by: its own length (:obj:`"row"`)
-            or that of all queries (keys) of its graph and head together (:obj:`"frobenius"`).
-            (default: :obj:`"row"`)
-        own (torch.Tensor, optional): ValueInput of the queries ``[N_t, H, D]``. (default:
-            :obj:`None`)
+        v (torch.Tensor): Values ``[N_s, H, D]``.
+        batch (torch.Tensor, optional): The graph of each node, ``[N]``, or a pair (sources,
+            targets) of such vectors. (default: :obj:`None`, one graph)
+        batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
+            largest graph id)
+        norm (str, optional): The norm that queries and keys are divided by: the length of the
+            vector (:obj:`"row"`), or the Frobenius norm of all queries (keys) of its graph and head
+            (:obj:`"frobenius"`). (default: :obj:`"row"`)
+        self_value (torch.Tensor, optional): The values :math:`\mathbf{v}_i` of the queries,
+            ``[N_t, H, D]``. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
 
     Raises:
         ValueError: If a shape, dtype, device, :obj:`norm` or :obj:`batch` does not fit.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import linear_attention
+        >>> q = k = torch.tensor([[[1.0, 0.0]], [[0.0, 2.0]]])  # 2 nodes, 1 head, 2 channels
+        >>> v = torch.tensor([[[3.0]], [[6.0]]])
+        >>> linear_attention(q, k, v).flatten()
+        tensor([4., 5.])
+        >>> linear_attention(q, k, v, self_value=v).flatten()
+        tensor([3., 6.])
     """
-    if own is not None and own.shape != (*q.shape[:2], v.size(-1)):
+    if self_value is not None and self_value.shape != (*q.shape[:2], v.size(-1)):
         raise ValueError(
-            f"'own' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and values "
-            f'(got {tuple(own.shape)})'
+            f"'self_value' must have shape {(*q.shape[:2], v.size(-1))} beside the queries and "
+            f'values (got {tuple(self_value.shape)})'
         )
-    kind = linear_kind(norm, own is not None)
+    kind = linear_kind(norm, self_value is not None)
     queries, keys = (KernelInput(x=x.flatten(1), heads=q.size(1), kind=kind) for x in (q, k))
     check_alike(q, k, v)
     sources, targets = node_pair(batch, k.size(0), q.size(0), batch_size, q.device)
-    form = LinearForm(
-        queries,
-        keys,
-        value_input(v, k),
-        None if own is None else ValueInput(x=own.flatten(1)),
-        norm,
-    )
+    self_values = None if self_value is None else ValueInput(x=self_value.flatten(1))
+    form = LinearForm(queries, keys, value_input(v, k), self_values, norm)
     return linear_attend(form, sources, targets).unflatten(1, (q.size(1), -1))
 
 
 class LinearForm(NamedTuple):
-    r"""Queries, keys, values, the values that each query adds with weight 1, and the norm."""
+    r"""Describes an attention whose weights are inner products: queries, keys, values, the values
+    that each query adds with weight 1, and the norm."""
 
     queries: KernelInput
     keys: KernelInput
     values: ValueInput
-    own: ValueInput | None
+    self_values: ValueInput | None
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Tells whether keys and values are linear parts of one input whose products are cheaper
-        and need no more room than the input. These products are in double precision, which must be
-        wider than that of the input. An exported program, for any number of nodes, evaluates keys
-        and values."""
+        r"""Tells whether the state is computed from the products of the columns of one input.
+
+        Keys and values must be linear parts of one input, and these products must be cheaper and
+        need no more room than the input. They are in double precision, which must be wider than
+        that of the input. An exported program, for any number of nodes, evaluates keys and
+        values."""
         keys, width = self.keys, self.keys.x.size(1)
         if (
             keys.weight is None
@@ -114,100 +125,89 @@ class LinearForm(NamedTuple):
             or torch.compiler.is_exporting()
         ):
             return False
-        if (
-            keys.x.dtype == torch.double or keys.x.device.type == 'mps'
-        ):  # which has no double precision
+        if keys.x.dtype == torch.double or keys.x.device.type == 'mps':  # no double precision
             return False
-        columns = max(
-            width + 1, keys.heads * max(keys.channels(), self.values.channels(keys.heads))
-        )
-        return (
-            nodes.sizes.size(0) * width * columns <= keys.x.numel()
-            and width <= 3 * keys.heads * keys.channels()
-        )
+        output_width = keys.heads * max(keys.channels(), self.values.channels(keys.heads))
+        fits = nodes.sizes.size(0) * width * max(width + 1, output_width) <= keys.x.numel()
+        return fits and width <= 3 * keys.heads * keys.channels()
 
     def with_values(self) -> tuple[KernelInput, ValueInput]:
-        r"""The queries with values of their own, evaluated, and the values, evaluated too where
-        they are the same."""
-        if self.own is None:
+        r"""Evaluates the values of the queries, and returns queries and values. Both share the
+        evaluated values where these are the same."""
+        if self.self_values is None:
             return self.queries, self.values
-        own = (
-            self.own.x
-            if self.own.weight is None
-            else linear(self.own.x, self.own.weight, self.own.bias)
-        )
-        shared = self.own is self.values and self.queries.x is self.keys.x
-        return replace(self.queries, self_value=own), ValueInput(x=own) if shared else self.values
+        x, weight, bias = self.self_values.x, self.self_values.weight, self.self_values.bias
+        evaluated = x if weight is None else linear(x, weight, bias)
+        shared = self.self_values is self.values and self.queries.x is self.keys.x
+        queries = replace(self.queries, self_value=evaluated)
+        return queries, ValueInput(x=evaluated) if shared else self.values
 
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
+        r"""Computes the sums of squares of keys and queries, ``[B, H]`` each."""
         return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)
 
     def state_factor(self, state: AttentionState) -> Tensor | None:
-        return self.factor(
-            state.count, *((state.squares, state.query_squares) if self.norm == 'frobenius' else ())
-        )
+        r"""Computes the :meth:`factor` of the features of a state."""
+        if self.norm == 'row':
+            return self.factor(state.count)
+        return self.factor(state.count, state.squares, state.query_squares)
 
     def factor(self, count: Tensor, *squares: Tensor) -> Tensor | None:
-        r"""What the features are multiplied by, ``[B, H, M]``: the inverse lengths, for queries
-        with values of their own over the number of keys; the constant feature keeps its weight."""
-        if not squares and self.own is None:
+        r"""Computes the factor ``[B, H, M]`` of the features, :obj:`None` where it is 1: the inverse
+        norms, divided by the number of keys if queries add values. The constant feature has the
+        factor 1."""
+        if not squares and self.self_values is None:
             return None
-        factor = self.queries.x.new_ones(
-            (count.size(0), self.queries.heads), dtype=compute_dtype(self.queries.x.dtype)
-        )
-        for part in squares:
-            factor = factor * part.masked_fill(part == 0, torch.inf).rsqrt()
-        if self.own is not None:
+        dtype = compute_dtype(self.queries.x.dtype)
+        factor = self.queries.x.new_ones((count.size(0), self.queries.heads), dtype=dtype)
+        for square in squares:
+            factor = factor * square.masked_fill(square == 0, torch.inf).rsqrt()
+        if self.self_values is not None:
             factor = factor / count.clamp(min=1)[:, None]
         factor = factor[..., None].expand(-1, -1, self.queries.channels())
-        return (
-            torch.cat([torch.ones_like(factor[..., :1]), factor], -1)
-            if self.own is None
-            else factor.contiguous()
-        )
+        if self.self_values is not None:
+            return factor.contiguous()
+        return torch.cat([torch.ones_like(factor[..., :1]), factor], -1)
 
 
-def linear_kind(norm: str, own: bool) -> str:
-    r"""The feature map of the keys and queries.
+def linear_kind(norm: str, self_term: bool) -> str:
+    r"""Returns the name of the feature map of keys and queries.
 
     Raises:
         ValueError: If :obj:`norm` is unknown.
     """
     if norm not in NORMS:
         raise ValueError(f"'norm' must be one of {NORMS} (got {norm!r})")
-    if own:
+    if self_term:
         return 'unit' if norm == 'row' else 'values'
     return 'biased_unit' if norm == 'row' else 'biased'
 
 
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
-    r"""``[N_t, H * D]``."""
+    r"""Computes the output ``[N_t, H * D]`` of an attention."""
     if form.norm == 'frobenius' and form.affine(sources):
-        return _read(
-            form, gram_state(form.queries, form.keys, form.values, sources, targets), targets
-        )
+        state = gram_state(form.queries, form.keys, form.values, sources, targets)
+        return _read(form, state, targets)
     queries, values = form.with_values()
     squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
-    return attend(
-        queries, form.keys, values, sources, targets, form.factor(sources.sizes, *squares)
-    )
+    factor = form.factor(sources.sizes, *squares)
+    return attend(queries, form.keys, values, sources, targets, factor)
 
 
 def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
-    r"""The state of the keys, with the sum over the queries that the Frobenius norm needs."""
+    r"""Builds the state of the keys, with the sum over the queries that the Frobenius norm needs."""
     if form.norm == 'row':
         return build_state(form.keys, form.values, sources)
     if form.affine(sources):
-        return gram_state(form.queries, form.keys, form.values, sources, targets).to(
-            compute_dtype(form.keys.x.dtype)
-        )
+        state = gram_state(form.queries, form.keys, form.values, sources, targets)
+        return state.to(compute_dtype(form.keys.x.dtype))
     state = build_state(form.keys, form.values, sources)
     state.query_squares = sums_of_squares(form.queries, targets)
     return state
 
 
 def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
-    r"""``[N_t, H * D]``: a state from :meth:`linear_state`, read by some of the queries."""
+    r"""Reads a state of :meth:`linear_state` by some of the queries and returns ``[N_t, H * D]``."""
     check_readable(state, form.queries, targets)
     return _read(form, state, targets)
 
@@ -216,5 +216,6 @@ def _read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
     factor = form.state_factor(state)
     state = state if factor is None else state.scaled(factor)
     if form.norm == 'frobenius' and form.affine(targets):
-        return gram_read(state, form.queries, form.own, targets)
-    return read_state(state.to(compute_dtype(form.queries.x.dtype)), form.with_values()[0], targets)
+        return gram_read(state, form.queries, form.self_values, targets)
+    queries, _ = form.with_values()
+    return read_state(state.to(compute_dtype(form.queries.x.dtype)), queries, targets)

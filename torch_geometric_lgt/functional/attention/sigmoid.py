@@ -16,6 +16,9 @@ from torch_geometric_lgt.functional.segment import Segments, iterate_groups
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Differentiable
 
+CHUNK_ELEMENTS, MIN_ROWS = 1 << 20, 64
+MAX_PAIRS = 1 << 33
+
 
 class SigmoidArguments(Arguments):
     r"""The arguments of the operator of :meth:`sigmoid_attention`."""
@@ -30,19 +33,13 @@ class SigmoidArguments(Arguments):
     def blocks(self) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
         r"""Iterates over the number of graphs, some of their targets, and all of their sources in
         blocks."""
-        rows, lengths = (
-            max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5)),
-            (self.q.size(0), self.k.size(0)),
-        )
+        rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5))
+        lengths = self.q.size(0), self.k.size(0)
         for graphs, (target_chunks, source_chunks) in iterate_groups(
             rows, rows, lengths, self.targets, self.sources
         ):
             for nodes in target_chunks:
                 yield graphs.numel(), nodes, source_chunks
-
-
-CHUNK_ELEMENTS, MIN_ROWS = 1 << 20, 64
-MAX_PAIRS = 1 << 33
 
 
 def sigmoid_attention(
@@ -56,14 +53,15 @@ def sigmoid_attention(
         c_i = \max_j \log \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j), \qquad
         z_i = \sum_j \exp(\log \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j) - c_i),
 
-    in :math:`O(N^2)` time and :math:`O(N)` memory. It is a softmax of logarithms of sigmoids: the
-    maximum :math:`c_i` of each row is subtracted before the exponential, so that no logit is too
-    small. Pairs are taken block by block, in the backward pass again.
+    in :math:`O(N^2)` time and :math:`O(N)` memory (`DIFFormer
+    <https://arxiv.org/abs/2301.09474>`_). The maximum :math:`c_i` of each row is subtracted before
+    the exponential, so that no logit is too small. Pairs are computed block by block, and again in
+    the backward pass.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H * C]``.
         k (torch.Tensor): Keys ``[N_s, H * C]``.
-        v (torch.Tensor): ValueInput ``[N_s, H * D]``.
+        v (torch.Tensor): Values ``[N_s, H * D]``.
         heads (int): :math:`H`.
         sources (Segments): The graphs of the keys.
         targets (Segments): The graphs of the queries.
@@ -102,20 +100,16 @@ def sigmoid_scores(
     source, target = pairs
 
     def score(
-        at: slice, q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, same_graph: Tensor
+        span: slice, q: Tensor, k: Tensor, maximum: Tensor, total: Tensor, same_graph: Tensor
     ) -> Tensor:
         dtype = compute_dtype(q.dtype)
         logits = (q.to(dtype) * k.to(dtype)).unflatten(1, (heads, -1)).sum(-1)
-        log_weight = (logsigmoid(logits) - maximum).masked_fill(~same_graph[at, None], -torch.inf)
+        log_weight = (logsigmoid(logits) - maximum).masked_fill(~same_graph[span, None], -torch.inf)
         return log_weight.exp() * inverse_of(total)
 
-    of_targets = [(part, target) for part in (maximum, total)]
-    return chunked_map(
-        score,
-        max(1, CHUNK_ELEMENTS // q.size(1)),
-        [(q, target), (k, source), *of_targets],
-        [same_graph],
-    )
+    step = max(1, CHUNK_ELEMENTS // q.size(1))
+    gathered = [(q, target), (k, source), (maximum, target), (total, target)]
+    return chunked_map(score, step, gathered, [same_graph])
 
 
 @operator(SigmoidArguments, returns=('out', 'maximum', 'total'))
@@ -125,18 +119,14 @@ def _sigmoid_attention(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Ten
     for graphs, targets, source_chunks in arguments.blocks():
         query = split(take(q, targets), graphs, heads)
         row_maximum = query.new_full((*query.shape[:3], 1), neutral(query.dtype))
-        row_total, value_sum = (
-            torch.zeros_like(row_maximum),
-            query.new_zeros((*query.shape[:3], v.size(1) // heads)),
-        )
+        row_total = torch.zeros_like(row_maximum)
+        value_sum = query.new_zeros((*query.shape[:3], v.size(1) // heads))
         for sources in source_chunks:
             key, value = (split(take(x, sources), graphs, heads) for x in (k, v))
             log_weight = logsigmoid(query @ key.transpose(2, 3))
             new_maximum = torch.maximum(row_maximum, log_weight.amax(-1, keepdim=True))
-            weight, rescale = (
-                scaled(log_weight, None, new_maximum),
-                (row_maximum - new_maximum).exp_(),
-            )
+            weight = scaled(log_weight, None, new_maximum)
+            rescale = (row_maximum - new_maximum).exp_()
             row_total = row_total * rescale + weight.sum(-1, keepdim=True)
             value_sum = value_sum * rescale + weight @ value
             row_maximum = new_maximum
@@ -149,24 +139,20 @@ def _sigmoid_attention(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Ten
 def _(arguments: SigmoidArguments, grad, saved):
     q, k, v, heads = arguments.q, arguments.k, arguments.v, arguments.heads
     grad_q, grad_k, grad_v = (torch.zeros_like(x, dtype=compute_dtype(x.dtype)) for x in (q, k, v))
-    of_targets = q, grad.out, grad.total, saved.out, saved.maximum, saved.total
+    target_tensors = q, grad.out, grad.total, saved.out, saved.maximum, saved.total
     for graphs, targets, source_chunks in arguments.blocks():
-        query, grad_out, grad_row, result, row_maximum, row_total = (
-            split(take(x, targets), graphs, heads) for x in of_targets
+        query, grad_rows, grad_total, out, row_maximum, row_total = (
+            split(take(x, targets), graphs, heads) for x in target_tensors
         )
-        grad_out = grad_out * inverse_of(row_total)
-        grad_row = grad_row - (grad_out * result).sum(-1, keepdim=True)
+        grad_numerator = grad_rows * inverse_of(row_total)
+        grad_denominator = grad_total - (grad_numerator * out).sum(-1, keepdim=True)
         for sources in source_chunks:
             key, value = (split(take(x, sources), graphs, heads) for x in (k, v))
             logits = query @ key.transpose(2, 3)
             weight = scaled(logsigmoid(logits), None, row_maximum)
-            grad_v[sources] += join(weight.transpose(2, 3) @ grad_out)
-            grad_logits = (
-                (grad_out @ value.transpose(2, 3))
-                .add_(grad_row)
-                .mul_(weight)
-                .mul_(logits.neg_().sigmoid_())
-            )
+            grad_v[sources] += join(weight.transpose(2, 3) @ grad_numerator)
+            grad_weight = (grad_numerator @ value.transpose(2, 3)).add_(grad_denominator)
+            grad_logits = grad_weight.mul_(weight).mul_(logits.neg_().sigmoid_())
             grad_q[targets] += join(grad_logits @ key)
             grad_k[sources] += join(grad_logits.transpose(2, 3) @ query)
     return {'q': grad_q.to(q.dtype), 'k': grad_k.to(k.dtype), 'v': grad_v.to(v.dtype)}
@@ -177,12 +163,9 @@ def _empty(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
     r"""Makes the results of queries without keys."""
     q, num_nodes = arguments.q, arguments.q.shape[0]
     dtype = compute_dtype(q.dtype)
+    out = q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype)
     maximum = q.new_full((num_nodes, arguments.heads), neutral(dtype), dtype=dtype)
-    return (
-        q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype),
-        maximum,
-        torch.zeros_like(maximum),
-    )
+    return out, maximum, torch.zeros_like(maximum)
 
 
 def _num_pairs(arguments: SigmoidArguments) -> int:

@@ -20,17 +20,18 @@ ROUNDINGS = 64  # differences of sums below so many roundings are none
 
 
 class AttentionState:
-    r"""Everything that queries need to know of the keys of each graph, whatever their number:
+    r"""Stores all that queries need to know of the keys of each graph, whatever their number:
 
     .. math::
         \mathbf{S}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}, \qquad
         \mathbf{z}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j)
 
-    for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)`. Feature :math:`m` of head :math:`h` and graph
-    :math:`g` is stored divided by :math:`\exp(c_{ghm})` with :math:`c` the :obj:`maximum` of
+    for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` (Eq. 6 and 12 of `MGFormer
+    <https://arxiv.org/abs/2405.04028>`_). Feature :math:`m` is stored divided by
+    :math:`\exp(c_m)` for each graph and head. Here :math:`c_m` is the :obj:`maximum` of
     :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no norm of the keys
-    overflows or vanishes. States form a commutative monoid under :meth:`merge` (up to rounding);
-    the state of no node is neutral.
+    overflows or vanishes. States form a commutative monoid under :meth:`merge`, up to rounding; the
+    state of no node is neutral.
 
     Attributes:
         sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`,
@@ -41,8 +42,21 @@ class AttentionState:
         query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, 0 where no norm
             over the queries of a graph is needed.
         rank (int): :math:`R`.
-        samples (int): :math:`K`: the features are those of :math:`K` weightings of the keys, whose
-            reads are averaged, ``M = K * M'``.
+        samples (int): :math:`K`, the number of weightings of the keys, whose reads are averaged.
+            The :math:`M` features are those of all samples.
+
+    Raises:
+        ValueError: If the shapes of the tensors do not fit each other.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import AttentionState
+        >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+        >>> state = AttentionState.from_keys(k, v, 'relu')
+        >>> state
+        AttentionState(graphs=1, heads=1, features=2, channels=1, rank=1)
+        >>> state.count
+        tensor([4])
     """
 
     def __init__(
@@ -66,24 +80,35 @@ class AttentionState:
                 "'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], "
                 f'[B, H], [B] (got {shapes})'
             )
-        self.sums, self.maximum, self.squares, self.count, self.rank, self.samples = (
-            sums,
-            maximum,
-            squares,
-            count,
-            rank,
-            samples,
-        )
+        self.sums, self.maximum = sums, maximum
+        self.squares, self.count = squares, count
+        self.rank, self.samples = rank, samples
         self.query_squares = torch.zeros_like(squares) if query_squares is None else query_squares
 
     @property
     def numerator(self) -> Tensor:
-        r""":math:`\mathbf{S}` ``[B, H, M, R, D]``, scaled by :math:`\exp(-c)`."""
+        r"""Returns :math:`\exp(-c_m) \, \mathbf{S}_r`, ``[B, H, M, R, D]``.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> AttentionState.from_keys(k, v, 'relu').numerator.flatten()
+            tensor([6., 6.])
+        """
         return self.sums[..., : -self.rank].unflatten(-1, (self.rank, -1))
 
     @property
     def denominator(self) -> Tensor:
-        r""":math:`\mathbf{z}` ``[B, H, M, R]``, scaled by :math:`\exp(-c)`."""
+        r"""Returns :math:`\exp(-c_m) \, \mathbf{z}_r`, ``[B, H, M, R]``.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> AttentionState.from_keys(k, v, 'relu').denominator.flatten()
+            tensor([4., 4.])
+        """
         return self.sums[..., -self.rank :]
 
     @classmethod
@@ -101,13 +126,24 @@ class AttentionState:
         key_mask: Tensor | None = None,
         key_noise: Tensor | None = None,
     ) -> 'AttentionState':
-        r"""The state of the keys ``[N, H, C]`` and values ``[N, H, D]``; arguments as in
-        :meth:`~torch_geometric_lgt.functional.kernel_attention`, which equals :meth:`read` of this
-        state.
+        r"""Builds the state of the keys ``[N, H, C]`` and values ``[N, H, D]``. The arguments are
+        those of :meth:`~torch_geometric_lgt.functional.kernel_attention`, which equals :meth:`read`
+        of this state.
 
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not
                 fit.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState, kernel_attention
+            >>> _ = torch.manual_seed(0)
+            >>> q, k, v = torch.randn(3, 6, 1, 2).unbind()
+            >>> batch = torch.tensor([0, 0, 0, 1, 1, 1])
+            >>> state = AttentionState.from_keys(k, v, 'elu', batch=batch)
+            >>> out = kernel_attention(q, k, v, 'elu', batch=batch)
+            >>> torch.allclose(state.read(q, 'elu', batch=batch), out, atol=1e-6)
+            True
         """
         keys = kernel_input(k, key_mask, feature_map, projection, scale, power, noise=key_noise)
         return build_state(
@@ -125,27 +161,51 @@ class AttentionState:
         power: float = 3.0,
         query_mask: Tensor | None = None,
     ) -> Tensor:
-        r"""The attention output ``[N, H, D]`` of each query ``[N, H, C]`` over the keys of its
-        graph; 0 where there is none.
+        r"""Computes the attention output ``[N, H, D]`` of each query ``[N, H, C]`` over the keys of
+        its graph, 0 for a graph without keys:
+
+        .. math::
+            \mathbf{h}_i = \frac{\sum_r a_r(i) \, \mathbf{S}_r^{\top} \phi(\mathbf{q}_i)}
+            {\sum_r a_r(i) \, \mathbf{z}_r^{\top} \phi(\mathbf{q}_i)}
 
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the
                 queries, or an argument does not fit.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k, v, 'relu')
+            >>> state.read(torch.rand(2, 1, 2), 'relu').flatten()
+            tensor([1.5000, 1.5000])
         """
         queries = kernel_input(q, query_mask, feature_map, projection, scale, power, self.samples)
         nodes = segments(batch, q.size(0), None if batch is None else self.count.size(0), q.device)
         return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
     def merge(self, other: 'AttentionState') -> 'AttentionState':
-        r"""The state of the nodes of both, graph by graph.
+        r"""Returns the state of the nodes of both states, graph by graph:
+
+        .. math::
+            c = \max(c^{(1)}, c^{(2)}), \qquad \bar{z} = e^{c^{(1)} - c} \, \bar{z}^{(1)} +
+                e^{c^{(2)} - c} \, \bar{z}^{(2)}
 
         Raises:
             ValueError: If the two states are not of the same graphs, heads, features and channels.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> first = AttentionState.from_keys(k[:2], v[:2], 'relu')
+            >>> second = AttentionState.from_keys(k[2:], v[2:], 'relu')
+            >>> merged = first.merge(second)
+            >>> torch.equal(merged.sums, AttentionState.from_keys(k, v, 'relu').sums)
+            True
         """
-        if self.sums.shape != other.sums.shape or (self.rank, self.samples) != (
-            other.rank,
-            other.samples,
-        ):
+        shapes = [(each.sums.shape, each.rank, each.samples) for each in (self, other)]
+        if shapes[0] != shapes[1]:
             raise ValueError(
                 "'other' must have the graphs, heads, features, channels and samples of this "
                 f'state (got {other} and {self})'
@@ -154,18 +214,35 @@ class AttentionState:
         ours, theirs = (
             state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other)
         )
-        squares = self.squares + other.squares, self.query_squares + other.query_squares
-        return self._like(ours + theirs, maximum, self.count + other.count, *squares)
+        return self._like(
+            ours + theirs,
+            maximum,
+            self.count + other.count,
+            self.squares + other.squares,
+            self.query_squares + other.query_squares,
+        )
 
     def without(self, other: 'AttentionState') -> 'AttentionState':
-        r"""The state of the nodes of this state that are not among those of :obj:`other`, whose
-        nodes must all be in this one with the same keys and values. What is left is a difference:
-        build both states in double precision where a few keys outweigh the rest. Sums below 64
-        roundings of what they are subtracted from are 0, so that nodes without weight read 0. A
-        graph without nodes left is empty exactly.
+        r"""Removes the nodes of :obj:`other` from this state, of which all must be part with the
+        same keys and values.
+
+        The result is a difference: build both states in double precision where a few keys outweigh
+        the rest. A difference below 64 roundings of the minuend becomes 0, so that nodes without
+        weight read 0. A graph that loses all nodes is exactly empty.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k, v, 'relu')
+            >>> rest = state.without(AttentionState.from_keys(k[:1], v[:1], 'relu'))
+            >>> rest.count
+            tensor([3])
+            >>> rest.read(torch.ones(1, 1, 2), 'relu').flatten()
+            tensor([2.])
         """
         if other.count.shape == self.count.shape and bool((other.count > self.count).any()):
             raise ValueError(
@@ -175,27 +252,31 @@ class AttentionState:
         minus = other._like(
             -other.sums, other.maximum, -other.count, -other.squares, -other.query_squares
         )
-        left = self.merge(minus)
-        rounding = (
-            ROUNDINGS
-            * torch.finfo(self.sums.dtype).eps
-            * (self.maximum - left.maximum).exp().unsqueeze(-1)
-            * self.sums.abs()
-        )
-        remainder = torch.where(left.sums.abs() < rounding, left.sums, 0)
-        sums, gone = left.sums - remainder.detach(), left.count == 0
-        maximum = left.maximum.masked_fill(gone[:, None, None], neutral(left.maximum.dtype))
+        rest = self.merge(minus)
+        rescale = (self.maximum - rest.maximum).exp().unsqueeze(-1)
+        rounding = ROUNDINGS * torch.finfo(self.sums.dtype).eps * rescale * self.sums.abs()
+        error = torch.where(rest.sums.abs() < rounding, rest.sums, 0)
+        empty = rest.count == 0
+        sums = (rest.sums - error.detach()).masked_fill(empty[:, None, None, None], 0)
+        maximum = rest.maximum.masked_fill(empty[:, None, None], neutral(rest.maximum.dtype))
         squares = (
-            part.clamp(min=0).masked_fill(gone[:, None], 0)
-            for part in (left.squares, left.query_squares)
+            part.clamp(min=0).masked_fill(empty[:, None], 0)
+            for part in (rest.squares, rest.query_squares)
         )
-        return left._like(
-            sums.masked_fill(gone[:, None, None, None], 0), maximum, left.count, *squares
-        )
+        return rest._like(sums, maximum, rest.count, *squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
-        r"""The state with its features multiplied by :obj:`factor` ``[B, H, M]``, as it is read;
-        such states do not merge."""
+        r"""Multiplies the features by :obj:`factor` ``[B, H, M]``. Scale a state just before it is
+        read, as scaled states do not merge.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k, v, 'relu')
+            >>> state.scaled(torch.tensor([[[1.0, 0.5]]])).denominator.flatten()
+            tensor([4., 2.])
+        """
         return self._like(
             self.sums * factor.unsqueeze(-1),
             self.maximum,
@@ -205,32 +286,50 @@ class AttentionState:
         )
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
-        r"""The state of the nodes of all processes of :obj:`group` (:obj:`None`: the default
-        group), by a maximum and one packed sum.
+        r"""Merges the states of all processes of :obj:`group` (:obj:`None`: the default group) by a
+        maximum and one packed sum.
 
-        Every process must call it for the same graphs, one without nodes included. The gradient is
-        that of the sum of all processes' losses.
+        Every process must call it for the same graphs, even one without nodes. The gradient is that
+        of the sum of the losses of all processes.
 
         Raises:
             RuntimeError: If :mod:`torch.distributed` is not initialised, or a process is lost
                 (after the timeout of the group).
+
+        Example:
+            >>> import torch
+            >>> import torch.distributed as dist
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> AttentionState.from_keys(k, v, 'relu').all_reduce().count
+            tensor([4])
+            >>> dist.destroy_process_group()
         """
         maximum = all_reduce_max(self.maximum, group)
         sums = self.sums * (self.maximum - maximum).exp().unsqueeze(-1)
         # whole numbers up to 2^36 pass a float32 sum exactly in two parts
         high, low = self.count // 4096, self.count % 4096
-        parts = [sums, self.squares, self.query_squares, high.to(sums.dtype), low.to(sums.dtype)]
-        total = all_reduce_sum(torch.cat([part.flatten() for part in parts]), group).split(
-            [part.numel() for part in parts]
-        )
+        local = [sums, self.squares, self.query_squares, high.to(sums.dtype), low.to(sums.dtype)]
+        total = all_reduce_sum(torch.cat([part.flatten() for part in local]), group)
+        totals = total.split([part.numel() for part in local])
         sums, squares, query_squares, high, low = (
-            one.view_as(part) for one, part in zip(total, parts, strict=True)
+            total.view_as(part) for total, part in zip(totals, local, strict=True)
         )
         count = high.detach().round().long() * 4096 + low.detach().round().long()
         return self._like(sums, maximum, count, squares, query_squares)
 
     def detach(self) -> 'AttentionState':
-        r"""The same state, cut from the graph of gradients."""
+        r"""Returns the state without its gradients, as :meth:`torch.Tensor.detach`.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k.requires_grad_(), v, 'relu')
+            >>> state.sums.requires_grad, state.detach().sums.requires_grad
+            (True, False)
+        """
         return self._like(
             self.sums.detach(),
             self.maximum,
@@ -240,27 +339,50 @@ class AttentionState:
         )
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
-        r"""The state on another device or in another floating-point dtype, as
-        :meth:`torch.Tensor.to`; counts stay whole numbers."""
-        moved = self.sums.to(*args, **kwargs)
-        floor = max(neutral(dtype) for dtype in (moved.dtype, self.maximum.dtype))
-        maximum = self.maximum.clamp(min=floor).to(moved.device, moved.dtype)
-        squares = (
-            part.to(moved.device, moved.dtype) for part in (self.squares, self.query_squares)
-        )
-        return self._like(moved, maximum, self.count.to(moved.device), *squares)
+        r"""Converts the state to another device or another floating-point dtype, as
+        :meth:`torch.Tensor.to`. Counts stay whole numbers.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k, v, 'relu').to(torch.float64)
+            >>> state.sums.dtype, state.count.dtype
+            (torch.float64, torch.int64)
+        """
+        sums = self.sums.to(*args, **kwargs)
+        floor = max(neutral(dtype) for dtype in (sums.dtype, self.maximum.dtype))
+        maximum = self.maximum.clamp(min=floor).to(sums.device, sums.dtype)
+        squares = (part.to(sums.device, sums.dtype) for part in (self.squares, self.query_squares))
+        return self._like(sums, maximum, self.count.to(sums.device), *squares)
 
     def state_dict(self) -> dict[str, Tensor]:
-        r"""The tensors by name, to be written by any checkpoint format."""
+        r"""Returns the tensors by name, for any checkpoint format.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> sorted(AttentionState.from_keys(k, v, 'relu').state_dict())
+            ['count', 'maximum', 'query_squares', 'rank', 'samples', 'squares', 'sums']
+        """
         whole = {name: torch.tensor(getattr(self, name)) for name in ('rank', 'samples')}
         return {name: getattr(self, name) for name in TENSORS} | whole
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Tensor]) -> 'AttentionState':
-        r"""The inverse of :meth:`state_dict`.
+        r"""Returns the state whose :meth:`state_dict` is :obj:`state`.
 
         Raises:
             ValueError: If a tensor is missing or the shapes do not fit together.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> state = AttentionState.from_keys(k, v, 'relu')
+            >>> AttentionState.from_state_dict(state.state_dict())
+            AttentionState(graphs=1, heads=1, features=2, channels=1, rank=1)
         """
         missing = {*TENSORS, 'rank', 'samples'} - set(state)
         if missing:
@@ -275,17 +397,36 @@ class AttentionState:
         r"""Writes the state to a safetensors file with a version and a checksum, atomically.
 
         Raises:
-            OSError: If the file cannot be written; none is left half-written.
+            OSError: If the file cannot be written. No half-written file remains.
+
+        Example:
+            >>> import os, tempfile, torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     AttentionState.from_keys(k, v, 'relu').save(os.path.join(folder, 'keys.state'))
+            ...     os.listdir(folder)
+            ['keys.state']
         """
         write_tensors(path, self.state_dict(), 'attention_state')
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'AttentionState':
-        r"""Reads what :meth:`save` wrote, without unpickling anything.
+        r"""Reads a file of :meth:`save`, without unpickling anything.
 
         Raises:
-            FileNotFoundError: If there is no such file.
+            FileNotFoundError: If the file does not exist.
             ValueError: If the file is damaged, of another kind or of another version.
+
+        Example:
+            >>> import os, tempfile, torch
+            >>> from torch_geometric_lgt.functional import AttentionState
+            >>> k, v = torch.ones(4, 1, 2), torch.arange(4.0).view(4, 1, 1)
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     path = os.path.join(folder, 'keys.state')
+            ...     AttentionState.from_keys(k, v, 'relu').save(path)
+            ...     AttentionState.load(path).count
+            tensor([4])
         """
         return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
@@ -305,55 +446,50 @@ class AttentionState:
 
 
 def build_state(keys: KernelInput, values: ValueInput, nodes: Segments) -> AttentionState:
-    r"""The state of keys and values whose linear parts are evaluated on the way."""
-    built = operators.BuildArguments(keys=keys.aligned(), values=values.aligned(), nodes=nodes)
-    sums, maximum, squares = operators.build_state(built)
+    r"""Builds the state of keys and values, and evaluates their linear parts chunk by chunk."""
+    arguments = operators.BuildArguments(keys=keys.aligned(), values=values.aligned(), nodes=nodes)
+    sums, maximum, squares = operators.build_state(arguments)
     return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank(), keys.samples)
 
 
 def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> Tensor:
-    r"""The output ``[N, H * D]`` of queries whose linear part is evaluated on the way."""
+    r"""Reads a state and returns ``[N, H * D]``. The linear part of the queries is evaluated chunk
+    by chunk."""
     check_readable(state, queries, nodes)
-    read = operators.ReadArguments(
+    arguments = operators.ReadArguments(
         queries=queries.aligned(), nodes=nodes, sums=state.sums, maximum=state.maximum
     )
-    return operators.read_state(read)[0]
+    return operators.read_state(arguments)[0]
 
 
-def sums_of_squares(side: KernelInput, nodes: Segments) -> Tensor:
-    r"""``[B, H]``, of the queries or keys of each graph: a state without values holds little
-    else."""
+def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
+    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph, by a state
+    without values."""
     plain = replace(
-        side, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
+        inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
-    nothing = ValueInput(x=side.x, weight=side.x.new_empty((0, side.x.size(1))))
-    return build_state(plain, nothing, nodes).squares
+    no_values = ValueInput(x=inputs.x, weight=inputs.x.new_empty((0, inputs.x.size(1))))
+    return build_state(plain, no_values, nodes).squares
 
 
 def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:
     r"""Raises a ValueError unless the queries can read the state."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
-    need, given = (
-        (compute_dtype(queries.x.dtype), queries.x.device),
-        (state.sums.dtype, state.sums.device),
-    )
-    if given != need:
+    dtype, device = compute_dtype(queries.x.dtype), queries.x.device
+    if (state.sums.dtype, state.sums.device) != (dtype, device):
         raise ValueError(
-            f"'state' must be of {need[0]} on {need[1]} (got {given[0]} on {given[1]}); use "
-            f'state.to({str(need[1])!r}, {need[0]})'
+            f"'state' must be of {dtype} on {device} (got {state.sums.dtype} on "
+            f'{state.sums.device}); use state.to({str(device)!r}, {dtype})'
         )
 
 
-def check_fit(queries: KernelInput, nodes: Segments, held: tuple[int, ...]) -> None:
-    given = (
-        nodes.sizes.size(0),
-        queries.heads,
-        queries.num_features(),
-        queries.rank(),
-        queries.samples,
-    )
-    if given != held:
+def check_fit(queries: KernelInput, nodes: Segments, state_sizes: tuple[int, ...]) -> None:
+    r"""Raises a ValueError unless a state of these sizes fits the queries: graphs, heads, features,
+    rank and samples."""
+    num_graphs, num_features = nodes.sizes.size(0), queries.num_features()
+    sizes = (num_graphs, queries.heads, num_features, queries.rank(), queries.samples)
+    if sizes != state_sizes:
         raise ValueError(
             "'state' must have the graphs, heads, features, rank and samples of the queries, "
-            f'{given} (got {held})'
+            f'{sizes} (got {state_sizes})'
         )

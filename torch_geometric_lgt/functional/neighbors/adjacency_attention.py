@@ -30,22 +30,22 @@ def adjacency_attention(
     edge_weight: Tensor | None = None,
     edge_mask: Tensor | None = None,
 ) -> Tensor:
-    r"""Kernelised attention of every node to its neighbours (Eq. 8 of MGFormer with the adjacency
-    matrix as the mask):
+    r"""Computes the kernelised attention of every node to its neighbours (Eq. 8 of `MGFormer
+    <https://arxiv.org/abs/2405.04028>`_ with the adjacency matrix as the mask):
 
     .. math::
         \mathbf{h}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top}
             \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
-    in :math:`O(E (M + D))` time. Edges that occur again count again; self loops count where they
-    are given. A node without an incoming edge gives 0. Edges are taken in chunks that are computed
-    again in the backward pass.
+    in :math:`O(E (M + D))` time. Repeated edges count repeatedly, and self loops count as any edge.
+    A node without an incoming edge gives 0. Edges are computed in chunks, and again in the backward
+    pass.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
-        v (torch.Tensor): ValueInput ``[N_s, H, D]``.
+        v (torch.Tensor): Values ``[N_s, H, D]``.
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         feature_map (str, optional): As in :meth:`kernel_attention`. (default: :obj:`"softmax"`)
         projection (torch.Tensor, optional): As in :meth:`kernel_attention`. (default: :obj:`None`)
@@ -92,34 +92,30 @@ def _attended(
         k, projection, power, k.square().sum(-1, keepdim=True)
     )
     row, col = edge_index
-    if (
-        edge_weight is not None
-    ):  # a factor of each target's weights cancels; the largest is 1, so that none is too small
+    if edge_weight is not None:
+        # a factor of each target's weights cancels; the largest is 1, so that none is too small
         largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
         edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
-    step = max(
-        1,
-        CHUNK_ELEMENTS
-        // max(1, q.size(1) * (q.size(2) if projection is None else 2 * projection.size(0))),
-    )
+    num_features = q.size(2) if projection is None else 2 * projection.size(0)
+    step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * num_features))
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         if peaks is not None and edge_weight is not None:
             peaks = (peaks + edge_weight.log()).clamp(min=neutral(peaks.dtype))
         top = None if peaks is None else scatter(peaks, col, 0, q.size(0), 'max')
-        largest = (
-            None if value_k is None else scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
-        )
+        largest = None
+        if value_k is not None:
+            largest = scatter(_largest(value_k)[row], col, 0, q.size(0), 'max')
     value_q = None if value_q is None else _scaled(value_q, _largest(value_q)[..., None])
-    parts = ((top, col), (largest, col), (log_q, col), (value_q, col), (log_k, row), (value_k, row))
-    weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, parts)
+    query_rows = (top, col), (largest, col), (log_q, col), (value_q, col)
+    gathered = (*query_rows, (log_k, row), (value_k, row))
+    weight = chunked_map(_weights if edge_weight is None else _bounded_weights, step, gathered)
     weight = weight if edge_weight is None else weight * edge_weight
     if value_k is not None:  # of softmax features the largest weight is at least 1
         weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
     total = scatter(weight, col, 0, q.size(0), 'sum')
-    out = neighbor_sum(
-        v.flatten(1), edge_index, weight if edge_mask is None else weight * edge_mask, q.size(0)
-    )
+    weight = weight if edge_mask is None else weight * edge_mask
+    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
     return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
 
 
@@ -152,8 +148,8 @@ def _weights(
     value_k: Tensor | None,
     bound: float | None = None,
 ) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of edges; the largest exponential and the largest value of
-    the keys of a target are 1."""
+    r"""Computes the weights ``[E, H]`` of edges, scaled for each target: the largest exponential and
+    the largest value of its keys are 1."""
     if value_k is not None and largest is not None:
         value_k = _scaled(value_k, largest[..., None])
     factors = [value for value in (value_q, value_k) if value is not None]
@@ -166,10 +162,9 @@ def _weights(
     return product.sum(-1)
 
 
-def _bounded_weights(at: slice, *parts: Tensor | None) -> Tensor:
-    r"""As :meth:`_weights`, with the largest weighted exponential of a target 1: those of edges of
-    weight 0 are finite."""
-    bound = next(largest_power(part.dtype) for part in parts if part is not None)
-    return _weights(
-        at, *parts, bound=bound - 10
-    )  # leaves room for a sum over thousands of features
+def _bounded_weights(span: slice, *rows: Tensor | None) -> Tensor:
+    r"""Computes :meth:`_weights` where the largest weighted exponential of a target is 1.
+    Exponentials are bounded, so that edges of weight 0 are finite."""
+    bound = next(largest_power(row.dtype) for row in rows if row is not None)
+    # leaves room for a sum over thousands of features
+    return _weights(span, *rows, bound=bound - 10)

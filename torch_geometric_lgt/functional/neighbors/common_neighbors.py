@@ -16,12 +16,11 @@ _lookups = 0
 def common_neighbors(
     pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    r"""The number of neighbours that the nodes of each pair share, in the time of the smaller of
-    their degrees, in memory :math:`O(N + E + P)`. Pairs that occur again, either way round, are
-    counted once.
+    r"""Counts the neighbours that the nodes of each pair share, in the time of the smaller degree of
+    both and in memory :math:`O(N + E + P)`. Repeated pairs, in either order, are counted once.
 
     Args:
-        pointer (numpy.ndarray): ``[N + 1]``, where the neighbours of each node begin.
+        pointer (numpy.ndarray): ``[N + 1]``, the position of the first neighbour of each node.
         neighbor (numpy.ndarray): ``[E]``, the neighbours, distinct and sorted for each node.
         one (numpy.ndarray): ``[P]`` in int64.
         other (numpy.ndarray): ``[P]`` in int64.
@@ -41,8 +40,7 @@ def common_neighbors(
 
 
 def _worth_compiling(lookups: int) -> bool:
-    r"""Whether the lookups of this process, with those that come now, take longer than to compile
-    the loop."""
+    r"""Tells whether all lookups of this process take longer than to compile the loop."""
     global _lookups
     _lookups += lookups
     return _lookups > SEARCHED_ELEMENTS
@@ -53,11 +51,9 @@ def _mark(
 ) -> np.ndarray:
     r"""Marks the neighbours of each larger node once and looks up those of all smaller ones that it
     is paired with."""
-    start = (
-        np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
-        if large.size
-        else np.zeros(1, np.int64)
-    )
+    start = np.zeros(1, np.int64)
+    if large.size > 0:
+        start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
     out, threads = np.empty(large.size, np.int64), torch.get_num_threads()
     run = partial(loop, pointer, neighbor, large, small, start, out, threads)
     with ThreadPoolExecutor(threads) as pool:
@@ -68,7 +64,7 @@ def _mark(
 def _search(
     pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray
 ) -> np.ndarray:
-    r"""The same by bisection among all sorted pairs of a node and a neighbour, without a
+    r"""Looks up neighbours by bisection among all sorted pairs of a node and a neighbour, without a
     compiler."""
     degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
     known = np.repeat(np.arange(degree.size), degree) * num_nodes + neighbor
@@ -79,15 +75,16 @@ def _search(
         pair = np.repeat(np.arange(first, last), length[first:last])
         position = pointer[small[pair]] + np.arange(int(work[first]), int(work[last])) - work[pair]
         wanted = large[pair] * num_nodes + neighbor[position]
-        found = known[np.searchsorted(known, wanted).clip(max=known.size - 1)] == wanted
-        out[first:last] = np.bincount(pair[found] - first, minlength=last - first)
+        candidate = np.searchsorted(known, wanted).clip(max=known.size - 1)
+        is_shared = known[candidate] == wanted
+        out[first:last] = np.bincount(pair[is_shared] - first, minlength=last - first)
     return out
 
 
 @cache
 def _compiled() -> Callable | None:
-    r"""The loop of :meth:`_mark` in machine code, or :obj:`None` without numba. Each process
-    compiles it: what numba keeps between processes it reads as a pickle."""
+    r"""Compiles the loop of :meth:`_mark`; returns :obj:`None` without numba. Each process compiles
+    it, because numba reads its cache on disk as a pickle."""
     try:
         from numba import njit
     except ImportError:

@@ -12,58 +12,48 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
-    r"""``[N_t, H * C]``: the weighted sums of the sources ``[N_s, H * C]``, head by head, with
-    weights ``[E, H]``."""
-    dtype, (num_edges, heads), num_targets = (
-        compute_dtype(x.dtype),
-        weight.shape,
-        rows.pointer.numel() - 1,
-    )
-    weight, out = weight if rows.order is None else weight[rows.order], []
+    r"""Adds up the sources ``[N_s, H * C]`` of each target with weights ``[E, H]``, head by head, and
+    returns ``[N_t, H * C]``."""
+    (num_edges, heads), num_targets = weight.shape, rows.pointer.numel() - 1
     if num_edges == 0:
         return x.new_zeros(num_targets, x.size(1))
+    weight = weight if rows.order is None else weight[rows.order]
+    dtype, shape, out = compute_dtype(x.dtype), (num_targets, x.size(0)), []
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-        for part, value in zip(
-            x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1), strict=True
-        ):
-            value = value.contiguous()
+        channels, values = x.to(dtype).chunk(heads, 1), weight.to(dtype).unbind(1)
+        for part, value in zip(channels, values, strict=True):
             matrix = torch.sparse_csr_tensor(
-                rows.pointer, rows.source, value, (num_targets, x.size(0)), check_invariants=False
+                rows.pointer, rows.source, value.contiguous(), shape, check_invariants=False
             )
             out.append(matrix @ part.contiguous())
     return (torch.cat(out, 1) if heads > 1 else out[0]).to(x.dtype)
 
 
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""``[E, H]``: the inner product of each edge's source in :obj:`x` ``[N_s, H * C]`` and target
-    in :obj:`y` ``[N_t, H * C]``, head by head."""
+    r"""Computes the inner product of the source of each edge in :obj:`x` ``[N_s, H * C]`` and the
+    target in :obj:`y` ``[N_t, H * C]``, head by head, ``[E, H]``."""
     return _summed(torch.mul, x, y, edge_index, heads)
 
 
 def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""As :meth:`products`, the sums of absolute differences."""
+    r"""Computes sums of absolute differences in place of :meth:`products`."""
     return _summed(lambda one, other: (one - other).abs_(), x, y, edge_index, heads)
 
 
 def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The gradients of :meth:`distances` with respect to :obj:`x` and :obj:`y`."""
+    r"""Computes the gradients of :meth:`distances` with respect to :obj:`x` and :obj:`y`."""
     grad_x, grad_y = (
         part.new_zeros(part.shape, dtype=compute_dtype(part.dtype)) for part in (x, y)
     )
     start = 0
     for source, target in _chunks(x, edge_index):
-        part = grad[start : start + source.numel(), :, None]
-        sign = (
-            _by_head(
-                (x.index_select(0, source).to(part.dtype) - y.index_select(0, target)).sign_(),
-                grad.size(1),
-            )
-            .mul_(part)
-            .flatten(1)
-        )
-        grad_x.index_add_(0, source, sign)
-        grad_y.index_add_(0, target, sign.neg_())
+        grad_rows = grad[start : start + source.numel(), :, None]
+        difference = x.index_select(0, source).to(grad.dtype) - y.index_select(0, target)
+        sign = _by_head(difference.sign_(), grad.size(1))
+        grad_source = sign.mul_(grad_rows).flatten(1)
+        grad_x.index_add_(0, source, grad_source)
+        grad_y.index_add_(0, target, grad_source.neg_())
         start += source.numel()
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
 
@@ -75,13 +65,11 @@ def _summed(
     edge_index: Tensor,
     heads: int,
 ) -> Tensor:
+    r"""Combines the rows of each edge and adds up the channels of each head, ``[E, H]``."""
     dtype, out = compute_dtype(x.dtype), []
     for source, target in _chunks(x, edge_index):
-        out.append(
-            _by_head(
-                combine(x.index_select(0, source).to(dtype), y.index_select(0, target)), heads
-            ).sum(2)
-        )
+        rows = combine(x.index_select(0, source).to(dtype), y.index_select(0, target))
+        out.append(_by_head(rows, heads).sum(2))
     return torch.cat(out)
 
 

@@ -14,8 +14,9 @@ from torch_geometric_lgt.typing import Adj
 
 
 class Rows(NamedTuple):
-    r"""Edges by their target: where each target's edges begin ``[N_t + 1]``, their sources ``[E]``,
-    and the :obj:`order` ``[E]`` of the edges unless they already lie so."""
+    r"""Stores edges sorted by target: the position of the first edge of each target ``[N_t + 1]``,
+    the sources ``[E]``, and the :obj:`order` ``[E]`` that sorts the edges. The order is
+    :obj:`None` if they are sorted already."""
 
     pointer: Tensor
     source: Tensor
@@ -23,8 +24,8 @@ class Rows(NamedTuple):
 
 
 class EdgeOrders(NamedTuple):
-    r"""The two orders of edges as operators take them, each left to be found where it is
-    :obj:`None`."""
+    r"""Stores two orders of edges as arguments of an operator. An operator sorts the edges if an
+    order is :obj:`None`."""
 
     target_pointer: Tensor | None = None
     target_source: Tensor | None = None
@@ -35,10 +36,26 @@ class EdgeOrders(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Edges ``[2, E]`` and their order by target, and that by source unless it is left to be
-    found; see :meth:`sorted_edges`. The :obj:`weight` ``[E]`` of edges with weights is in the order
-    of :obj:`edge_index`. In compiled code, where the number of distinct edges is not known,
-    :obj:`first` ``[E]`` marks those that count."""
+    r"""Stores edges and their orders, the result of :meth:`sorted_edges`.
+
+    Attributes:
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        by_target (Rows): The order by target: a pointer ``[N_t + 1]``, the sources ``[E]`` and the
+            order ``[E]``, :obj:`None` if the edges are sorted already.
+        by_source (Rows, optional): The order by source, :obj:`None` if backward passes are to sort.
+        weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
+        first (torch.Tensor, optional): ``[E]``, marks the edges that count. Only compiled code has
+            it, where the number of distinct edges is unknown.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import sorted_edges
+        >>> edges = sorted_edges(torch.tensor([[0, 1, 2], [2, 0, 2]]), num_src=3, num_dst=3)
+        >>> edges.by_target.pointer
+        tensor([0, 1, 1, 3])
+        >>> edges.by_target.source
+        tensor([1, 0, 2])
+    """
 
     edge_index: Tensor
     by_target: Rows
@@ -47,39 +64,55 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns both orders as operators take them."""
+        r"""Returns both orders as arguments of an operator.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), 2, 2, backward=False)
+            >>> edges.orders().target_source
+            tensor([1, 0])
+            >>> edges.orders().source_target is None
+            True
+        """
         return EdgeOrders(*self.by_target, *(self.by_source or ()))
 
     def fit(self, num_src: int, num_dst: int) -> bool:
-        r"""Whether these are edges between so many nodes."""
+        r"""Tells whether the edges were sorted for these numbers of sources and targets.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), num_src=2, num_dst=3)
+            >>> edges.fit(2, 3), edges.fit(3, 3)
+            (True, False)
+        """
         sizes = (num_dst, num_src)
         return all(
-            part is None or part.pointer.size(0) == size + 1
-            for part, size in zip((self.by_target, self.by_source), sizes, strict=True)
+            rows is None or rows.pointer.size(0) == size + 1
+            for rows, size in zip((self.by_target, self.by_source), sizes, strict=True)
         )
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge_index') -> Tensor:
-    r"""The edges ``[2, E]`` (sources, targets) in int64, from a dense :obj:`edge_index`, a
-    :class:`torch_geometric.EdgeIndex`, a transposed :class:`torch_sparse.SparseTensor` or a
-    transposed sparse :class:`torch.Tensor`, as PyG's layers take them, or from sorted edges. Errors
-    name the :obj:`argument`.
+    r"""Reads edges ``[2, E]`` (sources, targets) in int64 from any format of PyG's layers: a dense
+    :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
+    :class:`torch_sparse.SparseTensor`, a transposed sparse :class:`torch.Tensor`, or sorted edges.
+    Errors name the :obj:`argument`.
 
     Raises:
-        TypeError: If it is none of these.
-        ValueError: If the shape is not ``[2, E]``, the ids are no int64 or int32 numbers, an id
-            lies outside the nodes, sorted edges are those between other numbers of nodes, or edges
+        TypeError: If :obj:`edge_index` has none of these formats.
+        ValueError: If the shape is not ``[2, E]``, the ids are neither int64 nor int32, or an id
+            lies outside the nodes. Also if edges were sorted for other numbers of nodes, or edges
             have weights other than 1, which would be dropped.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
     # in compiled code values of a matrix may be 1, and sorted edges have weights that are not
     traced = torch.compiler.is_compiling()
     if weight is not None and (not traced or isinstance(edge_index, SortedEdges)):
-        bounds = (
-            ''
-            if traced or weight.numel() == 0
-            else f' (got {float(weight.min()):g} to {float(weight.max()):g})'
-        )
+        bounds = ''
+        if not traced and weight.numel() > 0:
+            bounds = f' (got {float(weight.min()):g} to {float(weight.max()):g})'
         raise ValueError(
             f'{argument!r} must have no weights other than 1, which are not used here{bounds}; '
             'give the edges [2, E] alone'
@@ -94,9 +127,9 @@ def weighted_edges(
     edge_weight: Tensor | None = None,
     argument: str = 'edge_index',
 ) -> tuple[Tensor, Tensor | None]:
-    r"""The edges of :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of
+    r"""Reads edges as :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of
     a sparse matrix or the weights of sorted edges. Edges of a sparse matrix are read row by row.
-    Values that are all 1 and need no gradient are left out.
+    The weights are :obj:`None` if all values are 1 and need no gradient.
 
     Raises:
         TypeError: As :meth:`edge_list`.
@@ -111,12 +144,9 @@ def weighted_edges(
             f"'edge_weight' must be None where {argument!r} has values (got both); multiply them, "
             'or give the edges alone'
         )
-    if not isinstance(edge_weight, Tensor) or edge_weight.shape != edges.shape[1:]:
-        shape = (
-            tuple(edge_weight.shape)
-            if isinstance(edge_weight, Tensor)
-            else type(edge_weight).__name__
-        )
+    is_tensor = isinstance(edge_weight, Tensor)
+    if not is_tensor or edge_weight.shape != edges.shape[1:]:
+        shape = tuple(edge_weight.shape) if is_tensor else type(edge_weight).__name__
         raise ValueError(
             f"'edge_weight' must have shape ({edges.size(1)},), one number for each edge (got "
             f'{shape})'
@@ -136,11 +166,9 @@ def weighted_edges(
 
 def check_not_negative(weight: Tensor | None) -> None:
     r"""Raises a ValueError where a weight is negative, infinite or NaN."""
-    if (
-        weight is not None
-        and may_read_values()
-        and not bool(((weight >= 0) & (weight < torch.inf)).all())
-    ):
+    if weight is None or not may_read_values():
+        return
+    if not bool(((weight >= 0) & (weight < torch.inf)).all()):
         bounds = f'{float(weight.min())} to {float(weight.max())}'
         raise ValueError(
             "'edge_weight' must not be negative where neighbours are averaged, and finite (got "
@@ -158,9 +186,9 @@ def _read(
                 'again with sorted_edges'
             )
         edges = edge_index.edge_index
-        return edges if edge_index.by_source is not None else _checked(
-            edges, num_src, num_dst, argument
-        ), edge_index.weight
+        if edge_index.by_source is None:
+            edges = _checked(edges, num_src, num_dst, argument)
+        return edges, edge_index.weight
     value = None
     if hasattr(edge_index, 'storage') and hasattr(edge_index, 'coo'):
         target, source, value = edge_index.coo()
@@ -176,13 +204,12 @@ def _read(
         matrix = edge_index.to_sparse_coo().coalesce()
         (target, source), value = matrix.indices(), matrix.values()
         edge_index = torch.stack([source, target])
-    return _checked(edge_index, num_src, num_dst, argument), None if value is None else _weights_of(
-        value, argument
-    )
+    edges = _checked(edge_index, num_src, num_dst, argument)
+    return edges, None if value is None else _weights_of(value, argument)
 
 
 def _weights_of(value: Tensor, argument: str) -> Tensor | None:
-    r"""The values of a sparse matrix as weights; those that change nothing are left out."""
+    r"""Returns the values of a sparse matrix as weights, :obj:`None` if all are 1."""
     if value.dim() != 1:
         raise ValueError(
             f'{argument!r} must have one value for each edge (got values of shape '
@@ -194,6 +221,7 @@ def _weights_of(value: Tensor, argument: str) -> Tensor | None:
 
 
 def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> Tensor:
+    r"""Returns edges in int64. Raises a ValueError if shape, dtype or an id is wrong."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
         raise ValueError(
@@ -226,50 +254,59 @@ def sorted_edges(
     backward: bool | None = None,
     edge_weight: Tensor | None = None,
 ) -> SortedEdges:
-    r"""The edges and both their orders, for layers and models to find them once where many steps
-    see one graph.
+    r"""Sorts edges by target and by source. Layers and models take the result in place of
+    :obj:`edge_index`, so that many steps over one graph sort only once.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
-            format that PyG's layers take; edges that are sorted already are given back.
-        num_src (int): Number of sources.
-        num_dst (int): Number of targets.
-        backward (bool, optional): If :obj:`False`, the order by source is left out; backward passes
-            then find it. (default: :obj:`None`, whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, those of a sparse
-            matrix row by row. (default: :obj:`None`, the values of a sparse matrix, or without)
+            format of PyG's layers. Sorted edges are returned as they are.
+        num_src (int): The number of sources.
+        num_dst (int): The number of targets.
+        backward (bool, optional): If :obj:`False`, the edges are not sorted by source; backward
+            passes do it then. (default: :obj:`None`, whether gradients are enabled)
+        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, of a sparse matrix
+            row by row. (default: :obj:`None`, the values of a sparse matrix if it has some)
+
+    Returns:
+        SortedEdges
 
     Raises:
-        TypeError: If it is no known format.
-        ValueError: If an id lies outside the nodes, the format's shape or dtype is another, or
-            :obj:`edge_weight` does not fit the edges or they have weights already.
+        TypeError: If the format of :obj:`edge_index` is unknown.
+        ValueError: If an id lies outside the nodes, or :obj:`edge_index` has a wrong shape or
+            dtype. Also if :obj:`edge_weight` does not fit, or the edges have weights already.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import sorted_edges
+        >>> edge_index = torch.tensor([[0, 1, 2], [2, 0, 2]])
+        >>> edges = sorted_edges(edge_index, 3, 3, edge_weight=torch.tensor([1.0, 2.0, 3.0]))
+        >>> edges.by_target.order
+        tensor([1, 0, 2])
+        >>> sorted_edges(edges, 3, 3) is edges
+        True
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, edge_weight)
     if isinstance(edge_index, SortedEdges):
         return edge_index if edge_weight is None else edge_index._replace(weight=edge_weight)
     backward = torch.is_grad_enabled() if backward is None else backward
-    by_source = _find_rows(edges.flip(0), num_src) if backward else None
-    return SortedEdges(edges, _find_rows(edges, num_dst), by_source, weight=weight)
+    by_source = _sort(edges.flip(0), num_src) if backward else None
+    return SortedEdges(edges, _sort(edges, num_dst), by_source, weight=weight)
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
+    r"""Sorts edges by target."""
     (source, target), order = edge_index, None
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
         source = source[order]
-    return Rows(
-        torch.searchsorted(
-            target.contiguous(), torch.arange(num_targets + 1, device=target.device)
-        ),
-        source,
-        order,
-    )
+    nodes = torch.arange(num_targets + 1, device=target.device)
+    return Rows(torch.searchsorted(target.contiguous(), nodes), source, order)
 
 
 def stored_rows(
     orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False
 ) -> Rows:
-    r"""Returns the order that an operator was passed, or finds it."""
+    r"""Returns the sorted edges among the arguments of an operator, or sorts the edges."""
     pointer, source, order = orders[3:] if by_source else orders[:3]
     if pointer is None or source is None:
         return rows_of(edge_index.flip(0) if by_source else edge_index, num_targets)
@@ -286,59 +323,57 @@ class SortArguments(Arguments):
 @operator(SortArguments, returns=('pointer', 'source', 'order'))
 def _sorted_edges(arguments: SortArguments) -> tuple[Tensor, Tensor, Tensor]:
     pointer, source, order = rows_of(arguments.edge_index, arguments.num_targets)
-    return (
-        pointer,
-        source.clone(),
-        torch.arange(source.numel(), device=source.device) if order is None else order,
-    )
+    if order is None:
+        order = torch.arange(source.numel(), device=source.device)
+    return pointer, source.clone(), order
 
 
 @_sorted_edges.fake
 def _(arguments: SortArguments):
-    num_edges = arguments.edge_index.shape[1]
-    return arguments.edge_index.new_empty(arguments.num_targets + 1), *(
-        arguments.edge_index.new_empty(num_edges) for _ in range(2)
-    )
+    edge_index = arguments.edge_index
+    source, order = (edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
+    return edge_index.new_empty(arguments.num_targets + 1), source, order
 
 
-def _find_rows(edge_index: Tensor, num_targets: int) -> Rows:
+def _sort(edge_index: Tensor, num_targets: int) -> Rows:
+    r"""Sorts edges by target, in compiled code by an operator."""
     if torch.compiler.is_compiling():
         return Rows(*_sorted_edges(SortArguments(edge_index=edge_index, num_targets=num_targets)))
     return rows_of(edge_index, num_targets)
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""The number of distinct neighbours of each node ``[N]``, either direction counted, without
-    itself."""
+    r"""Counts the distinct neighbours of each node in either direction, without the node itself,
+    ``[N]``."""
     (row, col), first = distinct_pairs(torch.cat([edge_index, edge_index.flip(0)], 1), num_nodes)
     return row.new_zeros(num_nodes).scatter_add_(0, row, (first & (row != col)).long())
 
 
 def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    r"""The pairs ``[2, E]`` of nodes, sorted by the first node and then by the second, and which of
-    them ``[E]`` are the first of their equals: shapes that are known without the numbers."""
+    r"""Sorts pairs ``[2, E]`` of nodes by the first node and then by the second, and marks the first
+    of equal pairs, ``[E]``. The shapes do not depend on the values."""
     key = (pairs[0] * num_nodes + pairs[1]).sort().values
     first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
     return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
 
 
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
-    r"""For each :math:`p` up to :obj:`order` the pairs ``[2, E_p]`` joined by a walk of :math:`p`
-    edges, each pair once, by their target; with :obj:`self_loops` also those joined by fewer. The
-    number of pairs may grow fast with :math:`p`.
+    r"""Finds the pairs ``[2, E_p]`` that paths of :math:`p` edges connect, for each :math:`p` up to
+    :obj:`order`. Pairs are distinct and sorted by target. With :obj:`self_loops` shorter paths
+    count, too. The number of pairs may grow fast with :math:`p`.
 
     Raises:
-        ValueError: If a higher order than 1 is to be exported.
+        ValueError: If a program with a higher order than 1 is exported.
     """
     if order > 1:
-        return _walks(edge_index, num_nodes, order, self_loops)
+        return _paths(edge_index, num_nodes, order, self_loops)
     pairs, first = first_hop(edge_index, num_nodes, self_loops)
     return [pairs[:, first]] * order
 
 
 def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
-    r"""The edges ``[2, E]`` by their target, with :obj:`self_loops` one for each node beside them,
-    and which of them ``[E]`` are the first of their equals."""
+    r"""Sorts edges ``[2, E]`` by target, with a self loop of each node if :obj:`self_loops`, and
+    marks the first of equal edges, ``[E]``."""
     loops = torch.arange(num_nodes if self_loops else 0, device=edge_index.device).expand(2, -1)
     pairs, first = distinct_pairs(torch.cat([edge_index.flip(0), loops], 1), num_nodes)
     return pairs.flip(0), first
@@ -350,63 +385,63 @@ def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tu
         'returns'
     )
 )
-def _walks(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
+def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
+    r"""Finds the pairs of :meth:`hops` by products of the adjacency matrix."""
     if torch.compiler.is_compiling():
         raise ValueError(
             "'relational_order' must be at most 1 to be exported with edges: pass what the method "
             "'hops' returns"
         )
     row, col = edge_index.cpu().numpy()
-    one = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
-    one = csr_array(one + eye_array(num_nodes, dtype=bool)) if self_loops else one
-    walks, found = one, []
+    adjacency = csr_array((np.ones(row.size, bool), (row, col)), shape=(num_nodes, num_nodes))
+    if self_loops:
+        adjacency = csr_array(adjacency + eye_array(num_nodes, dtype=bool))
+    power, orders = adjacency, []
     for p in range(order):
-        walks = walks if p == 0 else csr_array(walks @ one)
-        pairs = coo_array(csr_array(walks.T))
-        found.append(
-            torch.from_numpy(np.stack([pairs.col, pairs.row])).long().to(edge_index.device)
-        )
-    return found
+        power = power if p == 0 else csr_array(power @ adjacency)
+        by_target = coo_array(csr_array(power.T))
+        pairs = torch.from_numpy(np.stack([by_target.col, by_target.row]))
+        orders.append(pairs.long().to(edge_index.device))
+    return orders
 
 
 def weighted_hop(
     edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Edges and weights that add up to the first order of :meth:`hops`, each pair with the mean of
-    the weights of its edges: the edges that share a pair share that. With :obj:`self_loops` one for
-    each node with the weight 1 stands behind them, and given ones have 0."""
+    r"""Returns edges and weights that add up to the first order of :meth:`hops`.
+
+    Repeated edges share the mean of their weights. With :obj:`self_loops` a self loop of each node
+    with the weight 1 is appended, and other self loops have the weight 0."""
     source, target = edge_index
     pair = target * num_nodes + source
     known = pair.sort().values
-    weight = weight / (
-        torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair)
-    )
+    count = torch.searchsorted(known, pair, right=True) - torch.searchsorted(known, pair)
+    weight = weight / count
     if not self_loops:
         return edge_index, weight
     loops = torch.arange(num_nodes, device=edge_index.device).expand(2, -1)
-    return torch.cat([edge_index, loops], 1), torch.cat(
-        [weight.masked_fill(source == target, 0), weight.new_ones(num_nodes)]
-    )
+    weight = weight.masked_fill(source == target, 0)
+    weight = torch.cat([weight, weight.new_ones(num_nodes)])
+    return torch.cat([edge_index, loops], 1), weight
 
 
 def edges_into(
     nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    r"""The edges whose target is one of :obj:`nodes`, and their weights; targets become places in
-    :obj:`nodes`, where a node may stand more than once. Edges that are sorted by target are not
-    sorted again."""
+    r"""Returns the edges into :obj:`nodes` and their weights. Targets become positions in
+    :obj:`nodes`, which may repeat nodes. Edges that are sorted by target are not sorted again."""
     if not bool((edge_index[1, 1:] >= edge_index[1, :-1]).all()):
         order = edge_index[1].argsort()
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
     source, target = edge_index.contiguous()
     start = torch.searchsorted(target, nodes)
-    place, position = ranges(start, torch.searchsorted(target, nodes, right=True) - start)
-    return torch.stack([source[position], place]), None if weight is None else weight[position]
+    index, edge = ranges(start, torch.searchsorted(target, nodes, right=True) - start)
+    return torch.stack([source[edge], index]), None if weight is None else weight[edge]
 
 
 def ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    r"""The numbers from each :obj:`start` on, :obj:`length` of them, one range after the other: the
-    range of each, and the number."""
+    r"""Concatenates ranges of :obj:`length` numbers from each :obj:`start` on. Returns the index of
+    the range and the number."""
     index = torch.repeat_interleave(length)
     first = length.cumsum(0) - length
     return index, torch.arange(index.numel(), device=index.device) + (start - first)[index]

@@ -14,30 +14,39 @@ NEIGHBORS = ('all', 'in', 'out')
 def jaccard(
     edge_index: Adj, num_nodes: int, pairs: Tensor | None = None, neighbors: str = 'all'
 ) -> Tensor:
-    r"""The Jaccard index of the neighbourhoods of each pair (Eq. 7 of LiteGT):
+    r"""Computes the Jaccard index of the neighbourhoods of each pair (Eq. 7 of `LiteGT
+    <https://doi.org/10.1145/3459637.3482272>`_):
 
     .. math::
         J_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|}
 
-    with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself, and 0
-    where neither has one. A node paired with itself gets 1 if it has a neighbour. Time grows with
-    the sum over the distinct pairs of the smaller degree, memory is :math:`O(N + E + P)`. With
-    numba installed the counting is compiled, once a process has looked at some million neighbours,
-    and runs on all threads.
+    with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself. The
+    index is 0 if neither node has a neighbour, and 1 for a node with neighbours paired with itself.
+
+    Time grows with the sum over the distinct pairs of the smaller degree; memory is
+    :math:`O(N + E + P)`. With numba installed, counting is compiled and uses all threads after a
+    process has looked at some million neighbours.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
         num_nodes (int): :math:`N`.
         pairs (torch.Tensor, optional): ``[2, P]``. (default: :obj:`None`, the edges)
         neighbors (str, optional): The neighbours that count: the sources of the edges into a node
-            (:obj:`"in"`), the targets of those out of it (:obj:`"out"`), or both (:obj:`"all"`).
-            (default: :obj:`"all"`)
+            (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
+            (:obj:`"all"`). (default: :obj:`"all"`)
 
     Returns:
         ``[P]``
 
     Raises:
         ValueError: If :obj:`neighbors` is none of the three, or a node does not exist.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import jaccard
+        >>> edge_index = torch.tensor([[0, 0, 1, 1], [2, 3, 2, 4]])
+        >>> jaccard(edge_index, num_nodes=5, pairs=torch.tensor([[0, 0], [1, 4]]))
+        tensor([0.3333, 0.0000])
     """
     edges, pairs = _checked(edge_index, pairs, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
@@ -48,7 +57,7 @@ def jaccard(
 def jaccard_of(
     pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    r"""The index of each pair ``[P]``, from :meth:`neighborhoods`."""
+    r"""Computes the index of each pair ``[P]`` from the results of :meth:`neighborhoods`."""
     shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
     return shared / np.maximum(degree[one] + degree[other] - shared, 1)
 
@@ -61,13 +70,17 @@ def minhash_jaccard(
     neighbors: str = 'all',
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""An unbiased estimate of :meth:`jaccard`: the share of :math:`K` random orders of the nodes
-    in which both neighbourhoods have the same first node (`"On the resemblance and containment of
-    documents" <https://doi.org/10.1109/SEQUEN.1997.666900>`_).
+    r"""Estimates :meth:`jaccard` without bias (`"On the resemblance and containment of documents"
+    <https://doi.org/10.1109/SEQUEN.1997.666900>`_):
 
-    Its standard deviation is :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`, and an error beyond
-    :math:`\epsilon` has a probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is
-    :math:`O(K (N + E + P))` whatever the degrees, memory :math:`O(N + E + P)`.
+    .. math::
+        \hat{J}_{ij} = \frac{1}{K} \sum_{k=1}^{K} \Bigl[ \arg\min_{u \in \mathcal{N}_i} \pi_k(u) =
+            \arg\min_{u \in \mathcal{N}_j} \pi_k(u) \Bigr]
+
+    with :math:`K` random orders :math:`\pi_k` of the nodes. The standard deviation is
+    :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`. An error beyond :math:`\epsilon` has a
+    probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is :math:`O(K (N + E + P))` for all
+    degrees, memory :math:`O(N + E + P)`.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): As in :meth:`jaccard`.
@@ -75,24 +88,34 @@ def minhash_jaccard(
         num_hashes (int): :math:`K`.
         pairs (torch.Tensor, optional): As in :meth:`jaccard`. (default: :obj:`None`, the edges)
         neighbors (str, optional): As in :meth:`jaccard`. (default: :obj:`"all"`)
-        generator (torch.Generator, optional): Draws the orders. (default: :obj:`None`, torch's own)
+        generator (torch.Generator, optional): The source of the random orders. (default:
+            :obj:`None`, the global generator)
 
     Returns:
         ``[P]``
 
     Raises:
         ValueError: If :obj:`num_hashes` is not positive, or as in :meth:`jaccard`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import minhash_jaccard
+        >>> edge_index = torch.tensor([[0, 0, 1, 1], [2, 3, 2, 4]])
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> index = minhash_jaccard(edge_index, 5, 2000, torch.tensor([[0], [1]]), 'all', generator)
+        >>> abs(float(index) - 1 / 3) < 0.05
+        True
     """
     if num_hashes < 1:
         raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
     edges, pairs = _checked(edge_index, pairs, num_nodes)
     pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
-    one, other = pairs.cpu().numpy()
     filled = np.flatnonzero(np.diff(pointer))
     place = np.full(num_nodes, -1)
     place[filled] = np.arange(filled.size)
-    one, other = place[one], place[other]
-    both, equal = (one >= 0) & (other >= 0), np.zeros(one.size, np.int64)
+    one, other = place[pairs.cpu().numpy()]
+    both = (one >= 0) & (other >= 0)
+    equal = np.zeros(one.size, np.int64)
     keys = torch.randint(
         1 << 62,
         (num_hashes,),
@@ -101,9 +124,8 @@ def minhash_jaccard(
     )
     if filled.size > 0:
         for key in keys.tolist():
-            first = np.minimum.reduceat(
-                _scrambled(np.arange(num_nodes), key)[neighbor], pointer[filled]
-            )
+            rank = _scrambled(np.arange(num_nodes), key)
+            first = np.minimum.reduceat(rank[neighbor], pointer[filled])
             equal += both & (first[one] == first[other])
     return torch.from_numpy(equal / num_hashes).to(edges.device, torch.get_default_dtype())
 
@@ -111,8 +133,8 @@ def minhash_jaccard(
 def neighborhoods(
     edges: Tensor, num_nodes: int, neighbors: str = 'all'
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Where the neighbours of each node begin ``[N + 1]``, and the neighbours: distinct, sorted,
-    without the node itself.
+    r"""Returns the position of the first neighbour of each node ``[N + 1]``, and the neighbours:
+    distinct, sorted, without the node itself.
 
     Raises:
         ValueError: If :obj:`neighbors` is none of the three.
@@ -122,10 +144,9 @@ def neighborhoods(
             f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})"
         )
     source, target = edges[:, edges[0] != edges[1]].cpu().numpy()
-    row, column = {'in': (target, source), 'out': (source, target)}.get(neighbors) or (
-        np.r_[source, target],
-        np.r_[target, source],
-    )
+    row, column = (target, source) if neighbors == 'in' else (source, target)
+    if neighbors == 'all':
+        row, column = np.r_[source, target], np.r_[target, source]
     matrix = csr_array((np.ones(row.size, bool), (row, column)), shape=(num_nodes, num_nodes))
     matrix.sum_duplicates()
     return matrix.indptr.astype(np.int64), matrix.indices
@@ -137,7 +158,7 @@ def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Ten
 
 
 def _scrambled(ids: np.ndarray, key: int) -> np.ndarray:
-    r"""A pseudo-random order of the ids, by the finaliser of splitmix64."""
+    r"""Maps ids to distinct pseudo-random numbers, by the finaliser of splitmix64."""
     x = ids.astype(np.uint64) + np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)

@@ -16,8 +16,8 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, Pai
 
 
 class SumArguments(Arguments):
-    r"""The arguments of the operator of :meth:`neighbor_sum`, with weights of which one kind is
-    there: learned ones or constants."""
+    r"""The arguments of the operator of :meth:`neighbor_sum`. Weights are either learned or
+    constant."""
 
     x: Differentiable
     edge_index: Tensor
@@ -28,21 +28,21 @@ class SumArguments(Arguments):
 
     @property
     def weight(self) -> Tensor:
-        return cast(
-            Tensor, self.constant_weight if self.learned_weight is None else self.learned_weight
-        )
+        r"""The weights of either kind."""
+        learned, constant = self.learned_weight, self.constant_weight
+        return cast(Tensor, constant if learned is None else learned)
 
 
 def neighbor_sum(
     x: Tensor, edges: Tensor | SortedEdges, weight: Tensor, num_targets: int
 ) -> Tensor:
-    r"""The weighted sums over the neighbours
+    r"""Computes weighted sums over the neighbours
 
     .. math::
         \mathbf{h}_i = \sum_{(j, i) \in \mathcal{E}} w_{ji} \, \mathbf{x}_j
 
-    head by head, as products with a sparse matrix: nothing of the size ``[E, C]`` is kept. Edges
-    that occur again count again.
+    head by head, as products with a sparse matrix. No tensor of the size ``[E, C]`` is stored.
+    Repeated edges count repeatedly.
 
     Args:
         x (torch.Tensor): ``[N_s, H * C]``.
@@ -53,11 +53,9 @@ def neighbor_sum(
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, orders = (
-        (edges.edge_index, edges.orders())
-        if isinstance(edges, SortedEdges)
-        else (edges, EdgeOrders())
-    )
+    edge_index, orders = edges, EdgeOrders()
+    if isinstance(edges, SortedEdges):
+        edge_index, orders = edges.edge_index, edges.orders()
     learned = weight.requires_grad
     arguments = SumArguments(
         x=x,
@@ -78,14 +76,16 @@ def symmetric_weight(
     degree: Tensor | PairTensor | None = None,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""``[E, 1]``: :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the
-    in-degrees of the targets, the sums of weights (default: 1 each), summed up here unless they are
-    given: those of a graph of which these edges are a part. As in PyG's :meth:`gcn_norm`, where
-    weights add up to 0 the edges get 0, and where they add up to less NaN.
+    r"""Computes :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees
+    of the targets, ``[E, 1]``.
+
+    Degrees are sums of weights (default: 1 each). :obj:`degree` replaces them by the degrees of a
+    larger graph with these edges. As in PyG's :meth:`gcn_norm`, edges get 0 where weights add up to
+    0, and NaN where they add up to less.
 
     Raises:
-        ValueError: If :obj:`degree` has not one number for each node, or a node with edges has
-            degree 0.
+        ValueError: If :obj:`degree` does not have one number for each node, or a node with edges
+            has degree 0.
     """
     weight = None if edge_weight is None else edge_weight.to(dtype)
     if degree is None:
@@ -103,18 +103,16 @@ def symmetric_weight(
 def weighted_degree(
     ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None
 ) -> Tensor:
-    r"""``[N]``: the sum of the weights of the edges with each of the :obj:`ids` ``[E]``, or their
-    number."""
-    return (
-        counts(ids, num_nodes, dtype)
-        if weight is None
-        else scatter(weight, ids, 0, num_nodes, 'sum')
-    )
+    r"""Adds up the weights of the edges of each node ``[N]``, or counts the edges without weights;
+    :obj:`ids` ``[E]`` are the nodes of the edges."""
+    if weight is None:
+        return counts(ids, num_nodes, dtype)
+    return scatter(weight, ids, 0, num_nodes, 'sum')
 
 
 def root(degree: Tensor) -> Tensor:
-    r""":math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0: what is divided by
-    it is 0."""
+    r"""Computes :math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0, so that
+    quotients are 0."""
     return degree.masked_fill(degree == 0, torch.inf).sqrt()
 
 
@@ -132,8 +130,7 @@ def _check_positive(pair: Sequence[Tensor], edge_index: Tensor, weight: Tensor |
     if any(not bool((part[ids] > 0).all()) for part, ids in zip(pair, counted, strict=True)):
         raise ValueError(
             "'degree' must be at least 1 for nodes with edges (got less): give that of the graph "
-            'the edges are from; '
-            'NodeDegree counts no self loops'
+            'the edges are from; NodeDegree counts no self loops'
         )
 
 
@@ -155,15 +152,12 @@ def _neighbor_sum(arguments: SumArguments) -> Tensor:
 @_neighbor_sum.backward(outputs=('out',))
 def _(arguments: SumArguments, grad, _saved):
     x, edge_index, weight = arguments.x, arguments.edge_index, arguments.weight
-    grad_x = sums(
-        grad.out, stored_rows(arguments.orders, edge_index, x.size(0), by_source=True), weight
-    )
+    rows = stored_rows(arguments.orders, edge_index, x.size(0), by_source=True)
+    grad_x = sums(grad.out, rows, weight)
     if arguments.learned_weight is None:
         return {'x': grad_x}
-    return {
-        'x': grad_x,
-        'learned_weight': products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype),
-    }
+    grad_weight = products(x, grad.out, edge_index, weight.size(1)).to(weight.dtype)
+    return {'x': grad_x, 'learned_weight': grad_weight}
 
 
 @_neighbor_sum.fake

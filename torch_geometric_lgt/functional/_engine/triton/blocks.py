@@ -1,5 +1,4 @@
-# C channels of a key, D of a value (padded to a power of 2), R rank of the mask, BN nodes and BM
-# features of a block.
+# BN nodes and BM features of a block.
 import os
 from collections.abc import Callable
 from functools import partial
@@ -21,28 +20,28 @@ Size = Callable[[int, int, int, int, int], int]
 
 
 def tiles_only(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""Numbers in shared memory, at least, of a block: one tile of each matrix."""
+    r"""Returns the least size of a block in shared memory: one tile of each matrix. Sizes are
+    numbers of elements; :obj:`keys` and :obj:`values` are padded channels."""
     return (nodes + features) * (keys + values)
 
 
 def tiles_and_products(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""The same for a kernel that loops over nodes, whose features meet the values in shared
-    memory."""
-    return tiles_only(nodes, features, keys, values, rank) + nodes * features * (
-        2 + min(keys, values) // 16
-    )
+    r"""Returns the size of a block of a kernel that loops over nodes and multiplies features and
+    values in shared memory."""
+    products = nodes * features * (2 + min(keys, values) // 16)
+    return tiles_only(nodes, features, keys, values, rank) + products
 
 
 def tiles_of_gradients(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""The same for the gradients of a block of nodes. Blocks of 32 nodes keep more in
-    registers."""
+    r"""Returns the size of a block of a kernel for the gradients of nodes. Blocks of 32 nodes have
+    more in registers."""
     if nodes < 64:
         return tiles_only(nodes, features, keys, values, rank)
     return (2 * nodes + (2 + min(rank, 2)) * features) * (keys + values)
 
 
 def max_shared_bytes() -> int:
-    r"""Returns the shared memory that a block may have on the current device."""
+    r"""Returns the largest shared memory of a block on the current device, in bytes."""
     driver = triton.runtime.driver.active
     return driver.utils.get_device_properties(driver.get_current_device())['max_shared_mem']
 
@@ -50,22 +49,22 @@ def max_shared_bytes() -> int:
 def launchable(
     size: Size, configs: list[triton.Config], _arguments: Any, **constants: Any
 ) -> list[triton.Config]:
-    r"""Leaves out the blocks that cannot be launched on the device, before they are compiled. The
-    first fits everywhere."""
+    r"""Returns the blocks that the device can launch, before they are compiled. The first block
+    fits everywhere."""
     limit, sizes = max_shared_bytes(), (constants['CP'], constants['DP'], constants['R'])
-    needed = [4 * size(config.kwargs['BN'], config.kwargs['BM'], *sizes) for config in configs[1:]]
-    return configs[:1] + [
-        config for config, num_bytes in zip(configs[1:], needed, strict=True) if num_bytes <= limit
-    ]
+
+    def fits(config: triton.Config) -> bool:
+        return 4 * size(config.kwargs['BN'], config.kwargs['BM'], *sizes) <= limit
+
+    return configs[:1] + [config for config in configs[1:] if fits(config)]
 
 
 def tuned(kernel: Any, size: Size) -> Any:
-    r"""The kernel with the blocks that were fastest for its sizes; in the interpreter, where no
-    device keeps time, with the first."""
+    r"""Returns the kernel with the fastest blocks for its sizes. The interpreter, which has no
+    device to measure, gets the first block."""
     if INTERPRETED:
-        return triton.heuristics(
-            {name: lambda _, value=value: value for name, value in CONFIGS[0].kwargs.items()}
-        )(kernel)
+        block = {name: lambda _, value=value: value for name, value in CONFIGS[0].kwargs.items()}
+        return triton.heuristics(block)(kernel)
     pruned = {'early_config_prune': partial(launchable, size)}
     return triton.autotune(CONFIGS, key=['C', 'D', 'M', 'R'], prune_configs_by=pruned)(kernel)
 

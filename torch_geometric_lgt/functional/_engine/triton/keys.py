@@ -1,7 +1,5 @@
-# G graphs of n nodes each, H heads, C channels of a key, D of a value, M features, R rank, W = R *
-# (D + 1). A program serves one head of one graph; all sums are in float32; CP, DP, RP are sizes
-# padded to a power of 2, BN and BM nodes and features of a block.
-# and features of a block.
+# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to a
+# power of 2, BN and BM nodes and features of a block; w is the projection.
 import triton
 import triton.language as tl
 
@@ -20,46 +18,41 @@ def build(
     C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""The sums of the nodes of one span under one mask weight, for one block of features, divided
-    by the exponential of their maximum."""
+    r"""Builds the state of the nodes of one span under one mask weight, for one block of features,
+    divided by the exponential of their maximum."""
     part, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2) // R
     r = tl.program_id(2) % R
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d, m = tl.arange(0, CP), tl.arange(0, DP), block * BM + tl.arange(0, BM)
-    total, weights, top = (
-        tl.zeros((BM, DP), tl.float32),
-        tl.zeros((BM,), tl.float32),
-        tl.full((BM,), LEAST, tl.float32),
-    )
+    s, z = tl.zeros((BM, DP), tl.float32), tl.zeros((BM,), tl.float32)
+    c_m = tl.full((BM,), LEAST, tl.float32)
     squared = 0.0
     last = tl.minimum((part + 1) * span, n)
     for start in range(part * span, last, BN):
-        place = start + tl.arange(0, BN)
-        there, rows = place < last, base + place
-        x = load_tile(k + h * C, rows, H * C, c, there, C)
+        position = start + tl.arange(0, BN)
+        is_node, rows = position < last, base + position
+        x = load_tile(k + h * C, rows, H * C, c, is_node, C)
         square = tl.sum(x * x, 1)
         squared += tl.sum(square, 0)
         logits = logits_of(x, w, c, block * BM, M, C, BM, PRECISION)[0] - 0.5 * square[:, None]
-        new = tl.maximum(top, tl.max(tl.where(there[:, None], logits, LEAST), 0))
-        feature = exponentials(logits, new[None, :], m, M, LOG_TINY)
-        feature *= mask_weight(mask, rows, there, r, R, MASKED)[:, None]
-        shrink = tl.exp(top - new)
-        value = load_tile(v + h * D, rows, H * D, d, there, D)
-        total = total * shrink[:, None] + tl.dot(
-            tl.trans(feature), value, input_precision=PRECISION
-        )
-        weights = weights * shrink + tl.sum(feature, 0)
-        top = new
-    place = (part * tl.num_programs(1) + head).to(tl.int64)
-    row = (place * M + m) * (R * (D + 1))
-    tl.store(
-        sums + row[:, None] + r * D + d[None, :], total, mask=(m < M)[:, None] & (d < D)[None, :]
-    )
-    tl.store(sums + row + R * D + r, weights, mask=m < M)
+        new_c_m = tl.maximum(c_m, tl.max(tl.where(is_node[:, None], logits, LEAST), 0))
+        feature = exponentials(logits, new_c_m[None, :], m, M, LOG_TINY)
+        feature *= mask_weight(mask, rows, is_node, r, R, MASKED)[:, None]
+        rescale = tl.exp(c_m - new_c_m)
+        value = load_tile(v + h * D, rows, H * D, d, is_node, D)
+        product = tl.dot(tl.trans(feature), value, input_precision=PRECISION)
+        s = s * rescale[:, None] + product
+        z = z * rescale + tl.sum(feature, 0)
+        c_m = new_c_m
+    position = (part * tl.num_programs(1) + head).to(tl.int64)
+    row = (position * M + m) * (R * (D + 1))
+    is_inside = (m < M)[:, None] & (d < D)[None, :]
+    tl.store(sums + row[:, None] + r * D + d[None, :], s, mask=is_inside)
+    tl.store(sums + row + R * D + r, z, mask=m < M)
     if r == 0:
-        tl.store(maximum + place * M + m, top, mask=m < M)
+        tl.store(maximum + position * M + m, c_m, mask=m < M)
         if block == 0:
-            tl.store(squares + place, squared)
+            tl.store(squares + position, squared)
 
 
 @triton.jit
@@ -69,53 +62,40 @@ def key_grads(
     BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""The gradients of the keys and values of one block of nodes and of their mask weights, ``[N,
-    H, R]``."""
+    r"""Computes the gradients of the keys and values of one block of nodes, and of their mask
+    weights, ``[N, H, R]``."""
     head = tl.program_id(1)
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d, ranks = tl.arange(0, CP), tl.arange(0, DP), tl.arange(0, RP)
-    place = tl.program_id(0) * BN + tl.arange(0, BN)
-    there, rows, state = place < n, base + place, head.to(tl.int64) * M
-    x, value = (
-        load_tile(k + h * C, rows, H * C, c, there, C),
-        load_tile(v + h * D, rows, H * D, d, there, D),
-    )
+    position = tl.program_id(0) * BN + tl.arange(0, BN)
+    is_node, rows, state = position < n, base + position, head.to(tl.int64) * M
+    x = load_tile(k + h * C, rows, H * C, c, is_node, C)
+    value = load_tile(v + h * D, rows, H * D, d, is_node, D)
     square = tl.sum(x * x, 1)
-    total, total_v, along = (
-        tl.zeros((BN, CP), tl.float32),
-        tl.zeros((BN, DP), tl.float32),
-        tl.zeros((BN, RP), tl.float32),
-    )
+    grad_x, grad_value = tl.zeros((BN, CP), tl.float32), tl.zeros((BN, DP), tl.float32)
+    grad_b = tl.zeros((BN, RP), tl.float32)
     for first in range(0, M, BM):
         logits, tile, m = logits_of(x, w, c, first, M, C, BM, PRECISION)
-        bound = tl.load(maximum + state + m, mask=m < M, other=0.0)
-        feature = exponentials(logits - 0.5 * square[:, None], bound[None, :], m, M, LOG_TINY)
+        c_m = tl.load(maximum + state + m, mask=m < M, other=0.0)
+        feature = exponentials(logits - 0.5 * square[:, None], c_m[None, :], m, M, LOG_TINY)
         grad_feature = tl.zeros((BN, BM), tl.float32)
         for r in tl.static_range(R):
-            grad_value, grad_weight = state_columns(grad_sums, state + m, m < M, d, r, D, R)
-            b = mask_weight(mask, rows, there, r, R, MASKED)
-            column = tl.dot(feature, grad_value, input_precision=PRECISION)
-            total_v += b[:, None] * column
-            held = tl.sum(column * value, 1) + tl.sum(feature * grad_weight[None, :], 1)
-            along += tl.where((ranks == r)[None, :], held[:, None], 0.0)
-            grad_feature += b[:, None] * (
-                tl.dot(value, tl.trans(grad_value), input_precision=PRECISION)
-                + grad_weight[None, :]
-            )
+            grad_s, grad_z = state_columns(grad_sums, state + m, m < M, d, r, D, R)
+            b = mask_weight(mask, rows, is_node, r, R, MASKED)
+            grad_column = tl.dot(feature, grad_s, input_precision=PRECISION)
+            grad_value += b[:, None] * grad_column
+            grad_b_r = tl.sum(grad_column * value, 1) + tl.sum(feature * grad_z[None, :], 1)
+            grad_b += tl.where((ranks == r)[None, :], grad_b_r[:, None], 0.0)
+            product = tl.dot(value, tl.trans(grad_s), input_precision=PRECISION)
+            grad_feature += b[:, None] * (product + grad_z[None, :])
         grad_log = feature * grad_feature
-        total += (
-            tl.dot(grad_log, tile, input_precision=PRECISION) - tl.sum(grad_log, 1)[:, None] * x
-        )
-    tl.store(
-        grad_k + (rows * H + h)[:, None] * C + c[None, :],
-        total,
-        mask=there[:, None] & (c < C)[None, :],
-    )
-    tl.store(
-        grad_v + (rows * H + h)[:, None] * D + d[None, :],
-        total_v,
-        mask=there[:, None] & (d < D)[None, :],
-    )
+        product = tl.dot(grad_log, tile, input_precision=PRECISION)
+        grad_x += product - tl.sum(grad_log, 1)[:, None] * x
+    head_rows = (rows * H + h)[:, None]
+    is_key = is_node[:, None] & (c < C)[None, :]
+    tl.store(grad_k + head_rows * C + c[None, :], grad_x, mask=is_key)
+    is_value = is_node[:, None] & (d < D)[None, :]
+    tl.store(grad_v + head_rows * D + d[None, :], grad_value, mask=is_value)
     if MASKED:
-        place = (rows * H + h)[:, None] * R + ranks[None, :]
-        tl.store(grad_mask + place, along, mask=there[:, None] & (ranks < R)[None, :])
+        is_mask = is_node[:, None] & (ranks < R)[None, :]
+        tl.store(grad_mask + head_rows * R + ranks[None, :], grad_b, mask=is_mask)
