@@ -425,16 +425,13 @@ def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, bat
                 call(layer, larger, edges),
                 msg=lambda text: f'compiled, of another size: {text}',
             )
+    weights = {}
     if takes_edge_weights(layer, call, x, edge_index):
-        weight = edge_weights(edge_index).to(x.dtype)
-        actual, expected = (
-            call(module, x, edge_index, edge_weight=weight) for module in (compiled, layer)
-        )
-        assert_close(actual, expected, msg=lambda text: f'compiled with weights of edges: {text}')
-    actual = call(compiled, x, edge_index, batch, batch_size=4)
-    assert_close(
-        actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}'
-    )
+        weights['edge_weight'] = edge_weights(edge_index).to(x.dtype)
+    actual = call(compiled, x, edge_index, batch, batch_size=4, **weights)
+    expected = call(layer, x, edge_index, batch, **weights)
+    what = ' and '.join(['with a batch', *(['weights of edges'] if weights else [])])
+    assert_close(actual, expected, msg=lambda text: f'compiled {what}: {text}')
 
 
 def _check_precision(
