@@ -51,12 +51,18 @@ def missing_compiler() -> str:
     )
 
 
+# The longest tests start first, so that no worker has one left when the others are done.
+LONGEST = ('test_checks.py', 'test_distributed.py', 'test_endurance.py', 'test_gpu.py')
+
+
+@pytest.hookimpl(tryfirst=True)  # a plugin that shuffles the tests has the last word
 def pytest_collection_modifyitems(items) -> None:
-    """Code in C++ is compiled by one worker, which asks once what the processor can do."""
-    without_compiler, without_sparse = (
-        missing_compiler(),
-        'torch-sparse is missing: "make test SPARSE=source" compiles it',
-    )
+    """Moves the longest tests to the front and skips those whose compiler or extension is missing.
+
+    One worker compiles all C++ code: it asks once what the processor can do."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+    without_compiler = missing_compiler()
+    without_sparse = 'torch-sparse is missing: "make test SPARSE=source" compiles it'
     for item in items:
         if item.get_closest_marker('inductor'):
             item.add_marker(pytest.mark.xdist_group('inductor'))
