@@ -100,7 +100,8 @@ HEADERS = {
 
 
 @pytest.mark.fault(
-    35, 'Headers that lie, redirections in circles and broken chunks end in the same error.'
+    'no-network',
+    'Headers that lie, redirections in circles and broken chunks end in the same error.',
 )
 @pytest.mark.parametrize('name', HEADERS)
 def test_hostile_headers(name, tmp_path, monkeypatch):
@@ -125,7 +126,7 @@ def test_a_right_body_is_taken_whatever_its_length_is_called(length):
         assert received.getvalue() == BODY
 
 
-@pytest.mark.fault(35, 'Only http and https are followed, after a redirection, too.')
+@pytest.mark.fault('no-network', 'Only http and https are followed, after a redirection, too.')
 @pytest.mark.parametrize(
     'scheme', ['file://', 'ftp://127.0.0.1:9', 'data:,', 'gopher://127.0.0.1:9']
 )
@@ -172,7 +173,7 @@ DRIPS = {
 }
 
 
-@pytest.mark.fault(35, 'A server that sends a byte now and then is cut off.')
+@pytest.mark.fault('no-network', 'A server that sends a byte now and then is cut off.')
 @pytest.mark.parametrize('name', DRIPS)
 def test_dripping_servers(name, tmp_path, monkeypatch):
     monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.5)
@@ -249,7 +250,7 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.fault(35, 'No download is written through a link.')
+@pytest.mark.fault('no-network', 'No download is written through a link.')
 def test_links_in_place_of_a_download(tmp_path, monkeypatch):
     victim, folder = tmp_path / 'victim', tmp_path / 'gowalla' / 'raw'
     victim.write_bytes(b'not to be changed')

@@ -272,7 +272,7 @@ def test_solver_that_finds_no_memory(double, monkeypatch):
 
 
 @pytest.mark.fault(
-    14,
+    'no-convergence',
     (
         'The next solver is tried, each result is checked; with none left a RuntimeError says by '
         'how '
