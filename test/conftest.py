@@ -15,6 +15,8 @@ import torch
 from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
+from constants import set_constants
+
 # The fork server imports these once, whichever test starts the first process.
 PACKAGE = [
     f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')
@@ -79,6 +81,12 @@ def _afresh(request) -> None:
     seed_all()
     if request.node.get_closest_marker('compiled'):
         torch.compiler.reset()
+
+
+@pytest.fixture
+def constants(monkeypatch):
+    """Sets constants of the package for one test by their names: ``constants(gram_chunk=30)``."""
+    return partial(set_constants, monkeypatch.setattr)
 
 
 @pytest.fixture(scope='session')

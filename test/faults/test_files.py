@@ -22,7 +22,7 @@ from pyarrow import Table, parquet
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.data._files import mapped
-from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _download, _sources
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
 from torch_geometric_lgt.diagnostics import check_fresh
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
@@ -163,7 +163,7 @@ def test_two_processes_and_one_graph(tmp_path):
         'byte being summed up, graphs by verify().'
     ),
 )
-def test_damaged_and_old_files(tmp_path, monkeypatch):
+def test_damaged_and_old_files(tmp_path, constants):
     transform, path = SVDEncoding(3, cache_dir=tmp_path), tmp_path / 'state.safetensors'
     expected = transform(graph()).svd_pe
     (cache,) = tmp_path.glob('svd*.safetensors')
@@ -182,7 +182,7 @@ def test_damaged_and_old_files(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match='write it again'):
             AttentionState.load(path)
     path.write_bytes(state)
-    monkeypatch.setattr(_io, 'FORMAT_VERSION', 2)
+    constants(file_version=2)
     with pytest.raises(ValueError, match="of version '2'"):
         AttentionState.load(path)
     with pytest.warns(UserWarning, match='is built again'):
@@ -409,8 +409,8 @@ def test_offline(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize('stalls', [False, True])
-def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.3)
+def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch, constants):
+    constants(stalled_seconds=0.3)
     done = threading.Event()
 
     def answer():
