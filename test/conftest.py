@@ -15,6 +15,8 @@ import torch
 from hypothesis import settings
 
 sys.path.append(str(Path(__file__).parent))  # processes import the modules here that they run
+from constants import set_constants
+
 # The fork server imports these once, whichever test starts the first process.
 PACKAGE = [
     f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')
@@ -51,12 +53,18 @@ def missing_compiler() -> str:
     )
 
 
+# The longest tests start first, so that no worker has one left when the others are done.
+LONGEST = ('test_checks.py', 'test_distributed.py', 'test_endurance.py', 'test_gpu.py')
+
+
+@pytest.hookimpl(tryfirst=True)  # a plugin that shuffles the tests has the last word
 def pytest_collection_modifyitems(items) -> None:
-    """Code in C++ is compiled by one worker, which asks once what the processor can do."""
-    without_compiler, without_sparse = (
-        missing_compiler(),
-        'torch-sparse is missing: "make test SPARSE=source" compiles it',
-    )
+    """Moves the longest tests to the front and skips those whose compiler or extension is missing.
+
+    One worker compiles all C++ code: it asks once what the processor can do."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+    without_compiler = missing_compiler()
+    without_sparse = 'torch-sparse is missing: "make test SPARSE=source" compiles it'
     for item in items:
         if item.get_closest_marker('inductor'):
             item.add_marker(pytest.mark.xdist_group('inductor'))
@@ -73,6 +81,12 @@ def _afresh(request) -> None:
     seed_all()
     if request.node.get_closest_marker('compiled'):
         torch.compiler.reset()
+
+
+@pytest.fixture
+def constants(monkeypatch):
+    """Sets constants of the package for one test by their names: ``constants(gram_chunk=30)``."""
+    return partial(set_constants, monkeypatch.setattr)
 
 
 @pytest.fixture(scope='session')

@@ -51,12 +51,12 @@ def resident_mib():
 
 
 def write_growth(work, num_steps, path):
-    """Writes by how many MiB the memory grew over the steps, the first tenth of which is not
-    counted."""
+    """Writes by how many MiB the memory grew over the steps, the first quarter of which is
+    not counted."""
     torch.set_num_threads(1)
     steps, before = work(graph()), 0.0
     for number in range(num_steps):
-        if number == num_steps // 10:
+        if number == num_steps // 4:
             before = resident_mib()
         next(steps)
     path.write_text(str(resident_mib() - before))

@@ -60,7 +60,7 @@ def test_processes_of_torchrun_equal_one_process(mode, tmp_path, start, exit_cod
 
 
 @pytest.mark.fault(
-    38,
+    'uneven-processes',
     (
         'Takes part like the others: any split of the nodes gives the outputs and gradients of one '
         'process.'

@@ -11,7 +11,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, sort_edge_index
 
-from torch_geometric_lgt.data import MappedGraph, _files, write_graph
+from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import SGFormer
 
@@ -27,8 +27,8 @@ ATTRIBUTES = {
 
 
 @pytest.fixture
-def graph(tmp_path, monkeypatch):
-    monkeypatch.setattr(_files, 'CHUNK_BYTES', 640)  # of 10 edges each
+def graph(tmp_path, constants):
+    constants(graph_chunk_bytes=640)  # of 10 edges each
     return MappedGraph(write_graph(tmp_path / 'graph', EDGES, N, ATTRIBUTES))
 
 

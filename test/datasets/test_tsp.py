@@ -36,8 +36,8 @@ def test_edges_and_labels_of_a_square():
 
 
 @pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(tsp, 'SIZES', (30, 41))
+def small(constants):
+    constants(tsp_sizes=(30, 41))
 
 
 def test_graphs_of_nearest_neighbours(tmp_path, small):

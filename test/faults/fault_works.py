@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from constants import set_constants
 from torch_geometric.data import Data
 
 from benchmarks.common.training import Training
@@ -25,7 +26,6 @@ from torch_geometric_lgt.nn import (
     NodeFormer,
     SGFormer,
 )
-from torch_geometric_lgt.nn.models._streaming import workspace
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ def environment():
     return {
         **os.environ,
         'OMP_NUM_THREADS': '1',
-        'PYTHONPATH': os.pathsep.join([str(HERE), str(HERE.parents[1])]),
+        'PYTHONPATH': os.pathsep.join(map(str, [HERE, *HERE.parents[:2]])),
     }
 
 
@@ -116,7 +116,7 @@ def few_checkpoints(folder):
 
 
 def inference(folder, batch_size=9):
-    workspace.SAVE_SECONDS = 0.0
+    set_constants(save_seconds=0.0)
     torch.manual_seed(0)
     return DIFFormer(4, 8, 3).inference(
         NeighborLoader(graph(), [-1], batch_size=batch_size), folder
@@ -210,7 +210,7 @@ def compile_loop(folder):
     os.environ['NUMBA_CACHE_DIR'] = str(folder)
     numba.config.reload_config()
     assert str(folder) == numba.config.CACHE_DIR
-    common_neighbors.SEARCHED_ELEMENTS = -1
+    set_constants(jaccard_searched=-1)
     assert jaccard(torch.tensor([[0, 1], [1, 0]]), 2).tolist() == [0.0, 0.0]
     assert common_neighbors._compiled().signatures != []
 

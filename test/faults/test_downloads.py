@@ -100,7 +100,8 @@ HEADERS = {
 
 
 @pytest.mark.fault(
-    35, 'Headers that lie, redirections in circles and broken chunks end in the same error.'
+    'no-network',
+    'Headers that lie, redirections in circles and broken chunks end in the same error.',
 )
 @pytest.mark.parametrize('name', HEADERS)
 def test_hostile_headers(name, tmp_path, monkeypatch):
@@ -125,7 +126,7 @@ def test_a_right_body_is_taken_whatever_its_length_is_called(length):
         assert received.getvalue() == BODY
 
 
-@pytest.mark.fault(35, 'Only http and https are followed, after a redirection, too.')
+@pytest.mark.fault('no-network', 'Only http and https are followed, after a redirection, too.')
 @pytest.mark.parametrize(
     'scheme', ['file://', 'ftp://127.0.0.1:9', 'data:,', 'gopher://127.0.0.1:9']
 )
@@ -172,16 +173,16 @@ DRIPS = {
 }
 
 
-@pytest.mark.fault(35, 'A server that sends a byte now and then is cut off.')
+@pytest.mark.fault('no-network', 'A server that sends a byte now and then is cut off.')
 @pytest.mark.parametrize('name', DRIPS)
-def test_dripping_servers(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.5)
+def test_dripping_servers(name, tmp_path, monkeypatch, constants):
+    constants(stalled_seconds=0.5)
     with serving(*itertools.islice(DRIPS[name](), 400), pause=0.05) as address:  # 20 seconds
         assert 'less than 1024 a second' in refused(address, tmp_path, monkeypatch)
 
 
 @pytest.mark.skipif(shutil.which('openssl') is None, reason='openssl makes the certificate')
-def test_encrypted_connections(tmp_path, monkeypatch):
+def test_encrypted_connections(tmp_path, monkeypatch, constants):
     """Are held against the same rate, and against a certificate."""
     key, certificate = tmp_path / 'key.pem', tmp_path / 'certificate.pem'
     options = [
@@ -210,13 +211,13 @@ def test_encrypted_connections(tmp_path, monkeypatch):
         received = io.BytesIO()
         _download.download(address, received, 'train.txt')
         assert received.getvalue() == BODY
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.5)
+    constants(stalled_seconds=0.5)
     with serving(*itertools.islice(DRIPS['body'](), 400), pause=0.05, context=context) as address:
         assert 'less than 1024 a second' in refused(address, tmp_path, monkeypatch)
 
 
-def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(monkeypatch):
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.3)
+def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(constants):
+    constants(stalled_seconds=0.3)
     pieces = [b'a' * 512] * 20
     with serving(OK, b'\r\n', *pieces, pause=0.06) as address:  # four windows
         received = io.BytesIO()
@@ -224,9 +225,9 @@ def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(monkeypatch):
     assert received.getvalue() == b''.join(pieces)
 
 
-def test_time_between_reads_does_not_count(monkeypatch):
+def test_time_between_reads_does_not_count(constants):
     """A disk that is slow is no slow server."""
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.2)
+    constants(stalled_seconds=0.2)
 
     class Slow(io.BytesIO):
         def write(self, piece):
@@ -239,8 +240,8 @@ def test_time_between_reads_does_not_count(monkeypatch):
     assert received.getvalue() == body
 
 
-def test_a_server_that_never_ends_is_cut_off(tmp_path, monkeypatch):
-    monkeypatch.setattr(_sources, 'MAX_BYTES', 1 << 20)
+def test_a_server_that_never_ends_is_cut_off(tmp_path, monkeypatch, constants):
+    constants(download_bytes=1 << 20)
     with serving(OK, b'\r\n', *[bytes(1 << 16)] * 64) as address:
         assert 'the server sends more than 1048576 bytes' in refused(address, tmp_path, monkeypatch)
     with serving(OK, b'Content-Length: 1048577\r\n\r\n', b'') as address:
@@ -249,7 +250,7 @@ def test_a_server_that_never_ends_is_cut_off(tmp_path, monkeypatch):
         )
 
 
-@pytest.mark.fault(35, 'No download is written through a link.')
+@pytest.mark.fault('no-network', 'No download is written through a link.')
 def test_links_in_place_of_a_download(tmp_path, monkeypatch):
     victim, folder = tmp_path / 'victim', tmp_path / 'gowalla' / 'raw'
     victim.write_bytes(b'not to be changed')

@@ -22,7 +22,7 @@ from pyarrow import Table, parquet
 from torch_geometric_lgt import _io
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.data._files import mapped
-from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _download, _sources
+from torch_geometric_lgt.datasets import InteractionDataset, SBMDataset, _sources
 from torch_geometric_lgt.diagnostics import check_fresh
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
@@ -36,7 +36,7 @@ WRITERS = [works.cache, works.state, works.dataset, works.convert]
 
 
 @pytest.mark.fault(
-    21,
+    'stale-scores',
     'Caches are named by a checksum of the graph: another graph has another file. Scores of '
     'another length are refused, those of another '
     'graph with as many edges found by check_fresh.',
@@ -62,7 +62,8 @@ def test_graph_that_changed(tmp_path):
 
 
 @pytest.mark.fault(
-    30, 'Files are whole or not there; the next run goes on and ends as if there had been no kill.'
+    'kill',
+    'Files are whole or not there; the next run goes on and ends as if there had been no kill.',
 )
 @pytest.mark.parametrize('work', WORKS, ids=lambda work: work.__name__)
 def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
@@ -101,7 +102,7 @@ def test_killed_in_each_write(work, tmp_path, start, exit_code):
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
 
 
-@pytest.mark.fault(31, 'One builds it, the other waits and reads.')
+@pytest.mark.fault('two-writers', 'One builds it, the other waits and reads.')
 def test_two_processes_and_one_cache(tmp_path, start, exit_code):
     workers = [start(works.slow, tmp_path) for _ in range(2)]
     assert [exit_code(worker) for worker in workers] == [0, 0]
@@ -111,7 +112,9 @@ def test_two_processes_and_one_cache(tmp_path, start, exit_code):
     )
 
 
-@pytest.mark.fault(31, 'Of two that write scores to one folder the second ends in an error.')
+@pytest.mark.fault(
+    'two-writers', 'Of two that write scores to one folder the second ends in an error.'
+)
 def test_two_processes_and_one_folder(tmp_path):
     expected = works.inference(tmp_path)
     with (
@@ -122,7 +125,7 @@ def test_two_processes_and_one_folder(tmp_path):
     torch.testing.assert_close(works.inference(tmp_path), expected, rtol=0, atol=0)
 
 
-@pytest.mark.fault(31, 'A folder is used as long as what lies there is read.')
+@pytest.mark.fault('two-writers', 'A folder is used as long as what lies there is read.')
 def test_folder_of_a_memory(tmp_path):
     loader = NeighborLoader(graph(), [-1], batch_size=9)
     memory = DIFFormer(4, 8, 3).attention_memory(loader, tmp_path)
@@ -136,14 +139,14 @@ def test_folder_of_a_memory(tmp_path):
         assert other.is_locked
 
 
-@pytest.mark.fault(31, 'So it is with data sets that are made on the spot.')
+@pytest.mark.fault('two-writers', 'So it is with data sets that are made on the spot.')
 def test_two_processes_and_one_data_set(tmp_path, start, exit_code):
     workers = [start(works.slow_dataset, tmp_path) for _ in range(3)]
     assert [exit_code(worker) for worker in workers] == [0] * 3
     assert len([*tmp_path.glob('made-*')]) == 1
 
 
-@pytest.mark.fault(31, 'So it does of two that write one graph.')
+@pytest.mark.fault('two-writers', 'So it does of two that write one graph.')
 def test_two_processes_and_one_graph(tmp_path):
     with (
         FileLock(tmp_path / '.graph.lock'),
@@ -154,13 +157,13 @@ def test_two_processes_and_one_graph(tmp_path):
 
 
 @pytest.mark.fault(
-    32,
+    'damaged-file',
     (
         'Caches are built again, with a warning; states and checkpoints are refused by name, every '
         'byte being summed up, graphs by verify().'
     ),
 )
-def test_damaged_and_old_files(tmp_path, monkeypatch):
+def test_damaged_and_old_files(tmp_path, constants):
     transform, path = SVDEncoding(3, cache_dir=tmp_path), tmp_path / 'state.safetensors'
     expected = transform(graph()).svd_pe
     (cache,) = tmp_path.glob('svd*.safetensors')
@@ -179,14 +182,14 @@ def test_damaged_and_old_files(tmp_path, monkeypatch):
         with pytest.raises(ValueError, match='write it again'):
             AttentionState.load(path)
     path.write_bytes(state)
-    monkeypatch.setattr(_io, 'FORMAT_VERSION', 2)
+    constants(file_version=2)
     with pytest.raises(ValueError, match="of version '2'"):
         AttentionState.load(path)
     with pytest.warns(UserWarning, match='is built again'):
         transform(graph())
 
 
-@pytest.mark.fault(32, 'So are layers and scores that an inference has written.')
+@pytest.mark.fault('damaged-file', 'So are layers and scores that an inference has written.')
 @pytest.mark.parametrize('name', ['layer-1.bin', 'scores.bin'])
 def test_damaged_rows_of_an_inference(name, tmp_path, monkeypatch):
     expected, folder = works.inference(tmp_path / 'whole'), tmp_path / 'parts'
@@ -209,7 +212,7 @@ def test_damaged_rows_of_an_inference(name, tmp_path, monkeypatch):
 
 
 @pytest.mark.fault(
-    32,
+    'damaged-file',
     (
         'Damaged files of interactions are refused; one that bears a public name is compared with '
         'its '
@@ -255,7 +258,7 @@ def test_damaged_interactions(name, tmp_path):
     assert len(found) == 2
 
 
-@pytest.mark.fault(33, 'An OSError; what was there before is left, and no part of a file.')
+@pytest.mark.fault('no-space', 'An OSError; what was there before is left, and no part of a file.')
 @pytest.mark.parametrize('work', WRITERS, ids=lambda work: work.__name__)
 def test_full_disk(work, tmp_path, start, exit_code):
     assert exit_code(start(works.full_disk, work, tmp_path)) == 0
@@ -263,7 +266,7 @@ def test_full_disk(work, tmp_path, start, exit_code):
 
 
 @pytest.mark.fault(
-    33,
+    'no-space',
     'Files that are mapped have their blocks from the start: no write into one meets a full disk.',
 )
 def test_mapped_files_are_not_sparse(tmp_path):
@@ -275,7 +278,7 @@ def test_mapped_files_are_not_sparse(tmp_path):
     assert (tmp_path / 'x').read_bytes() == bytes(1 << 20)
 
 
-@pytest.mark.fault(33, 'A PermissionError where nothing may be written.')
+@pytest.mark.fault('no-space', 'A PermissionError where nothing may be written.')
 @pytest.mark.parametrize('work', [*WRITERS, works.inference], ids=lambda work: work.__name__)
 def test_read_only_folder(work, tmp_path, start, exit_code):
     folder = tmp_path / 'fixed'
@@ -287,7 +290,7 @@ def test_read_only_folder(work, tmp_path, start, exit_code):
     assert [*folder.iterdir()] == []
 
 
-@pytest.mark.fault(33, 'What is there already is read.')
+@pytest.mark.fault('no-space', 'What is there already is read.')
 def test_whole_cache_in_a_read_only_folder(tmp_path, start, exit_code):
     SVDEncoding(3, cache_dir=tmp_path / 'fixed')(graph())
     (cache,) = tmp_path.glob('fixed/*.safetensors')
@@ -298,7 +301,9 @@ def test_whole_cache_in_a_read_only_folder(tmp_path, start, exit_code):
     assert exit_code(start(works.read_what_is_there, cache.parent)) == 0
 
 
-@pytest.mark.fault(32, 'So are descriptions of graphs and of the progress of an inference.')
+@pytest.mark.fault(
+    'damaged-file', 'So are descriptions of graphs and of the progress of an inference.'
+)
 @pytest.mark.parametrize('text', ['[1]', '{"version": 1, "files": []}', '{"key": ', '\\udcff', '3'])
 def test_damaged_descriptions(text, tmp_path):
     works.convert(tmp_path)
@@ -326,7 +331,7 @@ class Planted:
 
 
 @pytest.mark.fault(
-    34,
+    'planted-pickle',
     'Nothing is unpickled: the file is refused or built again, and what was planted does not run.',
 )
 @pytest.mark.parametrize('pack', [pickle.dumps, torch_bytes], ids=['pickle', 'torch.save'])
@@ -366,14 +371,16 @@ def test_planted_objects(pack, tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.fault(34, 'Compiled code is not kept: what numba keeps it reads as a pickle.')
+@pytest.mark.fault(
+    'planted-pickle', 'Compiled code is not kept: what numba keeps it reads as a pickle.'
+)
 def test_no_pickle_of_compiled_code(tmp_path, start, exit_code):
     assert exit_code(start(works.compile_loop, tmp_path)) == 0
     assert [*tmp_path.iterdir()] == []
 
 
 @pytest.mark.fault(
-    35,
+    'no-network',
     (
         'A RuntimeError that names the address and where to put the file; nothing is left of it, '
         'and '
@@ -392,7 +399,7 @@ def test_offline(tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.rglob('*') if path.is_file()] == ['train.txt.lock']
 
 
-@pytest.mark.fault(35, 'So does a transfer that is cut off or stands still.')
+@pytest.mark.fault('no-network', 'So does a transfer that is cut off or stands still.')
 @pytest.mark.parametrize(
     'reply',
     [
@@ -402,8 +409,8 @@ def test_offline(tmp_path, monkeypatch):
     ],
 )
 @pytest.mark.parametrize('stalls', [False, True])
-def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch):
-    monkeypatch.setattr(_download, 'STALLED_SECONDS', 0.3)
+def test_transfer_that_ends_early(reply, stalls, tmp_path, monkeypatch, constants):
+    constants(stalled_seconds=0.3)
     done = threading.Event()
 
     def answer():

@@ -39,7 +39,7 @@ TRANSFORMS = [
 ]
 
 
-@pytest.mark.fault(1, 'Outputs of zero rows; transforms add attributes of zero rows.')
+@pytest.mark.fault('no-nodes', 'Outputs of zero rows; transforms add attributes of zero rows.')
 @pytest.mark.parametrize('num_nodes', [0, 3])
 @pytest.mark.parametrize('name', MODELS)
 def test_nothing_there(name, num_nodes):
@@ -54,7 +54,7 @@ def test_nothing_there(name, num_nodes):
 
 
 @pytest.mark.fault(
-    2,
+    'isolated-nodes',
     (
         'Degree 0; a Jaccard index of 0; last in the order of sampling; a zero row of the '
         'encodings; '
@@ -80,8 +80,8 @@ def test_isolated_node():
         assert grad.isfinite().all()
 
 
-@pytest.mark.fault(3, 'The other graphs are as without it.')
-@pytest.mark.fault(4, 'As if sorted.')
+@pytest.mark.fault('empty-graph', 'The other graphs are as without it.')
+@pytest.mark.fault('unsorted-batch', 'As if sorted.')
 @pytest.mark.parametrize('name', MODELS)
 def test_empty_graphs_and_unsorted_ids(name):
     model, x = MODELS[name]().eval(), torch.randn(5, 4)
@@ -91,7 +91,7 @@ def test_empty_graphs_and_unsorted_ids(name):
     torch.testing.assert_close(together[3:], model(x[3:], EDGES[:, 4:] - 3), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.fault(5, 'A ValueError that names batch and what it must hold.')
+@pytest.mark.fault('invalid-batch', 'A ValueError that names batch and what it must hold.')
 @pytest.mark.parametrize(
     ('batch', 'message'),
     [
@@ -109,7 +109,8 @@ def test_bad_batch_vector(name, batch, message):
 
 
 @pytest.mark.fault(
-    6, 'A ValueError with the ids that are there and those that may be; one-based ids are guessed.'
+    'invalid-ids',
+    'A ValueError with the ids that are there and those that may be; one-based ids are guessed.',
 )
 @pytest.mark.parametrize('edges', [EDGES + 1, EDGES - 1])
 def test_ids_of_no_node(edges):
@@ -146,7 +147,7 @@ def test_ids_of_no_node(edges):
 
 
 @pytest.mark.fault(
-    7, 'Numbered anew, with the ids kept; an error that says so where that is not wanted.'
+    'id-gaps', 'Numbered anew, with the ids kept; an error that says so where that is not wanted.'
 )
 def test_ids_of_files_with_gaps(tmp_path):
     (tmp_path / 'mine').mkdir()
@@ -159,7 +160,8 @@ def test_ids_of_files_with_gaps(tmp_path):
 
 
 @pytest.mark.fault(
-    8, 'int32 is taken; others end in an error with the conversion or the transposition that helps.'
+    'edge-dtype',
+    'int32 is taken; others end in an error with the conversion or the transposition that helps.',
 )
 @pytest.mark.parametrize('name', MODELS)
 def test_kinds_of_edge_index(name):
@@ -178,7 +180,7 @@ def test_kinds_of_edge_index(name):
 
 
 @pytest.mark.fault(
-    9,
+    'repeated-edges',
     (
         'Counted once in degrees, Jaccard indices and encodings; added as often as they occur in '
         'sums '
@@ -186,7 +188,7 @@ def test_kinds_of_edge_index(name):
     ),
 )
 @pytest.mark.fault(
-    10,
+    'self-loops',
     (
         'Left out of degrees and neighbourhoods; kept in sums over edges, where SGFormer adds the '
         'missing ones as GCN does.'
@@ -212,7 +214,7 @@ def test_repeated_edges_and_self_loops():
 
 
 @pytest.mark.fault(
-    11,
+    'directed-graph',
     (
         'Transforms take both directions of an edge, as each says; layers take edges as they are, '
         'so '
@@ -233,7 +235,7 @@ def test_directed_graph():
 
 
 @pytest.mark.fault(
-    12,
+    'components',
     (
         'One trivial vector for each component is left out; the eigenvalue -1 of a bipartite graph '
         'is '
@@ -257,7 +259,7 @@ def test_components_of_a_laplacian():
     )
 
 
-@pytest.mark.fault(13, 'Columns of zeros, and a mask that says which.')
+@pytest.mark.fault('too-many-columns', 'Columns of zeros, and a mask that says which.')
 def test_more_columns_than_nodes():
     data = SVDEncoding(7)(LaplacianPE(7)(Data(edge_index=EDGES[:, :4], num_nodes=3)))
     assert data.laplacian_pe_mask.tolist() == [[True, True, False, False, False, False, False]]
@@ -266,7 +268,7 @@ def test_more_columns_than_nodes():
     assert data.svd_pe[:, 3:].abs().max() == 0
 
 
-@pytest.mark.fault(40, 'Evaluation draws nothing and writes to no argument.')
+@pytest.mark.fault('random-state', 'Evaluation draws nothing and writes to no argument.')
 @pytest.mark.parametrize('name', MODELS)
 def test_random_state(name):
     model, data = (

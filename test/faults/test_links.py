@@ -78,7 +78,7 @@ def folder(path, _):
 
 
 @pytest.mark.fault(
-    32,
+    'damaged-file',
     (
         'Where a run would write through a link, or finds a pipe or a folder in place of a file, '
         'it is '
@@ -131,7 +131,8 @@ def test_a_link_that_appears_while_a_run_goes_on(tmp_path, monkeypatch):
 
 
 @pytest.mark.fault(
-    32, 'A run deletes no file that it has not made, and refuses a folder with such files by name.'
+    'damaged-file',
+    'A run deletes no file that it has not made, and refuses a folder with such files by name.',
 )
 @pytest.mark.parametrize('name', ['thesis.tex', 'layer-7.bin', 'notes'])
 def test_files_of_others_stay(name, finished, tmp_path):
@@ -219,7 +220,7 @@ CHANGES = {
 
 
 @pytest.mark.fault(
-    32,
+    'damaged-file',
     'Descriptions with values of other types, out of range or nested deeply are refused by name.',
 )
 @pytest.mark.parametrize('name', CHANGES)
@@ -404,7 +405,7 @@ def test_no_graph_is_written_through_a_link(name, tmp_path):
 
 
 @pytest.mark.fault(
-    32,
+    'damaged-file',
     (
         'A pipe, a device or a folder in place of a cache, a state or a data set is refused '
         'without '
@@ -435,7 +436,9 @@ def test_pipes_in_place_of_caches(make, tmp_path):
             run()
 
 
-@pytest.mark.fault(32, 'A file with a right checksum that lacks a tensor is refused by name.')
+@pytest.mark.fault(
+    'damaged-file', 'A file with a right checksum that lacks a tensor is refused by name.'
+)
 def test_right_checksums_and_missing_tensors(tmp_path):
     state = KernelAttentionConv(4, 4).attention_state(torch.randn(5, 4)).detach()
     (tmp_path / 'attention_state').mkdir()
@@ -488,7 +491,7 @@ def test_a_state_of_an_inference_that_lacks_a_tensor_is_refused(tmp_path, monkey
     )
 
 
-@pytest.mark.fault(1, 'So it is with scores in the files of a folder.')
+@pytest.mark.fault('no-nodes', 'So it is with scores in the files of a folder.')
 @pytest.mark.parametrize('nodes', [0, 5])
 @pytest.mark.parametrize(
     'make',

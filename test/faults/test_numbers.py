@@ -26,7 +26,7 @@ from torch_geometric_lgt.nn import (
 
 
 @pytest.mark.fault(
-    15,
+    'not-finite',
     (
         'They stay in the graph that has them; check_finite names the part of a model and the row '
         'where they come up.'
@@ -58,7 +58,7 @@ def test_nan_is_found_where_it_comes_from():
     assert not model.convs[0]._forward_pre_hooks
 
 
-@pytest.mark.fault(15, 'No other graph of the batch has them.')
+@pytest.mark.fault('not-finite', 'No other graph of the batch has them.')
 @pytest.mark.parametrize('name', MODELS)
 def test_nan_stays_in_its_graph(name):
     model, x, batch = MODELS[name]().eval(), torch.randn(5, 4), torch.tensor([0, 0, 0, 1, 1])
@@ -69,7 +69,7 @@ def test_nan_stays_in_its_graph(name):
     torch.testing.assert_close(out[:3], clean[:3])
 
 
-@pytest.mark.fault(16, 'Defined and finite, outputs and gradients.')
+@pytest.mark.fault('zero-rows', 'Defined and finite, outputs and gradients.')
 @pytest.mark.parametrize(
     'make',
     [
@@ -88,7 +88,9 @@ def test_rows_of_zeros(make):
     assert grad.isfinite().all()
 
 
-@pytest.mark.fault(17, 'A row whose weights are all zero gives 0 and passes no gradient.')
+@pytest.mark.fault(
+    'zero-normaliser', 'A row whose weights are all zero gives 0 and passes no gradient.'
+)
 def test_normaliser_of_zero():
     q = -torch.rand(3, 1, 4)
     v = torch.randn(3, 1, 4)
@@ -100,7 +102,8 @@ def test_normaliser_of_zero():
 
 
 @pytest.mark.fault(
-    17, 'Logarithms of edge weights are sums of logarithms: finite where the weight itself is 0.'
+    'zero-normaliser',
+    'Logarithms of edge weights are sums of logarithms: finite where the weight itself is 0.',
 )
 def test_logarithm_of_a_weight_of_zero():
     conv, x = KernelAttentionConv(4, 4), 30 * torch.randn(50, 4)
@@ -114,7 +117,7 @@ def test_logarithm_of_a_weight_of_zero():
 
 
 @pytest.mark.fault(
-    18,
+    'overflow',
     (
         'Exponentials keep their maximum, sums are in float32: finite at any length and number of '
         'nodes.'
@@ -135,7 +138,8 @@ def test_large_numbers_and_many_nodes_in_half_precision():
 
 
 @pytest.mark.fault(
-    19, 'Counts as the largest degree of the table, with one warning that says how many do.'
+    'large-degree',
+    'Counts as the largest degree of the table, with one warning that says how many do.',
 )
 def test_degree_above_the_table():
     layer, x = DegreeMaskedAttention(4, max_degree=3), torch.randn(5, 4)
@@ -147,7 +151,8 @@ def test_degree_above_the_table():
 
 
 @pytest.mark.fault(
-    20, 'A ValueError when the layer is made; the weights of another size are refused by name.'
+    'wrong-sizes',
+    'A ValueError when the layer is made; the weights of another size are refused by name.',
 )
 def test_sizes_that_do_not_fit():
     with pytest.raises(ValueError, match=r"'heads' must divide 'out_channels' \(got 3 and 8\)"):
@@ -163,7 +168,8 @@ def test_sizes_that_do_not_fit():
 
 
 @pytest.mark.fault(
-    24, 'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.'
+    'identical-rows',
+    'Uniformity of one row is 0; identical rows are defined, with a gradient of 0.',
 )
 def test_one_row_and_identical_rows():
     one, other = torch.randn(1, 4), torch.randn(1, 4)
@@ -175,7 +181,7 @@ def test_one_row_and_identical_rows():
 
 
 @pytest.mark.fault(
-    37,
+    'mixed-dtypes',
     (
         'An error that names the argument, both devices or dtypes, and the conversion; autocast is '
         'taken.'

@@ -18,7 +18,7 @@ from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.nn import MGFormer
 
 
-@pytest.mark.fault(22, 'Costs what the smaller neighbourhood of each edge costs.')
+@pytest.mark.fault('hub', 'Costs what the smaller neighbourhood of each edge costs.')
 def test_hub_of_a_million_neighbours():
     leaves = torch.arange(1, 1_000_001)
     edges = torch.cat(
@@ -30,7 +30,7 @@ def test_hub_of_a_million_neighbours():
     )
 
 
-@pytest.mark.fault(23, 'Pairs are numbered in int64.')
+@pytest.mark.fault('many-pairs', 'Pairs are numbered in int64.')
 def test_more_pairs_than_int32_counts():
     small = torch.tensor([[0, 1, 2, 0, 3, 3], [1, 2, 0, 3, 1, 1]])
     names = torch.tensor([0, 1_400_000, 2_800_000, 2_999_999])
@@ -40,7 +40,7 @@ def test_more_pairs_than_int32_counts():
 
 
 @pytest.mark.fault(
-    25,
+    'short-ranking',
     (
         'A user without wanted items does not count; where fewer than K items are left, they are '
         'the '
@@ -64,7 +64,8 @@ def test_users_without_pairs_and_few_items():
 
 
 @pytest.mark.fault(
-    26, 'A pair in two parts ends in an error with the pair; repeated pairs count once.'
+    'split-overlap',
+    'A pair in two parts ends in an error with the pair; repeated pairs count once.',
 )
 def test_pairs_in_two_parts(tmp_path):
     (tmp_path / 'mine').mkdir()
@@ -82,7 +83,8 @@ def test_pairs_in_two_parts(tmp_path):
 
 
 @pytest.mark.fault(
-    27, 'Negative items are drawn once, from all: there is no loop that looks for better ones.'
+    'no-negatives',
+    'Negative items are drawn once, from all: there is no loop that looks for better ones.',
 )
 def test_user_who_chose_everything():
     pairs = torch.tensor([[0, 0, 0], [0, 1, 2]])
@@ -91,7 +93,7 @@ def test_user_who_chose_everything():
 
 
 @pytest.mark.fault(
-    38,
+    'uneven-processes',
     (
         'NodePartitionLoader makes batches of one size, give or take a node: none is left with a '
         'single row to normalise.'
@@ -128,7 +130,9 @@ class Dropped(BaseTransform):
         )
 
 
-@pytest.mark.fault(29, 'A ValueError that names the transform that moves or drops the seeds.')
+@pytest.mark.fault(
+    'seed-order', 'A ValueError that names the transform that moves or drops the seeds.'
+)
 @pytest.mark.parametrize(
     'transform', [Sorted(), Dropped(), Dropped('batch_size')], ids=['moved', 'dropped', 'unnamed']
 )
@@ -144,13 +148,17 @@ def test_seeds_that_are_not_first(transform):
         next(iter(loader))
 
 
-@pytest.mark.fault(36, 'An OutOfMemoryError that names the loaders and the method that need less.')
+@pytest.mark.fault(
+    'out-of-memory', 'An OutOfMemoryError that names the loaders and the method that need less.'
+)
 def test_graph_larger_than_memory(start, exit_code):
     assert exit_code(start(works.out_of_memory)) == 0
 
 
-@pytest.mark.fault(28, 'Our own sampler draws, with the same distribution.')
-@pytest.mark.fault(39, 'The same algorithms in NumPy and SciPy, slower and with the same results.')
+@pytest.mark.fault('no-sampler', 'Our own sampler draws, with the same distribution.')
+@pytest.mark.fault(
+    'no-extension', 'The same algorithms in NumPy and SciPy, slower and with the same results.'
+)
 def test_nothing_compiled_is_installed():
     code = """
 import sys

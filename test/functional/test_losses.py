@@ -48,8 +48,8 @@ def test_variants_are_what_they_are_made_of(variant, temperature, share):
 
 @pytest.mark.parametrize('temperature', [1.0, 2.0, 50.0])
 @pytest.mark.parametrize('rows', [2, 7, 64])
-def test_uniformity_matches_dense_with_gradients(rows, temperature, monkeypatch):
-    monkeypatch.setattr(losses, 'CHUNK_ELEMENTS', 5 * rows)  # chunks of five rows
+def test_uniformity_matches_dense_with_gradients(rows, temperature, constants):
+    constants(loss_chunk=5 * rows)  # chunks of five rows
     x = torch.randn(rows, 4, dtype=torch.float64, requires_grad=True)
     actual, expected = uniformity(x, temperature), dense.uniformity(x, temperature)
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)

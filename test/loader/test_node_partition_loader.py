@@ -4,7 +4,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import Constant
 from torch_geometric.utils import subgraph
 
-from torch_geometric_lgt.loader import NodePartitionLoader, node_partition_loader
+from torch_geometric_lgt.loader import NodePartitionLoader
 from torch_geometric_lgt.transforms import JaccardScores, NodeDegree
 
 
@@ -22,8 +22,8 @@ def graph():
 @pytest.mark.parametrize('chunk', [7, 1 << 20])
 @pytest.mark.parametrize('shuffle', [True, False])
 @pytest.mark.parametrize('workers', [0, 2])
-def test_each_node_once_with_the_edges_inside_its_batch(chunk, shuffle, workers, monkeypatch):
-    monkeypatch.setattr(node_partition_loader, 'CHUNK_EDGES', chunk)
+def test_each_node_once_with_the_edges_inside_its_batch(chunk, shuffle, workers, constants):
+    constants(partition_chunk_edges=chunk)
     data = NodeDegree()(JaccardScores()(graph()))
     batches = list(NodePartitionLoader(data, 16, shuffle, num_workers=workers))
     assert [batch.num_nodes for batch in batches] == [13, 12, 13, 12]

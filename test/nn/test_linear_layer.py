@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DIFFormerConv, SGFormerConv
 from torch_geometric_lgt.testing import dense
@@ -41,12 +40,12 @@ def definition(conv, x, batch):
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 @pytest.mark.parametrize('name', LAYERS)
 def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(
-    name, norm, chunk, beside, dtype, monkeypatch
+    name, norm, chunk, beside, dtype, constants
 ):
     """Outputs and gradients by pairs, by states, and with Frobenius norms beside a large graph by
     products of columns."""
     if chunk is not None:
-        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+        constants(attention_chunk=chunk)
     conv, bound = make(name, norm, dtype), PRECISIONS[dtype]
     batch = torch.cat([BATCH, torch.full((beside,), 12)])
     x, grad = (

@@ -94,13 +94,12 @@ def test_smallest_eigenvectors_beyond_those_of_the_components(graph, normalizati
 
 @pytest.mark.parametrize('solver', ['_inverse', '_lanczos', '_multigrid'])
 @pytest.mark.parametrize('graph', ['grid', 'blocks', 'tree', 'cube'])
-def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch):
+def test_all_solvers_agree_with_the_dense_one(solver, graph, double, monkeypatch, constants):
     make, num_nodes = GRAPHS[graph]
     data = Data(edge_index=make(), num_nodes=num_nodes)
-    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
+    constants(dense_nodes=1000)
     expected = LaplacianPE(6)(data).laplacian_pe
-    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
-    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
+    constants(dense_nodes=10, dense_retry_nodes=0)
     monkeypatch.setattr(_eigensolvers, 'hops', lambda adjacency: np.arange(adjacency.shape[0]))
     for name in {'_inverse', '_lanczos', '_multigrid'} - {solver}:
         monkeypatch.setattr(_eigensolvers, name, lambda *_: (_ for _ in ()).throw(ImportError))
@@ -155,13 +154,13 @@ def test_single_precision_where_it_is_enough(monkeypatch):
     ],
 )
 def test_small_graphs_are_decomposed_in_single_precision_where_it_is_enough(
-    edges, searches, monkeypatch
+    edges, searches, monkeypatch, constants
 ):
     """Two random cycles have eigenvalues far from 0, one has not."""
-    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000)
+    constants(dense_nodes=1000)
     expected = LaplacianPE(6)(Data(edge_index=edges, num_nodes=450)).laplacian_pe
     seen, eigsh = [], _eigensolvers.eigsh
-    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 10)
+    constants(dense_nodes=10)
     monkeypatch.setattr(
         _eigensolvers, 'eigsh', lambda *args, **options: seen.append(0) or eigsh(*args, **options)
     )
@@ -260,33 +259,33 @@ def test_threads_at_once_leave_the_threads_of_blas_as_they_were(monkeypatch):
         in_a_thread(threadpool_limits, max(before), 'blas')
 
 
-def test_solver_that_finds_no_memory(double, monkeypatch):
+def test_solver_that_finds_no_memory(double, monkeypatch, constants):
     def splu(*_, **__):
         raise MemoryError
 
     data = Data(edge_index=grid(25, 30)[0], num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'splu', splu)
-    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
+    constants(dense_retry_nodes=0)
     torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.fault(
-    14,
+    'no-convergence',
     (
         'The next solver is tried, each result is checked; with none left a RuntimeError says by '
         'how '
         'much they failed.'
     ),
 )
-def test_no_solver_left(monkeypatch):
+def test_no_solver_left(monkeypatch, constants):
     data = Data(edge_index=barabasi_albert_graph(750, 2), num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'eigsh', partial(_eigensolvers.eigsh, maxiter=1))
     torch.testing.assert_close(
         LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
     )  # decomposed as a whole
-    monkeypatch.setattr(_laplacian, 'DENSE_RETRY_NODES', 0)
+    constants(dense_retry_nodes=0)
     torch.testing.assert_close(
         LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
     )  # multigrid is left
@@ -325,10 +324,10 @@ def test_nodes_without_neighbours_and_no_nodes():
 
 
 @pytest.mark.parametrize('solver', ['dense', 'lanczos'])
-def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch):
+def test_signs_and_bases_do_not_depend_on_the_start(solver, double, monkeypatch, constants):
     """A ring: every eigenvalue twice. Its columns are those of the space, and permute with the
     nodes where no two are alike."""
-    monkeypatch.setattr(_laplacian, 'DENSE_NODES', 1000 if solver == 'dense' else 10)
+    constants(dense_nodes=1000 if solver == 'dense' else 10)
     first = LaplacianPE(5)(Data(edge_index=ring(400), num_nodes=400)).laplacian_pe
     monkeypatch.setattr(
         _eigensolvers, '_random', lambda n, size, seed: torch.randn(n, size).numpy()

@@ -1,5 +1,15 @@
-r"""Dense definitions (``dense``) and the checks of layers, models, transforms and loaders
-(``checks``), imported when they are used."""
+r"""Offers dense definitions (``dense``) and checks of layers, models, transforms and loaders
+(``checks``). Each module is imported at its first use.
+
+Example:
+    >>> import torch
+    >>> from torch_geometric_lgt import testing
+    >>> testing.dense.jaccard(torch.tensor([[0., 1.], [1., 0.]]))
+    tensor([[1., 0.],
+            [0., 1.]])
+    >>> testing.checks.__all__
+    ['check_layer', 'check_loader', 'check_model', 'check_transform']
+"""
 
 import importlib
 from types import ModuleType

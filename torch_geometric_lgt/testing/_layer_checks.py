@@ -29,34 +29,53 @@ def plain_call(
 def check_layer(
     make: Callable[[], Module], in_channels: int, call: Call = plain_call, linear: bool = True
 ) -> None:
-    r"""Holds a layer against everything that the layers of this package promise.
+    r"""Checks that a layer keeps every promise of this package's layers.
 
-    Outputs commute with permutations of the nodes; a graph's output is its own in any batch,
-    unsorted, beside empty graphs, graphs with large features or with NaN, in training with the same
-    noise too; so are outputs and gradients of graphs of a few nodes, where the terms of a
-    denominator may cancel, in single precision too; edges may come in every format that PyG's
-    layers take; where edges matter, their weights, as :obj:`edge_weight` or as the values of a
-    sparse matrix, change the output alike, with gradients, or are refused; gradients are those of
-    finite differences; rows of zeros and features of any size give finite outputs and gradients;
-    nothing is drawn in evaluation and no input written to; copies, pickles and state dicts are
-    faithful; hooks and parametrisations of linear parts and embeddings, and modules in their place,
-    act and have gradients; one seed makes one layer; ``torch.compile`` finds no graph break; half
-    precision is close to double; flops and bytes kept for the backward pass grow no faster than the
-    number of nodes and edges. Features of another width or dtype, graph ids that are negative, not
-    whole or too few, also where graph ids make no difference, and, where edges matter, ids of no
-    node end in an error that names the argument.
+    * A permutation of the nodes permutes the output.
+    * A graph's output does not depend on the rest of the batch, in training with the same noise
+      too. The batch may be unsorted and hold empty graphs, large features or NaN.
+    * Outputs and gradients of graphs of a few nodes do not depend on the batch in single precision
+      either. The terms of a denominator may cancel in such graphs.
+    * Edges may come in every format that PyG's layers take.
+    * If edges matter, the layer uses their weights or refuses them. Weights as :obj:`edge_weight`
+      and as values of a sparse matrix give the same output, and weights have gradients.
+    * Gradients equal finite differences. Rows of zeros and features of any size give finite
+      outputs and gradients.
+    * Evaluation draws no random numbers and writes to no input.
+    * Copies, pickles and state dicts give the same output. One seed makes one layer.
+    * Hooks, parametrisations and replacements of linear parts and embeddings act and have
+      gradients.
+    * ``torch.compile`` finds no graph break, plain and with batch and weights, and compiles once
+      for all sizes.
+    * Half precision is close to double precision.
+    * Flops and bytes for the backward pass grow no faster than the number of nodes and edges.
+    * Wrong features and graph ids end in an error that names the argument, and so do ids of no
+      node if edges matter.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
-        in_channels (int): Width of its input.
-        call (callable, optional): From the layer, :obj:`x`, :obj:`edge_index`, :obj:`batch` and
-            perhaps :obj:`batch_size` and :obj:`edge_weight` to the output ``[N, *]``. (default:
+        in_channels (int): Width of the layer's input.
+        call (callable, optional): Applies the layer, its first argument, to :obj:`x`,
+            :obj:`edge_index` and :obj:`batch`, with the keywords :obj:`batch_size` and
+            :obj:`edge_weight` where the check passes them. Returns the output ``[N, *]``. (default:
             ``layer(x, edge_index, batch=batch)``)
-        linear (bool, optional): If :obj:`False`, its cost need not be linear. (default:
-            :obj:`True`)
+        linear (bool, optional): If :obj:`False`, the layer's cost may grow faster than the number
+            of nodes and edges. (default: :obj:`True`)
 
     Raises:
-        AssertionError: With what differs, where a promise is broken.
+        AssertionError: Names the difference if the layer breaks a promise.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import KernelAttentionConv
+        >>> from torch_geometric_lgt.testing.checks import check_layer
+        >>> check_layer(lambda: KernelAttentionConv(6, 8, feature_map='elu'), in_channels=6)
+        >>> class Numbered(torch.nn.Linear):
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return super().forward(x) * torch.arange(len(x))[:, None]
+        >>> check_layer(lambda: Numbered(6, 8), in_channels=6)
+        Traceback (most recent call last):
+        AssertionError: a permutation of the nodes changes the output: ...
     """
     layer = make().double().eval()
     x, edge_index, batch = sample(40, in_channels)
@@ -217,14 +236,14 @@ def _check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> No
 
 
 def edge_weights(edge_index: Tensor) -> Tensor:
-    r"""``[E]`` numbers between a half and one and a half."""
+    r"""Draws ``[E]`` numbers between a half and one and a half."""
     return 0.5 + torch.rand(
         edge_index.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(2)
     )
 
 
 def takes_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> bool:
-    r"""Whether a layer takes weights of edges. Where edges do not matter it has no use for them."""
+    r"""Returns whether a layer takes weights of edges: never if its output ignores the edges."""
     if torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2])):
         return False
     return not _refuses(
@@ -425,16 +444,13 @@ def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, bat
                 call(layer, larger, edges),
                 msg=lambda text: f'compiled, of another size: {text}',
             )
+    weights = {}
     if takes_edge_weights(layer, call, x, edge_index):
-        weight = edge_weights(edge_index).to(x.dtype)
-        actual, expected = (
-            call(module, x, edge_index, edge_weight=weight) for module in (compiled, layer)
-        )
-        assert_close(actual, expected, msg=lambda text: f'compiled with weights of edges: {text}')
-    actual = call(compiled, x, edge_index, batch, batch_size=4)
-    assert_close(
-        actual, call(layer, x, edge_index, batch), msg=lambda text: f'compiled with a batch: {text}'
-    )
+        weights['edge_weight'] = edge_weights(edge_index).to(x.dtype)
+    actual = call(compiled, x, edge_index, batch, batch_size=4, **weights)
+    expected = call(layer, x, edge_index, batch, **weights)
+    what = ' and '.join(['with a batch', *(['weights of edges'] if weights else [])])
+    assert_close(actual, expected, msg=lambda text: f'compiled {what}: {text}')
 
 
 def _check_precision(

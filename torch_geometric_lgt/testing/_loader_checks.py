@@ -16,25 +16,38 @@ MakeLoader = Callable[..., Iterable[Any]]
 
 
 def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
-    r"""Holds a loader of parts of one graph against everything that the loaders of this package
-    promise.
+    r"""Checks that a loader of parts of one graph keeps every promise of this package's loaders.
 
-    Every node is a seed once in an epoch (every node belongs to one batch where batches have no
-    seeds), seeds come first, no node is in a batch twice; attributes of nodes and edges, also those
-    that a transform of the full graph left, are those of the full graph; each edge of a batch is
-    one of the graph; one seed makes one epoch and the next one another; workers find the same
-    seeds, also where they are spawned or come from a server, which leaves the loaders of the parent
-    intact; the graph is left as it was; a graph without edges is served; where edges are an
-    :obj:`adj_t`, each edge of a batch has the attributes it has in the graph, or the loader refuses
-    it by name.
+    * Every node is a seed once in an epoch. If batches have no seeds, every node belongs to one
+      batch.
+    * Seeds come first in a batch, and no node is in a batch twice.
+    * Attributes of nodes and edges equal those of the full graph, also those that a transform of
+      the full graph added. Each edge of a batch is an edge of the graph.
+    * One seed makes one epoch, and the next epoch is another one.
+    * Worker processes serve the same seeds, spawned ones and those of a fork server too. The
+      parent's loaders stay intact.
+    * The graph does not change, and a graph without edges has batches too.
+    * If edges are an :obj:`adj_t`, each edge of a batch has the attributes of that edge in the
+      graph, or the loader refuses the :obj:`adj_t` by name.
 
     Args:
-        make (callable): From the graph and the keywords :obj:`shuffle`, :obj:`num_workers` and :obj:`multiprocessing_context` to the
-            loader.
-        num_nodes (int, optional): The size of the graph. (default: :obj:`60`)
+        make (callable): Makes the loader from the graph and the keywords :obj:`shuffle`,
+            :obj:`num_workers` and :obj:`multiprocessing_context`.
+        num_nodes (int, optional): Number of nodes of the graph. (default: :obj:`60`)
 
     Raises:
-        AssertionError: With what differs, where a promise is broken.
+        AssertionError: Names the difference if the loader breaks a promise.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.loader import NeighborLoader
+        >>> from torch_geometric_lgt.testing.checks import check_loader
+        >>> def make(data, **options):  # leaves nodes out
+        ...     nodes = torch.arange(10)
+        ...     return NeighborLoader(data, [2], nodes, batch_size=5, **options)
+        >>> check_loader(make)
+        Traceback (most recent call last):
+        AssertionError: not each node comes up once as a seed: ...
     """
     data = _graph(num_nodes)
     kept = data.clone()
@@ -81,7 +94,7 @@ def _seeds(batch: Any) -> Tensor:
 
 
 def _check_part(batch: Any, data: Any) -> Tensor:
-    r"""The seeds of the batch."""
+    r"""Compares a batch with the graph and returns the batch's seeds."""
     if batch.n_id.unique().numel() != batch.n_id.numel():
         raise AssertionError('a node is in a batch twice')
     for name, ids in (
@@ -124,8 +137,10 @@ def _check_epoch(loader: Iterable[Any], data: Data) -> None:
 
 
 def _check_processes(make: MakeLoader, data: Data) -> None:
-    r"""Sharing tensors with another process moves their memory: an array of it is invalid
-    afterwards."""
+    r"""Compares epochs of worker processes with the graph, and then epochs of the parent.
+
+    Sharing a tensor with another process moves the tensor's memory: a NumPy array of that memory
+    is invalid afterwards."""
     here = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
     for method in ('spawn', 'forkserver'):
         if method in multiprocessing.get_all_start_methods():

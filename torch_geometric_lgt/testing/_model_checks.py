@@ -30,25 +30,39 @@ def check_model(
     linear: bool = True,
     batches: Batches | None = None,
 ) -> None:
-    r"""Holds a model of nodes against everything that the models of this package promise: what
-    :meth:`check_layer` holds a layer against, and: scores are not normalised; every parameter has a
-    gradient; one seed makes one training; a few steps lower the loss on classes that can be told
-    apart; the weights of a model of other sizes are refused; :obj:`inference` over batches equals
-    the pass over the graph, with weights of edges too. A model that takes :obj:`process_group` and
-    :obj:`num_keys` gives the outputs, gradients and running statistics of one process over several,
-    one without nodes and one with a single node among them; :obj:`call` passes both on.
+    r"""Checks that a model of nodes keeps every promise of this package's models.
+
+    These are the promises of :meth:`check_layer`, and:
+
+    * Scores are not normalised, and every parameter has a gradient.
+    * One seed makes one training, and a few steps lower the loss on separable classes.
+    * The model refuses the weights of a model of other sizes.
+    * :obj:`inference` over batches equals the pass over the graph, with weights of edges too.
+    * A model that takes :obj:`process_group` and :obj:`num_keys` computes the same over several
+      processes as over one: outputs, gradients and running statistics. One of the processes has no
+      nodes and one has a single node; :obj:`call` passes both arguments on.
 
     Args:
         make (callable): Makes the model, in training mode and float32.
-        in_channels (int): Width of its input.
+        in_channels (int): Width of the model's input.
         call (callable, optional): As in :meth:`check_layer`.
         linear (bool, optional): As in :meth:`check_layer`. (default: :obj:`True`)
-        batches (callable, optional): From a data object with :obj:`x` and :obj:`edge_index` to the
-            loader for :obj:`inference`, with all else that the model reads in the data. (default:
+        batches (callable, optional): Makes the loader for :obj:`inference` from a data object with
+            :obj:`x` and :obj:`edge_index`, and adds what else the model reads. (default:
             :obj:`None`, the model has no :obj:`inference`)
 
     Raises:
-        AssertionError: With what differs, where a promise is broken.
+        AssertionError: Names the difference if the model breaks a promise.
+
+    Example:
+        >>> from torch_geometric.nn import GCN
+        >>> from torch_geometric_lgt.testing.checks import check_model
+        >>> class Normalised(GCN):
+        ...     def forward(self, x, edge_index, batch=None):
+        ...         return super().forward(x, edge_index).log_softmax(1)
+        >>> check_model(lambda: Normalised(6, 8, 2, 3), in_channels=6)
+        Traceback (most recent call last):
+        AssertionError: the scores are normalised
     """
     x, edge_index, batch = sample(40, in_channels)
     _check_training(make, call, x.float(), edge_index, batch)

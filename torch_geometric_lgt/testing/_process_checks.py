@@ -17,7 +17,7 @@ Call = Callable[..., Tensor]
 
 
 class Meeting:
-    r"""The place where the threads that stand for processes exchange tensors."""
+    r"""Exchanges tensors between threads that stand for processes."""
 
     def __init__(self, world_size: int) -> None:
         self.barrier, self.slots = (
@@ -39,7 +39,7 @@ class Meeting:
 
 
 class ThreadGroup(dist.ProcessGroup):
-    r"""A process group whose processes are threads, for sums and maxima."""
+    r"""Reduces tensors over threads in place of processes, to sums and maxima."""
 
     def __init__(self, rank: int, world_size: int, meeting: Meeting) -> None:
         cast(Any, super()).__init__(rank, world_size)
@@ -51,12 +51,12 @@ class ThreadGroup(dist.ProcessGroup):
         return self
 
     def wait(self) -> None:
-        r"""Returns at once: the tensors are there."""
+        r"""Returns at once: :meth:`allreduce` has already filled the tensors."""
 
 
 def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> list[Any]:
     r"""Runs :obj:`work` with each rank and its group, on a thread each, and returns the results.
-    The first error ends all of them."""
+    The first error ends all threads."""
     meeting, results, errors = Meeting(world_size), [None] * world_size, []
 
     def run(rank: int) -> None:
@@ -79,9 +79,11 @@ def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> lis
 
 
 def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor) -> None:
-    r"""Holds a model over four processes, one without nodes and one with a single node, to the
-    model in one process: outputs, the sums of the gradients, and buffers such as running
-    statistics. A model that draws in training is held in evaluation."""
+    r"""Compares a model over four processes with the model in one process: outputs, sums of the
+    gradients, and buffers such as running statistics.
+
+    One process has no nodes and one has a single node. A model that draws random numbers in
+    training is compared in evaluation."""
     model = make().double()
     random = torch.get_rng_state()
     call(copy.deepcopy(model), x, edge_index)

@@ -6,8 +6,9 @@ DOUBLE = torch.float64
 
 
 def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Features, edges both ways within the graphs, and an unsorted batch vector of the graphs 0, 1
-    and 3 (2 is empty), of unlike sizes."""
+    r"""Draws features, edges in both directions within the graphs, and an unsorted batch vector.
+
+    Graphs 0, 1 and 3 have different sizes, and graph 2 is empty."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(num_nodes, in_channels, dtype=DOUBLE, generator=generator)
     batch = torch.tensor([0, 1, 1, 3, 3, 3])[torch.randint(6, (num_nodes,), generator=generator)]
@@ -33,7 +34,7 @@ def tiny_graphs(in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor
 
 
 def subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tensor:
-    r"""The edges among :obj:`nodes`, by their places there."""
+    r"""Returns the edges among :obj:`nodes`, with positions in :obj:`nodes` as ids."""
     place = torch.full((num_nodes,), -1)
     place[nodes] = torch.arange(nodes.numel())
     inside = place[edge_index]

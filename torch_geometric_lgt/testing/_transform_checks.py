@@ -26,27 +26,38 @@ def check_transform(
     cached: bool = False,
     tolerance: float = 1e-6,
 ) -> None:
-    r"""Holds a transform that adds an attribute of nodes or edges against everything that the
-    transforms of this package promise.
+    r"""Checks that a transform keeps every promise of this package's transforms.
 
-    The graph that is given and the global random state are left alone; two runs, a copy and a
-    pickle find the same; a permutation of the nodes permutes the attribute; repeated edges, self
-    loops, isolated nodes, edges of int32, a graph without edges and one without nodes give finite
-    values, one for each node or edge; each graph of a batch is as if alone; ids of no node and
-    edges that are not whole numbers end in an error that names :obj:`edge_index`; a cache that was
-    cut off, changed or planted is made anew, and nothing in it runs.
+    The transform adds an attribute of nodes or edges.
+
+    * The input graph and the global random state do not change.
+    * Two runs, a copy and a pickle compute the same values.
+    * A permutation of the nodes permutes the values.
+    * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do
+      graphs without edges or nodes. There is one value for each node or edge.
+    * A graph's values do not depend on the rest of the batch.
+    * Ids of no node and edges that are not whole numbers end in an error that names
+      :obj:`edge_index`.
+    * The transform replaces a cache that was cut off, changed or planted, and runs nothing in it.
 
     Args:
-        make (callable): Makes the transform, with the keyword :obj:`cache_dir` if it is :obj:`cached`.
-        attr_name (str): The attribute that is added.
-        per_graph (bool, optional): If :obj:`False`, a batch is one graph to it. (default:
-            :obj:`True`)
-        cached (bool, optional): If :obj:`True`, it can keep results in files. (default:
-            :obj:`False`)
-        tolerance (float, optional): Between equal results. (default: :obj:`1e-6`)
+        make (callable): Makes the transform, with the keyword :obj:`cache_dir` if :obj:`cached` is
+            :obj:`True`.
+        attr_name (str): Name of the attribute that the transform adds.
+        per_graph (bool, optional): If :obj:`False`, the transform treats a batch as one graph.
+            (default: :obj:`True`)
+        cached (bool, optional): If :obj:`True`, the transform can store results in files.
+            (default: :obj:`False`)
+        tolerance (float, optional): Largest difference between equal results. (default:
+            :obj:`1e-6`)
 
     Raises:
-        AssertionError: With what differs, where a promise is broken.
+        AssertionError: Names the difference if the transform breaks a promise.
+
+    Example:
+        >>> from torch_geometric_lgt.testing.checks import check_transform
+        >>> from torch_geometric_lgt.transforms import JaccardScores
+        >>> check_transform(JaccardScores, 'edge_jaccard')
     """
     transform, graph = make(), _graph(0)
     expected = _check_side_effects(transform, graph, attr_name)
@@ -68,7 +79,7 @@ def check_transform(
 
 
 def _graph(seed: int) -> Graph:
-    r"""A connected part, an isolated node, a self loop and a repeated edge."""
+    r"""Makes a graph with a connected part, an isolated node, a self loop and a repeated edge."""
     num_nodes = 30 + seed
     _, edges, _ = sample(num_nodes - 1, 1, seed)
     path = torch.stack([torch.arange(num_nodes - 2), torch.arange(1, num_nodes - 1)])

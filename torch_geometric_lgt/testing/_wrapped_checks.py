@@ -14,7 +14,7 @@ Call = Callable[..., Tensor]
 
 
 class Scaled(Module):
-    r"""A module, or a parameter, whose result is multiplied by a factor that is learned."""
+    r"""Multiplies a parameter, or the output of a module, by a learned factor."""
 
     factor: Tensor
 
@@ -27,9 +27,10 @@ class Scaled(Module):
 
 
 def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
-    r"""Holds each linear part and embedding of a layer, with a hook, parametrised, and replaced by
-    a module around it, against the layer whose weights are multiplied by what the wrapping
-    multiplies: outputs, and gradients of the features and of the factor."""
+    r"""Checks that hooks, parametrisations and replacements of linear parts and embeddings act.
+
+    Each wrapping multiplies by a factor. Outputs and gradients must equal those of a layer whose
+    weights are multiplied by the same factor, and the factor must have a gradient."""
     for name, part in layer.named_modules():
         if isinstance(part, (Linear, PyGLinear, Embedding)):
             expected = _results(_multiplied(layer, name), call, x, edge_index, batch)
@@ -53,8 +54,8 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
 
 
 def _copy(layer: Module, part: Module) -> Module:
-    r"""The layer with a copy of one part and of all that holds it; the other modules are the
-    layer's own."""
+    r"""Copies one part of a layer and the modules around that part; all other modules are
+    shared."""
     return copy.deepcopy(
         layer,
         {
@@ -66,7 +67,7 @@ def _copy(layer: Module, part: Module) -> Module:
 
 
 def _factor(part: Any) -> Tensor:
-    r"""One factor for each output of a linear part or embedding."""
+    r"""Returns one factor for each output of a linear part or embedding."""
     size = part.weight.size(1 if isinstance(part, Embedding) else 0)
     return 1 + torch.arange(size, dtype=part.weight.dtype) / size
 
@@ -119,8 +120,9 @@ def _results(
     batch: Tensor,
     learned: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    r"""The output, the gradient of the features, and that of what is learned, the output's where
-    nothing is."""
+    r"""Returns the output, the gradient of the features, and the gradient of :obj:`learned`.
+
+    Without :obj:`learned`, the last gradient is that of the output."""
     x = x.clone().requires_grad_()
     out = call(layer, x, edge_index, batch)
     grad, reached = torch.autograd.grad(

@@ -1,5 +1,5 @@
-r"""The promises that the classes of the package keep, as checks for any class with the same
-interface."""
+r"""Checks any layer, model, transform or loader for the promises that this package's classes
+keep."""
 
 from torch_geometric_lgt.testing._layer_checks import check_layer
 from torch_geometric_lgt.testing._loader_checks import check_loader

@@ -1,4 +1,4 @@
-r"""The definitions, written as their formulas read, with an ``N x N`` weight matrix. They share no
+r"""Computes the formulas as they read, with an ``N x N`` weight matrix. The definitions share no
 code with the fast paths."""
 
 import torch
@@ -8,7 +8,12 @@ from torch import Tensor
 def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0
 ) -> Tensor:
-    r""":math:`\phi(\mathbf{x})` of the last dimension, exponentials and all."""
+    r"""Applies :math:`\phi(\mathbf{x})` to the last dimension, without a shift of exponents.
+
+    Example:
+        >>> feature_map('elu', torch.tensor([-1., 0., 2.]))
+        tensor([0.3679, 1.0000, 3.0000])
+    """
     if kind == 'elu':
         return torch.where(x > 0, x + 1, x.exp())
     if kind == 'relu':
@@ -37,8 +42,15 @@ def attention_matrix(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Row-normalised weights ``[N_q, N_k, H]`` from features ``[N, H, M]``; rows with no key in
-    their graph are 0."""
+    r"""Returns row-normalised weights ``[N_q, N_k, H]`` from features ``[N, H, M]``. Rows with no
+    key in their graph are 0.
+
+    Example:
+        >>> phi = torch.ones(2, 1, 3)
+        >>> attention_matrix(phi, phi)[..., 0]
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
     weight = torch.einsum('ihm,jhm->ijh', phi_q, phi_k)
     if mask is not None:
         weight = weight * mask[..., None]
@@ -60,7 +72,13 @@ def kernel_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Eq. 6 (and Eq. 8 with a mask) of MGFormer, ``[N, H, D]``."""
+    r"""Computes Eq. 6 of MGFormer, or Eq. 8 with a mask, ``[N, H, D]``.
+
+    Example:
+        >>> phi, v = torch.ones(2, 1, 3), torch.tensor([[[1.]], [[3.]]])
+        >>> kernel_attention(phi, phi, v).flatten()
+        tensor([2., 2.])
+    """
     return torch.einsum('ijh,jhd->ihd', attention_matrix(phi_q, phi_k, mask, batch_q, batch_k), v)
 
 
@@ -72,8 +90,16 @@ def sampled_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""The kernelised Gumbel-softmax of NodeFormer with given log-weights ``[N, H, K]``: the mean
-    of K attentions."""
+    r"""Computes NodeFormer's kernelised Gumbel-softmax, the mean of K attentions.
+
+    The noise ``[N, H, K]`` holds the logarithms of the weights of the keys.
+
+    Example:
+        >>> phi, v = torch.ones(2, 1, 3), torch.tensor([[[1.]], [[3.]]])
+        >>> noise = torch.tensor([3.0, 1.0]).log().view(2, 1, 1)
+        >>> sampled_attention(phi, phi, v, noise).flatten()
+        tensor([1.5000, 1.5000])
+    """
     weights = torch.exp(noise)
     reads = [
         kernel_attention(phi_q, phi_k * weights[:, :, k : k + 1], v, None, batch_q, batch_k)
@@ -83,8 +109,14 @@ def sampled_attention(
 
 
 def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
-    r"""``[N, H, C]`` with each row, or for :obj:`"frobenius"` the rows of a graph and head
-    together, brought to length 1; 0 stays 0."""
+    r"""Scales each row of ``[N, H, C]`` to length 1, or with :obj:`"frobenius"` the rows of a graph
+    and head together. 0 stays 0.
+
+    Example:
+        >>> normalised(torch.tensor([[[3., 4.]], [[0., 0.]]]), 'row')[:, 0]
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
     if norm == 'row':
         same = torch.eye(x.shape[0], dtype=x.dtype)
     else:
@@ -102,9 +134,17 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
 
 
 def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Tensor:
-    r"""``[N, H, 1]``: :math:`1 / (c + p)`, and 0 where the constant and the sum of the inner
-    products cancel: where no more than half of :math:`C + 8` units of rounding of :math:`|c| + |p|`
-    are left, with Frobenius norms 64 times as much."""
+    r"""Returns :math:`1 / (c + p)`, ``[N, H, 1]``, and 0 where the constant :math:`c` and the sum
+    :math:`p` of the inner products cancel.
+
+    They cancel if at most half of :math:`C + 8` units of rounding of :math:`|c| + |p|` remain. The
+    bound is 64 times as large with Frobenius norms.
+
+    Example:
+        >>> constant, products = torch.ones(2, 1), torch.tensor([[1.], [-1.]])
+        >>> share_of(constant, products, 4, 'row').flatten()
+        tensor([0.5000, 0.0000])
+    """
     total, unit = (
         constant + products,
         torch.finfo(products.dtype).eps * (64 if norm == 'frobenius' else 1),
@@ -123,8 +163,14 @@ def diffusion_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""DIFFormer's simple kernel: weights :math:`1 + \tilde{\mathbf{q}}_i^{\top}
-    \tilde{\mathbf{k}}_j`, row-normalised."""
+    r"""Computes attention with DIFFormer's simple kernel: weights :math:`1 +
+    \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j`, row-normalised.
+
+    Example:
+        >>> q, v = torch.ones(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
+        >>> diffusion_attention(q, q, v, 'row').flatten()
+        tensor([2., 2.])
+    """
     similarity = torch.einsum(
         'ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k)
     )
@@ -138,8 +184,14 @@ def diffusion_attention(
 def sigmoid_attention(
     q: Tensor, k: Tensor, v: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None
 ) -> Tensor:
-    r"""DIFFormer's sigmoid kernel: weights :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)`,
-    row-normalised."""
+    r"""Computes attention with DIFFormer's sigmoid kernel: weights
+    :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)`, row-normalised.
+
+    Example:
+        >>> q, v = torch.zeros(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
+        >>> sigmoid_attention(q, q, v).flatten()
+        tensor([2., 2.])
+    """
     weight = 1 / (1 + torch.exp(-torch.einsum('ihc,jhc->ijh', q, k)))
     if batch_q is not None and batch_k is not None:
         weight = weight * (batch_q[:, None] == batch_k[None, :])[..., None]
@@ -158,9 +210,15 @@ def sgformer_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""SGFormer's: :math:`\mathbf{D}^{-1} [\mathbf{V} + \tilde{\mathbf{Q}}
-    (\tilde{\mathbf{K}}^{\top} \mathbf{V}) / N]` over the nodes of a graph, where the first
-    :math:`\mathbf{V}` is that of the queries, :obj:`own`."""
+    r"""Computes SGFormer's attention over the nodes of a graph: :math:`\mathbf{D}^{-1} [\mathbf{V}
+    + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) / N]`. The first
+    :math:`\mathbf{V}` holds the values of the queries, :obj:`own`.
+
+    Example:
+        >>> q, v = torch.ones(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
+        >>> sgformer_attention(q, q, v, v, 'row').flatten()
+        tensor([1.5000, 2.5000])
+    """
     weight = torch.einsum(
         'ihc,jhc->ijh', normalised(q, norm, batch_q), normalised(k, norm, batch_k)
     )
@@ -174,21 +232,39 @@ def sgformer_attention(
 
 
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
-    r"""Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i + z_j}{2})`."""
+    r"""Computes Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i +
+    z_j}{2})`.
+
+    Example:
+        >>> degree_mask(torch.tensor([0., 1.]), torch.tensor([0., 1.]))
+        tensor([[0.0000, 0.7071],
+                [0.7071, 1.0000]])
+    """
     return torch.sin(torch.pi / 2 * (z_q[:, None] + z_k[None, :]) / 2)
 
 
 def uniformity(x: Tensor, temperature: float) -> Tensor:
-    r"""The second part of Eq. 13 of MGFormer for one side: all ordered pairs of different rows, on
-    the unit sphere."""
+    r"""Computes the second part of Eq. 13 of MGFormer for users or items: the mean runs over all
+    ordered pairs of different rows, on the unit sphere.
+
+    Example:
+        >>> round(float(uniformity(torch.eye(3), temperature=2.0)), 4)
+        -4.0
+    """
     unit = x / (x * x).sum(1, keepdim=True).sqrt()
     squared = ((unit[:, None] - unit[None]) ** 2).sum(-1)
     return torch.exp(-temperature * squared)[~torch.eye(x.size(0), dtype=torch.bool)].mean().log()
 
 
 def jaccard(adjacency: Tensor) -> Tensor:
-    r"""Eq. 7 of LiteGT for all pairs ``[N, N]`` from neighbourhoods as the rows of a 0/1 matrix; 0
-    for two empty ones."""
+    r"""Computes Eq. 7 of LiteGT for all pairs, ``[N, N]``, from a 0/1 matrix whose rows are
+    neighbourhoods. The index of two empty neighbourhoods is 0.
+
+    Example:
+        >>> jaccard(torch.tensor([[1., 1.], [0., 1.]]))
+        tensor([[1.0000, 0.5000],
+                [0.5000, 1.0000]])
+    """
     shared = torch.einsum('ik,jk->ij', adjacency, adjacency)
     either = 1 - torch.einsum('ik,jk->ijk', 1 - adjacency, 1 - adjacency)
     return shared / either.sum(2).clamp(min=1)
@@ -197,9 +273,16 @@ def jaccard(adjacency: Tensor) -> Tensor:
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    r"""The weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9) from how often an edge
-    joins each pair, or the sum of the weights of the edges that do, and the pairs' scores: logits
-    of the softmax, Jaccard indices or distances."""
+    r"""Returns the weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9).
+
+    The count holds how many edges join each pair, or the sum of their weights. The scores are
+    logits of the softmax, Jaccard indices or distances.
+
+    Example:
+        >>> count, score = torch.tensor([[1., 1.]]), torch.tensor([[[1.], [3.]]])
+        >>> edge_weights('jaccard', count, score).flatten()
+        tensor([0.2500, 0.7500])
+    """
     degree = count.sum(1)[:, None, None]
     mean = (count[..., None] / torch.where(degree == 0, torch.ones_like(degree), degree)).expand_as(
         score
@@ -221,15 +304,28 @@ def edge_weights(
 
 
 def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: int) -> Tensor:
-    r"""``[N_t, N_s]``: the sum of the weights of the edges from each source to each target."""
+    r"""Sums the weights of the edges from each source to each target, ``[N_t, N_s]``.
+
+    Example:
+        >>> edge_index, weight = torch.tensor([[0, 0, 1], [1, 1, 0]]), torch.ones(3)
+        >>> adjacency_matrix(edge_index, weight, num_src=2, num_dst=2)
+        tensor([[0., 1.],
+                [2., 0.]])
+    """
     to_target = (torch.arange(num_dst)[:, None] == edge_index[1]).to(weight.dtype)
     from_source = (edge_index[0][:, None] == torch.arange(num_src)).to(weight.dtype)
     return torch.einsum('ie,e,ej->ij', to_target, weight, from_source)
 
 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
-    r""":math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` of a matrix ``[N_t, N_s]`` with
-    its row sums and column sums; 0 where such a sum is 0."""
+    r"""Computes :math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` of a matrix ``[N_t,
+    N_s]`` with its row sums and column sums. Entries are 0 where such a sum is 0.
+
+    Example:
+        >>> normalised_adjacency(torch.tensor([[0., 4.], [4., 0.]]))
+        tensor([[0., 1.],
+                [1., 0.]])
+    """
     totals = adjacency.sum(1), adjacency.sum(0)
     row, column = (
         torch.where(d == 0, torch.zeros_like(d), torch.where(d == 0, torch.ones_like(d), d) ** -0.5)

@@ -29,8 +29,8 @@ def members(batch, graphs):
 
 @pytest.mark.parametrize('elements', [1, 1 << 20])
 @pytest.mark.parametrize('name', BATCHES)
-def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
-    monkeypatch.setattr(engine, 'GRAM_ELEMENTS', elements)
+def test_gram_matches_the_products_with_gradients(name, elements, constants):
+    constants(gram_elements=elements)
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
     centre, graph = (
@@ -49,8 +49,8 @@ def test_gram_matches_the_products_with_gradients(name, elements, monkeypatch):
 
 @pytest.mark.parametrize('elements', [1, 1 << 20])
 @pytest.mark.parametrize('name', BATCHES)
-def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, monkeypatch):
-    monkeypatch.setattr(engine, 'CHUNK_ELEMENTS', elements)
+def test_affine_ratio_matches_the_quotient_with_gradients(name, elements, constants):
+    constants(gram_chunk=elements)
     batch, graphs = BATCHES[name]
     leaves = [
         torch.randn(*shape, dtype=DOUBLE).requires_grad_()

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
-from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.testing import dense
 
@@ -224,12 +223,11 @@ def test_inputs_that_are_changed_in_place_are_refused():
 
 
 @pytest.mark.parametrize('kind', ['softmax', 'focused'])
-def test_chunks_do_not_change_the_result(kind, monkeypatch):
+def test_chunks_do_not_change_the_result(kind, constants):
     projection, leaves = draw(kind, 300, 300, 2, heads=1)
     batch = torch.arange(300) % 2
     whole = fast(kind, projection, batch, *leaves)
-    monkeypatch.setattr(operators, 'chunk_rows', lambda *_: 64)
-    monkeypatch.setattr(operators, 'STATE_ELEMENTS', 1)
+    constants(attention_chunk=64, state_elements=1)
     assert relative(fast(kind, projection, batch, *leaves), whole) < 1e-13
     assert_equal_with_gradients(kind, projection, batch, leaves)
 
@@ -258,9 +256,9 @@ def test_bfloat16_is_close_and_keeps_its_dtype():
 
 @pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
 @pytest.mark.parametrize('kind', ['softmax', 'elu', 'relu'])
-def test_gradients_in_half_precision_do_not_hang_on_the_mean_of_the_values(kind, way, monkeypatch):
+def test_gradients_in_half_precision_do_not_hang_on_the_mean_of_the_values(kind, way, constants):
     if way != 'pairs':
-        monkeypatch.setattr(operators, 'is_paired', lambda *_: False)
+        constants(paired=False)
     projection, leaves = draw(kind, 60, 60, 0)
     for leaf, factor, offset in zip(leaves, (0.1, 0.1, 1.0), (0.1, 0.1, 10.0), strict=True):
         leaf.data = leaf.data.mul(factor).add(offset).bfloat16().double()
@@ -326,10 +324,10 @@ def test_graph_does_not_feel_its_neighbour_in_the_batch():
 @pytest.mark.parametrize('masked', ['keys', 'queries'])
 @pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
 @pytest.mark.parametrize('kind', KINDS)
-def test_masks_of_zeros_give_zeros(kind, way, masked, monkeypatch):
+def test_masks_of_zeros_give_zeros(kind, way, masked, constants):
     """Of one node, of all of a graph, and of a graph of one node."""
     if way != 'pairs':
-        monkeypatch.setattr(operators, 'is_paired', lambda *_: False)
+        constants(paired=False)
     batch, zero = (
         torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3]),
         torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool),
@@ -358,10 +356,10 @@ def test_masks_of_zeros_give_zeros(kind, way, masked, monkeypatch):
 
 
 @pytest.mark.parametrize('way', ['pairs', 'states', 'state'])
-def test_features_of_zero_by_their_logarithm(way, monkeypatch):
+def test_features_of_zero_by_their_logarithm(way, constants):
     """A query, a key, all keys of a graph and one feature of all keys."""
     if way != 'pairs':
-        monkeypatch.setattr(operators, 'is_paired', lambda *_: False)
+        constants(paired=False)
     batch = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3])
     leaves = draw('logits', 10, 10, 0)[1]
     with torch.no_grad():

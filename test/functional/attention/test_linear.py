@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import kernel_attention, linear_attention
-from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.testing import dense
 
 BATCHES = {
@@ -41,9 +40,9 @@ def relative(actual, expected):
 @pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 @pytest.mark.parametrize('name', BATCHES)
-def test_matches_dense_with_gradients(name, norm, self_term, chunk, monkeypatch):
+def test_matches_dense_with_gradients(name, norm, self_term, chunk, constants):
     if chunk is not None:
-        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+        constants(attention_chunk=chunk)
     batch_k, batch_q, *sizes = BATCHES[name]
     leaves = draw(*sizes)
     batch = batch_k if batch_q is None else (batch_k, batch_q)
@@ -100,12 +99,12 @@ def test_a_key_opposite_to_the_query_gives_zero(self_term):
     ('norm', 'num_nodes'), [('row', 1), ('row', 3), ('row', 50), ('row', 5000), ('frobenius', 1)]
 )
 def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
-    norm, num_nodes, channels, dtype, self_term, chunk, monkeypatch
+    norm, num_nodes, channels, dtype, self_term, chunk, constants
 ):
     """What is left of the denominator is a rounding error, whatever the lengths, the number of
     terms and the chunks."""
     if chunk is not None and num_nodes < 100:
-        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+        constants(attention_chunk=chunk)
     direction, (of_query, of_key) = (
         torch.randn(1, 4, channels),
         0.1 + torch.rand(2, num_nodes, 4, 1),
@@ -126,11 +125,11 @@ def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
 @pytest.mark.parametrize('self_term', [False, True], ids=['diffusion', 'self_term'])
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_many_heads_on_tiny_graphs_match_dense_with_gradients(
-    norm, self_term, dtype, chunk, monkeypatch
+    norm, self_term, dtype, chunk, constants
 ):
     """Of one channel row norms leave signs: many denominators are 0, others small."""
     if chunk is not None:
-        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+        constants(attention_chunk=chunk)
     batch = torch.tensor([0, 3, 1, 3, 2, 4, 4, 3, 5, 4, 2, 6, 4, 7, 8, 8])
     leaves = [torch.randn(16, 16, size).to(dtype).requires_grad_() for size in (1, 1, 2, 2)]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]

@@ -21,9 +21,8 @@ BATCHES = {
 
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 @pytest.mark.parametrize('name', BATCHES)
-def test_matches_dense_with_gradients(name, chunk, monkeypatch):
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
-    monkeypatch.setattr(module, 'MIN_ROWS', 3)
+def test_matches_dense_with_gradients(name, chunk, constants):
+    constants(sigmoid_chunk=chunk, sigmoid_rows=3)
     batch_k, batch_q, num_keys, num_queries = BATCHES[name]
     leaves = [
         torch.randn(num, 2, size, dtype=torch.float64).requires_grad_()
@@ -68,11 +67,10 @@ def far_below(name, dtype):
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])
 @pytest.mark.parametrize('name', LOGITS)
-def test_logits_of_any_size_match_dense_with_gradients(name, dtype, chunk, monkeypatch):
+def test_logits_of_any_size_match_dense_with_gradients(name, dtype, chunk, constants):
     """In float32 up to the rounding of the logits; the gradients of queries with a large part in
     common in the keys aside, it is theirs times that part."""
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
-    monkeypatch.setattr(module, 'MIN_ROWS', 3)
+    constants(sigmoid_chunk=chunk, sigmoid_rows=3)
     leaves = far_below(name, dtype)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     axes = segments(None, 9), segments(None, 7)
@@ -163,8 +161,8 @@ def test_too_many_pairs_raise():
         sigmoid_attention(x, x, x, 1, segments(None, 100_000), segments(None, 100_000))
 
 
-def test_as_many_pairs_as_are_allowed(monkeypatch):
-    monkeypatch.setattr(module, 'MAX_PAIRS', 30)
+def test_as_many_pairs_as_are_allowed(constants):
+    constants(sigmoid_pairs=30)
     q, k = torch.randn(6, 2), torch.randn(5, 2)
     assert sigmoid_attention(q, k, k, 1, segments(None, 5), segments(None, 6))[0].shape == (6, 2)
 
@@ -182,9 +180,8 @@ def test_scores_of_half_precision_are_computed_in_single():
     torch.testing.assert_close(actual, torch.tensor([[0.5], [0.0]]), rtol=0, atol=1e-6)
 
 
-def test_a_block_has_as_many_pairs_as_a_chunk_has_elements(monkeypatch):
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', 200)
-    monkeypatch.setattr(module, 'MIN_ROWS', 3)
+def test_a_block_has_as_many_pairs_as_a_chunk_has_elements(monkeypatch, constants):
+    constants(sigmoid_chunk=200, sigmoid_rows=3)
     x = torch.randn(40, 4)
     shapes, logsigmoid = set(), module.logsigmoid
     monkeypatch.setattr(

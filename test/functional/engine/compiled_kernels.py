@@ -1,12 +1,26 @@
 """Compiles the kernels for a GPU that need not be there, in a process whose Triton does not
-interpret."""
+interpret. Of the package, the process imports the kernels only."""
+
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from torch_geometric_lgt.functional._engine.triton import keys, queries
-from torch_geometric_lgt.functional._engine.triton.blocks import SIZES
+PACKAGE = 'torch_geometric_lgt'
+ROOMS = ['functional', '_engine', 'triton']
+FOLDER = Path(find_spec(PACKAGE).origin).parent
+for depth in range(len(ROOMS) + 1):  # packages without their imports
+    package = ModuleType('.'.join([PACKAGE, *ROOMS[:depth]]))
+    package.__path__ = [str(FOLDER.joinpath(*ROOMS[:depth]))]
+    sys.modules[package.__name__] = package
+keys, queries, blocks = (
+    import_module('.'.join([PACKAGE, *ROOMS, name])) for name in ('keys', 'queries', 'blocks')
+)
 
 KERNELS = [keys.build, keys.key_grads, queries.read, queries.query_grads, queries.sums_grads]
 NUMBERS = {'n', 'span', 'H', 'M'}
@@ -37,5 +51,5 @@ for kernel in KERNELS:
             triton.compile(source, target=GPUTarget('cuda', 90, 32)),
             kernel.fn.__name__,
         )
-        least = 4 * SIZES[name](*(constants[size] for size in ('BN', 'BM', 'CP', 'DP', 'R')))
+        least = 4 * blocks.SIZES[name](*(constants[size] for size in ('BN', 'BM', 'CP', 'DP', 'R')))
         print(name, 'cubin' in compiled.asm, least <= compiled.metadata.shared)

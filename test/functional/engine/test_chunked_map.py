@@ -205,12 +205,11 @@ def subtractor(num_nodes, edges):
 
 
 @pytest.mark.parametrize('job', [edge_probability, neighbor_attention, subtractor])
-def test_more_nodes_cost_the_same_however_many_chunks_there_are(job, monkeypatch):
+def test_more_nodes_cost_the_same_however_many_chunks_there_are(job, constants):
     """A backward pass that made a gradient of all nodes for each chunk of edges would take the
     product of nodes and edges. Nodes are more than the 4096 rows of a chunk, and each has an
     edge."""
-    monkeypatch.setattr(adjacency_attention, 'CHUNK_ELEMENTS', 1 << 16)
-    monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', 1 << 13)
+    constants(adjacency_chunk=1 << 16, edge_sum_chunk=1 << 13)
 
     def allocated(num_nodes, num_edges):
         ids = torch.arange(num_edges)

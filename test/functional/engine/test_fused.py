@@ -30,8 +30,8 @@ BATCHES = {
 
 
 @pytest.fixture(autouse=True)
-def fused(monkeypatch):
-    monkeypatch.setattr(dispatch, 'FUSED_DEVICES', (DEVICE,))
+def fused(monkeypatch, constants):
+    constants(fused_devices=(DEVICE,))
     calls = []
     for name in ('FusedKeys', 'FusedKeyGrads', 'FusedQueries', 'FusedQueryGrads'):
         method = 'add' if 'Grads' in name else 'build' if 'Keys' in name else 'read'
@@ -121,13 +121,13 @@ def test_sizes(heads, channels, width, rank):
     assert_equal(both(leaves, torch.randn(features, channels, dtype=torch.double), None))
 
 
-def test_many_chunks(monkeypatch):
-    monkeypatch.setattr(dispatch, 'FUSED_ROWS', 64)
+def test_many_chunks(constants):
+    constants(fused_rows=64)
     assert_equal(both(draw(150, 150, 2), torch.randn(11, 5, dtype=torch.double), None))
 
 
 @pytest.mark.parametrize('length', [1e-6, 1e2])
-def test_as_exact_as_the_chunks_at_any_length(length, monkeypatch):
+def test_as_exact_as_the_chunks_at_any_length(length, constants):
     leaves, projection = draw(60, 60, 0, length=length)[:3], torch.randn(11, 5, dtype=torch.double)
 
     def run(dtype):
@@ -136,7 +136,7 @@ def test_as_exact_as_the_chunks_at_any_length(length, monkeypatch):
         return [part.double().cpu() for part in (out, *torch.autograd.grad(out.sin().sum(), own))]
 
     fused, exact = run(torch.float32), run(torch.double)
-    monkeypatch.setattr(dispatch, 'FUSED_DEVICES', ())
+    constants(fused_devices=())
     for ours, chunks, expected in zip(fused, run(torch.float32), exact, strict=True):
         assert (ours - expected).norm() <= 2 * (chunks - expected).norm() + 1e-7
 
@@ -184,7 +184,7 @@ def test_half_precision():
 
 
 @pytest.mark.parametrize('batch', BATCHES)
-def test_state_is_the_same(batch, monkeypatch):
+def test_state_is_the_same(batch, constants):
     batch = None if BATCHES[batch] is None else BATCHES[batch].to(DEVICE)
     num_nodes = 90 if batch is None else batch.numel()
     leaves = [
@@ -203,7 +203,7 @@ def test_state_is_the_same(batch, monkeypatch):
         )
 
     ours, grads = run()
-    monkeypatch.setattr(dispatch, 'FUSED_DEVICES', ())
+    constants(fused_devices=())
     other, expected = run()
     for name in ('sums', 'maximum', 'squares', 'count'):
         torch.testing.assert_close(getattr(ours, name), getattr(other, name), rtol=1e-5, atol=1e-6)
@@ -213,7 +213,7 @@ def test_state_is_the_same(batch, monkeypatch):
 
 
 @pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
-def test_layers(kind, monkeypatch, fused):
+def test_layers(kind, constants, fused):
     masked = kind == 'masked'
     layer, x = (
         DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2),
@@ -230,7 +230,7 @@ def test_layers(kind, monkeypatch, fused):
 
     ours = run()
     assert set(fused) == {'FusedKeys', 'FusedKeyGrads', 'FusedQueries', 'FusedQueryGrads'}
-    monkeypatch.setattr(dispatch, 'FUSED_DEVICES', ())
+    constants(fused_devices=())
     for one, other in zip(ours, run(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 

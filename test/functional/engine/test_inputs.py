@@ -3,7 +3,6 @@ import re
 import pytest
 import torch
 
-from torch_geometric_lgt.functional._engine import layout
 from torch_geometric_lgt.functional._engine.affine import Affine
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input
@@ -88,8 +87,8 @@ def test_parameters_of_half_precision_take_part_in_single():
 
 
 @pytest.mark.parametrize(('elements', 'expected'), [(100, 64), (900, 90), (10**6, 4096)])
-def test_rows_whose_features_are_so_many_numbers(elements, expected, monkeypatch):
-    monkeypatch.setattr(layout, 'CHUNK_ELEMENTS', elements)
+def test_rows_whose_features_are_so_many_numbers(elements, expected, constants):
+    constants(input_chunk=elements)
     assert (
         rows(KernelInput(x=torch.ones(7, 8), heads=2, kind='softmax', projection=torch.ones(5, 4)))
         == expected

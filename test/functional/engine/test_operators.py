@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
-from torch_geometric_lgt.functional._engine import dispatch, operators
+from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional.attention.kernel import stores_states
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.segment import segments
@@ -156,10 +156,9 @@ def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
     ('elements', 'programs', 'counts'),
     [(250, 99, [3, 3, 3, 1]), (1 << 20, 9, [4, 4, 2]), (1, 1, [1] * 10)],
 )
-def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch):
+def test_graphs_that_are_walked_together(elements, programs, counts, constants):
     """A graph's state has 2 * 8 * 5 numbers, and a program of a GPU for each head."""
-    monkeypatch.setattr(operators, 'STATE_ELEMENTS', elements)
-    monkeypatch.setattr(operators, 'MAX_PROGRAMS', programs)
+    constants(state_elements=elements, state_programs=programs)
     side = KernelInput(
         x=torch.randn(40, H * C), heads=H, kind='softmax', projection=torch.randn(M, C)
     )
@@ -170,9 +169,8 @@ def test_graphs_that_are_walked_together(elements, programs, counts, monkeypatch
 
 
 @pytest.mark.parametrize(('channels', 'lengths'), [(C, [7] * 5 + [5]), (C + 1, [40])])
-def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, monkeypatch):
-    for name, value in (('FUSED_DEVICES', ('cpu',)), ('FUSED_ROWS', 7), ('FUSED_CHANNELS', C)):
-        monkeypatch.setattr(dispatch, name, value)
+def test_rows_of_a_chunk_are_those_of_the_kernels_that_serve_it(channels, lengths, constants):
+    constants(fused_devices=('cpu',), fused_rows=7, fused_channels=C)
     side = KernelInput(
         x=torch.randn(40, H * C),
         heads=H,

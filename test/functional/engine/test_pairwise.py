@@ -34,10 +34,10 @@ LAYERS = {
 }
 
 
-def run(monkeypatch, paired, layer, x, batch, grad):
+def run(monkeypatch, constants, paired, layer, x, batch, grad):
     """Output and gradients by pairs or by states, and how often pairs were used."""
     used = []
-    monkeypatch.setattr(operators, 'is_paired', lambda *_: paired)
+    constants(paired=paired)
     monkeypatch.setattr(
         operators, 'PairwiseBackend', lambda *args: used.append(args) or PairwiseBackend(*args)
     )
@@ -52,13 +52,14 @@ def run(monkeypatch, paired, layer, x, batch, grad):
 
 @pytest.mark.parametrize('batch', [None, SORTED, UNSORTED], ids=['one', 'sorted', 'unsorted'])
 @pytest.mark.parametrize('name', LAYERS)
-def test_pairs_give_what_states_give(name, batch, monkeypatch):
+def test_pairs_give_what_states_give(name, batch, monkeypatch, constants):
     layer, x = LAYERS[name]().double(), torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
     grad = torch.randn(
         11, layer.out_channels if hasattr(layer, 'out_channels') else 6, dtype=torch.float64
     )
     (by_pairs, used), (by_states, unused) = (
-        run(monkeypatch, paired, layer, x, batch, lambda _: grad) for paired in (True, False)
+        run(monkeypatch, constants, paired, layer, x, batch, lambda _: grad)
+        for paired in (True, False)
     )
     assert used > 0 == unused
     for one, other in zip(by_pairs, by_states, strict=True):
@@ -66,12 +67,13 @@ def test_pairs_give_what_states_give(name, batch, monkeypatch):
 
 
 @pytest.mark.parametrize('name', ['simplex', 'sgformer'])
-def test_bipartite(name, monkeypatch):
+def test_bipartite(name, monkeypatch, constants):
     layer = LAYERS[name]().double()
     x = tuple(torch.randn(size, 6, dtype=torch.float64, requires_grad=True) for size in (7, 5))
     batch = torch.tensor([0, 2, 0, 1, 2, 2, 2]), torch.tensor([2, 2, 0, 1, 1])
     (by_pairs, used), (by_states, unused) = (
-        run(monkeypatch, paired, layer, x, batch, torch.ones_like) for paired in (True, False)
+        run(monkeypatch, constants, paired, layer, x, batch, torch.ones_like)
+        for paired in (True, False)
     )
     assert used > 0 == unused
     for one, other in zip(by_pairs, by_states, strict=True):
@@ -146,14 +148,14 @@ def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
 
 
 @pytest.mark.parametrize('norm', [1e-6, 30.0, 300.0])
-def test_any_norm_as_exactly_as_states(norm, monkeypatch):
+def test_any_norm_as_exactly_as_states(norm, constants):
     projection, found = torch.randn(16, 8, dtype=torch.float64), []
     drawn = [
         torch.nn.functional.normalize(torch.randn(400, 1, 8), dim=-1) * scale
         for scale in (norm, norm, 1)
     ]
     for paired, dtype in ((False, torch.float64), (False, torch.float32), (True, torch.float32)):
-        monkeypatch.setattr(operators, 'is_paired', lambda *_, paired=paired: paired)
+        constants(paired=paired)
         leaves = [part.to(dtype).requires_grad_() for part in drawn]
         out = kernel_attention(
             *leaves, projection=projection.to(dtype), batch=torch.arange(400) // 5

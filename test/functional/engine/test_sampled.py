@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
-from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional._engine.sampled import split_maximum
 from torch_geometric_lgt.testing import dense
 
@@ -47,9 +46,9 @@ def relative(actual, expected):
 
 @pytest.mark.parametrize('chunk', [None, 2])
 @pytest.mark.parametrize('name', BATCHES)
-def test_matches_dense_with_gradients(name, chunk, monkeypatch):
+def test_matches_dense_with_gradients(name, chunk, constants):
     if chunk is not None:
-        monkeypatch.setattr(operators, 'chunk_rows', lambda *_: chunk)
+        constants(attention_chunk=chunk)
     batch_k, batch_q, *sizes = BATCHES[name]
     projection, noise, leaves = draw(*sizes)
     batch = batch_k if batch_q is None else (batch_k, batch_q)
@@ -216,8 +215,8 @@ def test_float32_is_as_exact_as_the_formula_in_float64():
     assert relative(found.double(), expected) < 1e-5
 
 
-def test_squares_of_the_keys_of_several_chunks(monkeypatch):
-    monkeypatch.setattr(operators, 'chunk_rows', lambda *_: 2)
+def test_squares_of_the_keys_of_several_chunks(constants):
+    constants(attention_chunk=2)
     projection, noise, (_, k, v) = draw(9, 9)
     batch = torch.tensor([0] * 5 + [1] * 4)
     state = AttentionState.from_keys(k, v, 'softmax', projection, batch, key_noise=noise)

@@ -11,9 +11,9 @@ DOUBLE = torch.float64
 
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
 @pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
-def test_matches_dense_with_gradients(kind, chunk, monkeypatch):
+def test_matches_dense_with_gradients(kind, chunk, constants):
     """Repeated edges, a target without edges, one edge a chunk."""
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', chunk)
+    constants(adjacency_chunk=chunk)
     q, k, v = (
         torch.randn(n, 2, d, dtype=DOUBLE, requires_grad=True) for n, d in ((9, 4), (7, 4), (7, 3))
     )
@@ -109,7 +109,7 @@ def test_large_norms_and_no_edges_are_finite():
         assert all(grad is None or grad.isfinite().all() for grad in grads)
 
 
-def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch):
+def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
     q, k, v = (torch.randn(n, 2, 4) for n in (9, 7, 7))
     edges, projection = (
         torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))]),
@@ -125,7 +125,7 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch):
         'chunked_map',
         lambda function, step, *args: steps.add(step) or chunked_map(function, step, *args),
     )
-    monkeypatch.setattr(module, 'CHUNK_ELEMENTS', 100)
+    constants(adjacency_chunk=100)
     torch.testing.assert_close(adjacency_attention(q, k, v, edges, projection=projection), plain)
     assert steps == {100 // (2 * 2 * 6)}  # heads, and cosines and sines of the features
     steps.clear()

@@ -12,13 +12,12 @@ from torch_geometric_lgt.testing import dense
 
 
 @pytest.fixture(params=['compiled', 'searched'])
-def loop(request, monkeypatch):
+def loop(request, constants):
     if request.param == 'searched':
-        monkeypatch.setattr(common_neighbors, '_compiled', lambda: None)
-        monkeypatch.setattr(common_neighbors, 'CHUNK_ELEMENTS', 50)
+        constants(compiled_jaccard=None, jaccard_chunk=50)
     else:
         assert common_neighbors._compiled() is not None
-        monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', -1)
+        constants(jaccard_searched=-1)
 
 
 def adjacency(edges, num_nodes, neighbors):
@@ -53,7 +52,7 @@ def test_hand_computed(loop):
     assert jaccard(edges, 5, torch.tensor([[0, 3], [3, 4]])).tolist() == [0.5, 0]
 
 
-def test_marks_each_larger_node_once(monkeypatch):
+def test_marks_each_larger_node_once(constants):
     """A hub 0 of 3, 4, 5, 6 with 1 and 2, which have one neighbour of it each and then none."""
     starts = []
 
@@ -61,8 +60,7 @@ def test_marks_each_larger_node_once(monkeypatch):
         starts.append((large.tolist(), small.tolist(), start.tolist()))
         common_neighbors._count(pointer, neighbor, large, small, start, out, threads, thread)
 
-    monkeypatch.setattr(common_neighbors, '_compiled', lambda: loop)
-    monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', -1)
+    constants(compiled_jaccard=loop, jaccard_searched=-1)
     edges = torch.tensor([[0, 0, 0, 0, 1, 1, 2], [3, 4, 5, 6, 3, 4, 3]])
     assert jaccard(edges, 7, torch.tensor([[0, 0, 1, 1, 1], [1, 2, 2, 0, 6]])).tolist() == [
         2 / 4,
@@ -81,7 +79,7 @@ def test_nothing_to_count(loop):
     assert minhash_jaccard(nothing, 3, 4, pairs).tolist() == [0, 0]
 
 
-def test_time_grows_with_the_smaller_degree(loop, monkeypatch):
+def test_time_grows_with_the_smaller_degree(loop, monkeypatch, constants):
     """Two hubs that share 50 000 leaves, in a star's worth of pairs with one hub: no list of a hub
     is walked for a leaf."""
     leaves = torch.arange(2, 50_002)
@@ -90,7 +88,7 @@ def test_time_grows_with_the_smaller_degree(loop, monkeypatch):
     )
     assert jaccard(edges, 50_002, torch.tensor([[0, 0], [1, 2]])).tolist() == [1, 0]
     walked = []
-    monkeypatch.setattr(common_neighbors, '_compiled', lambda: None)
+    constants(compiled_jaccard=None)
     search = np.searchsorted
     monkeypatch.setattr(
         np,
@@ -180,11 +178,10 @@ def test_orders_are_those_of_splitmix64():
     assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
 
 
-def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch):
+def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch, constants):
     calls = []
     monkeypatch.setattr(common_neighbors, '_compiled', lambda: calls.append(1))
-    monkeypatch.setattr(common_neighbors, '_lookups', 0)
-    monkeypatch.setattr(common_neighbors, 'SEARCHED_ELEMENTS', 5)
+    constants(jaccard_lookups=0, jaccard_searched=5)
     edges = torch.tensor([[0, 1, 2], [1, 2, 0]])  # two neighbours for each of three pairs
     jaccard(edges[:, :2], 3)
     assert (common_neighbors._lookups, calls) == (2, [])

@@ -4,7 +4,6 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from torch_geometric_lgt.functional.neighbors import edge_sums
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum, symmetric_weight
 
 DOUBLE = torch.float64
@@ -19,9 +18,9 @@ def dense(x, edges, weight, num_targets):
 @pytest.mark.parametrize('order', ['sorted', 'unsorted', 'empty'])
 @pytest.mark.parametrize('heads', [1, 3])
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
-def test_matches_the_matrix_product_with_gradients(order, heads, chunk, monkeypatch):
+def test_matches_the_matrix_product_with_gradients(order, heads, chunk, constants):
     """Repeated edges, targets and sources without edges."""
-    monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', chunk)
+    constants(edge_sum_chunk=chunk)
     edges = torch.stack([torch.randint(6, (20,)), torch.randint(8, (20,))])
     edges = {'sorted': edges[:, edges[1].argsort()], 'unsorted': edges, 'empty': edges[:, :0]}[
         order

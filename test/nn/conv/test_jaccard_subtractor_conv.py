@@ -6,7 +6,6 @@ from torch_geometric.nn import TransformerConv
 from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.neighbors import edge_sums
 from torch_geometric_lgt.nn import JaccardSubtractorConv
 
 DOUBLE = torch.float64
@@ -51,8 +50,8 @@ def compare(conv, x_src, x_dst, edges, mask):
     ids=['all', 'some', 'others', 'none'],
 )
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
-def test_matches_dense(kernel, mask, chunk, monkeypatch):
-    monkeypatch.setattr(edge_sums, 'CHUNK_ELEMENTS', chunk)
+def test_matches_dense(kernel, mask, chunk, constants):
+    constants(edge_sum_chunk=chunk)
     compare(
         JaccardSubtractorConv(5, 8, 4, kernel).double(),
         torch.randn(7, 5, dtype=DOUBLE),

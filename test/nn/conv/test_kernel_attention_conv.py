@@ -6,7 +6,6 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
-from torch_geometric_lgt.functional._engine import layout
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -56,8 +55,8 @@ def test_matches_dense_with_gradients(feature_map, key_channels):
     torch.testing.assert_close(scores, weights[PAIRS[1], PAIRS[0]], atol=1e-10, rtol=1e-10)
 
 
-def test_gradients_of_scores(monkeypatch):
-    monkeypatch.setattr(layout, 'CHUNK_ELEMENTS', 1)  # chunks of 64 pairs
+def test_gradients_of_scores(constants):
+    constants(input_chunk=1)  # chunks of 64 pairs
     conv = KernelAttentionConv(6, 8, heads=2).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])

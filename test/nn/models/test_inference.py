@@ -115,8 +115,8 @@ def test_workers_that_are_not_forked_get_the_stream(tmp_path):
     assert torch.equal(there.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
 
 
-def test_goes_on_after_a_kill(tmp_path, monkeypatch):
-    monkeypatch.setattr(workspace, 'SAVE_SECONDS', 0.0)
+def test_goes_on_after_a_kill(tmp_path, constants):
+    constants(save_seconds=0.0)
     data, model, calls = graph(), BACKBONES['difformer']().double(), []
     whole, layer = model.inference(loader(data)), model.layer
 
@@ -145,8 +145,8 @@ def test_goes_on_after_a_kill(tmp_path, monkeypatch):
     assert len(calls) == 13
 
 
-def test_a_state_is_never_counted_twice(tmp_path, monkeypatch):
-    monkeypatch.setattr(workspace, 'SAVE_SECONDS', 0.0)
+def test_a_state_is_never_counted_twice(tmp_path, monkeypatch, constants):
+    constants(save_seconds=0.0)
     data, model = graph(), BACKBONES['sgformer']().double()
     whole, note = model.inference(loader(data)), workspace.Workspace.save_progress
 

@@ -1,0 +1,53 @@
+"""Names the constants of the package that tests change: a constant that moves changes one line."""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+CONSTANTS = {
+    'adjacency_chunk': 'functional.neighbors.adjacency_attention.CHUNK_ELEMENTS',
+    'attention_chunk': 'functional._engine.operators.chunk_rows',
+    'compiled_jaccard': 'functional.neighbors.common_neighbors._compiled',
+    'dense_nodes': 'transforms._laplacian.DENSE_NODES',
+    'dense_retry_nodes': 'transforms._laplacian.DENSE_RETRY_NODES',
+    'download_bytes': 'datasets._sources.MAX_BYTES',
+    'edge_sum_chunk': 'functional.neighbors.edge_sums.CHUNK_ELEMENTS',
+    'file_version': '_io.FORMAT_VERSION',
+    'fused_channels': 'functional._engine.dispatch.FUSED_CHANNELS',
+    'fused_devices': 'functional._engine.dispatch.FUSED_DEVICES',
+    'fused_rows': 'functional._engine.dispatch.FUSED_ROWS',
+    'gram_chunk': 'functional._engine.gram.CHUNK_ELEMENTS',
+    'gram_elements': 'functional._engine.gram.GRAM_ELEMENTS',
+    'graph_chunk_bytes': 'data._files.CHUNK_BYTES',
+    'input_chunk': 'functional._engine.layout.CHUNK_ELEMENTS',
+    'jaccard_chunk': 'functional.neighbors.common_neighbors.CHUNK_ELEMENTS',
+    'jaccard_lookups': 'functional.neighbors.common_neighbors._lookups',
+    'jaccard_searched': 'functional.neighbors.common_neighbors.SEARCHED_ELEMENTS',
+    'loss_chunk': 'functional.losses.CHUNK_ELEMENTS',
+    'paired': 'functional._engine.operators.is_paired',
+    'partition_chunk_edges': 'loader.node_partition_loader.CHUNK_EDGES',
+    'save_seconds': 'nn.models._streaming.workspace.SAVE_SECONDS',
+    'sigmoid_chunk': 'functional.attention.sigmoid.CHUNK_ELEMENTS',
+    'sigmoid_pairs': 'functional.attention.sigmoid.MAX_PAIRS',
+    'sigmoid_rows': 'functional.attention.sigmoid.MIN_ROWS',
+    'stalled_seconds': 'datasets._download.STALLED_SECONDS',
+    'state_elements': 'functional._engine.operators.STATE_ELEMENTS',
+    'state_programs': 'functional._engine.operators.MAX_PROGRAMS',
+    'triton_interpreted': 'functional._engine.triton.blocks.INTERPRETED',
+    'triton_shared_bytes': 'functional._engine.triton.blocks.max_shared_bytes',
+    'tsp_sizes': 'datasets.tsp.SIZES',
+}
+
+
+def set_constants(assign: Callable[[Any, str, Any], None] = setattr, **values: Any) -> None:
+    """Assigns values to constants by their names above; a function returns the value from then
+    on."""
+    for name, value in values.items():
+        path, _, attribute = CONSTANTS[name].rpartition('.')
+        module = import_module(f'torch_geometric_lgt.{path}')
+        replace_function = callable(getattr(module, attribute))
+        assign(module, attribute, _returns(value) if replace_function else value)
+
+
+def _returns(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
