@@ -55,13 +55,13 @@ API_PAGES = {
 
 
 def summary(value: object) -> str:
-    """The first sentence of the docstring."""
+    """Returns the first sentence of the docstring."""
     paragraph = (inspect.getdoc(value) or '').split('\n\n')[0] if callable(value) else ''
     return re.split(r'(?<!Eq)\.\s', ' '.join(paragraph.split()))[0].rstrip('.:')
 
 
 def write_api_page(name: str, title: str, folder: Path) -> None:
-    """Writes the page of one public module from its ``__all__``, so that no exported name can be
+    """Writes the page of one public module from its ``__all__``, so that no exported name is
     missing."""
     module = importlib.import_module(f'torch_geometric_lgt.{name}')
     heading = f'{title}: ``{module.__name__}``'
@@ -82,7 +82,7 @@ def write_api_page(name: str, title: str, folder: Path) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Leaves a page that says so already as it is, with its time."""
+    """Writes a page, unless it has this text already: Sphinx reads only files with a new time."""
     if not page.exists() or page.read_text(encoding='utf-8') != text:
         page.write_text(text, encoding='utf-8')
 

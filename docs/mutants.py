@@ -1,4 +1,4 @@
-"""Which changes of the functions' code the tests notice, and why the others are none."""
+"""Writes the page of mutants: small changes of the code, and how many of them the tests catch."""
 
 import json
 from pathlib import Path
@@ -7,15 +7,15 @@ from faults import list_table
 
 
 def page(results: Path) -> str:
-    """The table of all modules, and the changes that no test notices by why."""
+    """Returns the page: a table of all modules, and the mutants that no test catches, by reason."""
     found = json.loads(results.read_text(encoding='utf-8'))
-    title = 'Changes that the tests notice'
+    title = 'Mutants that the tests catch'
     of = ', '.join(f'{package} {version}' for package, version in found['versions'].items())
     text = (
-        'The code of ``torch_geometric_lgt.functional`` changed one operator, number, name or '
-        'argument at a time'
+        'Each mutant of ``torch_geometric_lgt.functional`` changes one operator, number, name or '
+        'argument'
     )
-    lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each change:']
+    lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each mutant:']
     outcomes = ('noticed', 'without an end', 'survived')
     counts = {
         f'``{module}``': [each.get(outcome, 0) for outcome in outcomes]
@@ -24,17 +24,16 @@ def page(results: Path) -> str:
     counts['**all**'] = [sum(column) for column in zip(*counts.values(), strict=True)]
     rows = [(module, sum(each), *each) for module, each in counts.items()]
     lines += list_table(
-        [('Module', 'Changes', 'Noticed', 'Without an end', 'Not noticed'), *rows], '40 15 15 15 15'
+        [('Module', 'Mutants', 'Caught', 'Timed out', 'Not caught'), *rows], '40 15 15 15 15'
     )
     lines += [
         '',
         (
-            'A change without an end is noticed, too. Functions with decorators are not changed, '
-            'the '
-            'kernels for GPUs among them.'
+            'A timeout counts as caught. Functions with decorators have no mutants, among them the '
+            'kernels for GPUs.'
         ),
     ]
-    lines += ['Why the changes that are not noticed make no difference that a test could tell:']
+    lines += ['', 'No test can catch the other mutants, for these reasons:']
     by_why: dict[str, list[str]] = {}
     for survivor in found['survived']:
         by_why.setdefault(survivor['why'], []).append(survivor['change'])
