@@ -53,9 +53,9 @@ def neighbor_sum(
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, orders = edges, EdgeOrders()
-    if isinstance(edges, SortedEdges):
-        edge_index, orders = edges.edge_index, edges.orders()
+    is_sorted = isinstance(edges, SortedEdges)
+    edge_index = edges.edge_index if is_sorted else edges
+    orders = edges.orders() if is_sorted else EdgeOrders()
     learned = weight.requires_grad
     arguments = SumArguments(
         x=x,
