@@ -53,9 +53,10 @@ def neighbor_sum(
     Returns:
         ``[N_t, H * C]``
     """
-    edge_index, orders = edges, EdgeOrders()
     if isinstance(edges, SortedEdges):
         edge_index, orders = edges.edge_index, edges.orders()
+    else:
+        edge_index, orders = edges, EdgeOrders()
     learned = weight.requires_grad
     arguments = SumArguments(
         x=x,
