@@ -53,9 +53,10 @@ def neighbor_sum(
     Returns:
         ``[N_t, H * C]``
     """
-    is_sorted = isinstance(edges, SortedEdges)
-    edge_index = edges.edge_index if is_sorted else edges
-    orders = edges.orders() if is_sorted else EdgeOrders()
+    if isinstance(edges, SortedEdges):
+        edge_index, orders = edges.edge_index, edges.orders()
+    else:
+        edge_index, orders = edges, EdgeOrders()
     learned = weight.requires_grad
     arguments = SumArguments(
         x=x,
