@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import os
 import random
@@ -31,6 +32,10 @@ settings.register_profile('explore', deadline=None, max_examples=100)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'same'))
 if 'PYTEST_XDIST_WORKER' in os.environ:
     torch.set_num_threads(1)
+
+
+# By default, a tenth of the time of a compilation goes into collections that find nothing.
+gc.set_threshold(50_000, 10, 10)
 
 
 def seed_all() -> None:
