@@ -22,6 +22,7 @@ MODULES = (
     'loader',
     'nn',
     'testing.checks',
+    'testing.dense',
     'transforms',
     'visualization',
 )

@@ -172,7 +172,9 @@ def test_dataset(patch, monkeypatch, tmp_path):
     from benchmarks.node_classification import datasets, settings
 
     patch = patch('dataset')
-    monkeypatch.setattr(datasets, 'SOURCES', patch.load('benchmarks/node_classification/datasets.py').SOURCES)
+    monkeypatch.setattr(
+        datasets, 'SOURCES', patch.load('benchmarks/node_classification/datasets.py').SOURCES
+    )
     configs = tmp_path / 'benchmarks' / 'node_classification' / 'configs'
     monkeypatch.setattr(settings, 'CONFIGS', configs)
     tests = patch.load('test/benchmarks/node_classification/test_dblp.py')

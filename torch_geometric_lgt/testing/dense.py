@@ -11,6 +11,8 @@ def feature_map(
     r"""Applies :math:`\phi(\mathbf{x})` to the last dimension, without a shift of exponents.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import feature_map
         >>> feature_map('elu', torch.tensor([-1., 0., 2.]))
         tensor([0.3679, 1.0000, 3.0000])
     """
@@ -46,6 +48,8 @@ def attention_matrix(
     key in their graph are 0.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import attention_matrix
         >>> phi = torch.ones(2, 1, 3)
         >>> attention_matrix(phi, phi)[..., 0]
         tensor([[0.5000, 0.5000],
@@ -75,6 +79,8 @@ def kernel_attention(
     r"""Computes Eq. 6 of MGFormer, or Eq. 8 with a mask, ``[N, H, D]``.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import kernel_attention
         >>> phi, v = torch.ones(2, 1, 3), torch.tensor([[[1.]], [[3.]]])
         >>> kernel_attention(phi, phi, v).flatten()
         tensor([2., 2.])
@@ -95,6 +101,8 @@ def sampled_attention(
     The noise ``[N, H, K]`` holds the logarithms of the weights of the keys.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import sampled_attention
         >>> phi, v = torch.ones(2, 1, 3), torch.tensor([[[1.]], [[3.]]])
         >>> noise = torch.tensor([3.0, 1.0]).log().view(2, 1, 1)
         >>> sampled_attention(phi, phi, v, noise).flatten()
@@ -113,6 +121,8 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
     and head together. 0 stays 0.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import normalised
         >>> normalised(torch.tensor([[[3., 4.]], [[0., 0.]]]), 'row')[:, 0]
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
@@ -141,6 +151,8 @@ def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Te
     bound is 64 times as large with Frobenius norms.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import share_of
         >>> constant, products = torch.ones(2, 1), torch.tensor([[1.], [-1.]])
         >>> share_of(constant, products, 4, 'row').flatten()
         tensor([0.5000, 0.0000])
@@ -167,6 +179,8 @@ def diffusion_attention(
     \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j`, row-normalised.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import diffusion_attention
         >>> q, v = torch.ones(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
         >>> diffusion_attention(q, q, v, 'row').flatten()
         tensor([2., 2.])
@@ -188,6 +202,8 @@ def sigmoid_attention(
     :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)`, row-normalised.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import sigmoid_attention
         >>> q, v = torch.zeros(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
         >>> sigmoid_attention(q, q, v).flatten()
         tensor([2., 2.])
@@ -215,6 +231,8 @@ def sgformer_attention(
     :math:`\mathbf{V}` holds the values of the queries, :obj:`own`.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import sgformer_attention
         >>> q, v = torch.ones(2, 1, 1), torch.tensor([[[1.]], [[3.]]])
         >>> sgformer_attention(q, q, v, v, 'row').flatten()
         tensor([1.5000, 2.5000])
@@ -236,6 +254,8 @@ def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
     z_j}{2})`.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import degree_mask
         >>> degree_mask(torch.tensor([0., 1.]), torch.tensor([0., 1.]))
         tensor([[0.0000, 0.7071],
                 [0.7071, 1.0000]])
@@ -248,6 +268,8 @@ def uniformity(x: Tensor, temperature: float) -> Tensor:
     ordered pairs of different rows, on the unit sphere.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import uniformity
         >>> round(float(uniformity(torch.eye(3), temperature=2.0)), 4)
         -4.0
     """
@@ -261,6 +283,8 @@ def jaccard(adjacency: Tensor) -> Tensor:
     neighbourhoods. The index of two empty neighbourhoods is 0.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import jaccard
         >>> jaccard(torch.tensor([[1., 1.], [0., 1.]]))
         tensor([[1.0000, 0.5000],
                 [0.5000, 1.0000]])
@@ -279,6 +303,8 @@ def edge_weights(
     logits of the softmax, Jaccard indices or distances.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import edge_weights
         >>> count, score = torch.tensor([[1., 1.]]), torch.tensor([[[1.], [3.]]])
         >>> edge_weights('jaccard', count, score).flatten()
         tensor([0.2500, 0.7500])
@@ -307,6 +333,8 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
     r"""Sums the weights of the edges from each source to each target, ``[N_t, N_s]``.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import adjacency_matrix
         >>> edge_index, weight = torch.tensor([[0, 0, 1], [1, 1, 0]]), torch.ones(3)
         >>> adjacency_matrix(edge_index, weight, num_src=2, num_dst=2)
         tensor([[0., 1.],
@@ -322,6 +350,8 @@ def normalised_adjacency(adjacency: Tensor) -> Tensor:
     N_s]`` with its row sums and column sums. Entries are 0 where such a sum is 0.
 
     Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import normalised_adjacency
         >>> normalised_adjacency(torch.tensor([[0., 4.], [4., 0.]]))
         tensor([[0., 1.],
                 [1., 0.]])
