@@ -155,6 +155,15 @@ def test_edge_regularization_is_the_divergence_from_the_uniform_distribution():
     torch.testing.assert_close(edge_regularization(heads, edges, 5), (divergence + entropy) / 5 + 1)
 
 
+def test_edge_regularization_of_a_node_whose_edges_are_all_masked():
+    edges, mask = torch.tensor([[0, 1, 2], [1, 0, 0]]), torch.tensor([False, True, True])
+    log = torch.tensor([-3.0, -1.0, -2.0], requires_grad=True)
+    loss = edge_regularization(log, edges, 3, mask)
+    loss.backward()
+    assert loss.item() == 0.5  # (1 + 2) / 2 of node 0, 0 of the others
+    assert torch.equal(log.grad, torch.tensor([0.0, -1 / 6, -1 / 6]))
+
+
 def test_edge_regularization_without_edges_and_with_too_few_rows():
     none = torch.empty(2, 0, dtype=torch.long)
     assert edge_regularization(torch.empty(0, 2), none, 5) == 0

@@ -204,7 +204,7 @@ def edge_regularization(
     target, dtype = edge_index[1], log_probability.dtype
     counted = torch.ones_like(target, dtype=dtype) if mask is None else mask.to(dtype)
     degree = scatter(counted, target, 0, num_nodes, 'sum')
-    share = counted / degree[target]
+    share = counted / degree[target].clamp(min=1)  # a node may have masked edges only
     mean = log_probability if log_probability.dim() == 1 else log_probability.mean(1)
     mean = mean if mask is None else mean.masked_fill(~mask, 0)
     return -(share * mean).sum() / max(1, num_nodes)
