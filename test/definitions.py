@@ -31,6 +31,9 @@ def heads_of(conv, x_src, x_dst=None):
 def features_of(conv, q, k, temperature=1.0):
     """Returns the features of queries and keys."""
     phi = conv.feature_map
+    if phi.is_learned:
+        matrix = phi.scale[:, None, None] * phi.weight
+        q, k = (torch.einsum('nhc,hmc->nhm', part, matrix) for part in (q, k))
     scale = (
         (conv.head_key_channels * temperature**2) ** -0.25 if phi.projection is not None else 1.0
     )

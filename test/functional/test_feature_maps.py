@@ -56,7 +56,7 @@ def test_projection_raises(arguments, message):
         gaussian_projection(*arguments)
 
 
-@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused', 'assignment'])
 def test_features_match_dense_with_gradient(kind):
     x = torch.randn(9, 5, dtype=torch.float64)
     x[0] = 0

@@ -22,7 +22,7 @@ from torch_geometric_lgt.nn import (
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._samples import subgraph
 
-MAPS = ('simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused')
+MAPS = ('simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused', 'learned')
 LAYERS = {
     **{
         name: lambda heads, name=name: KernelAttentionConv(4, 8, heads, feature_map=name)

@@ -205,7 +205,7 @@ def test_relational_bias_of_weighted_pairs(source):
 
 
 @pytest.mark.parametrize(
-    'feature_map', ['simplex', 'elu', 'relu', 'focused', 'fourier', torch.nn.Softplus()]
+    'feature_map', ['simplex', 'elu', 'relu', 'focused', 'fourier', 'learned', torch.nn.Softplus()]
 )
 def test_adjacency_mask_holds_the_weights(feature_map):
     layer, x, weight = (
@@ -215,7 +215,7 @@ def test_adjacency_mask_holds_the_weights(feature_map):
     )
     q, k, v = (part.unflatten(1, (2, 3)) for part in (layer.lin_query(x), layer.lin_key(x), x))
     scale, phi = layer._scale(False), layer.feature_map
-    if isinstance(feature_map, str):
+    if isinstance(feature_map, str) and feature_map != 'learned':
         kind, projection = phi.kind, phi.projection
         phi_q, phi_k = (
             dense.feature_map(kind, scale * part, projection, phi.power) for part in (q, k)

@@ -178,6 +178,24 @@ class Logits(Map):
         return grad.mul_(feature)
 
 
+class Assignment(Logits):
+    r"""Computes the softmax over the features, :math:`l = \mathbf{x} - \log \sum_m \exp(x_m)`: the
+    share of each of :math:`M` groups in a node. The factor of a query cancels and is left out."""
+
+    takes_samples = False
+
+    def log_features(
+        self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
+    ) -> LogFeatures:
+        return x if squared is None else x.log_softmax(-1), None
+
+    def vjp(
+        self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
+    ) -> Tensor:
+        grad = grad.mul_(feature)
+        return grad.addcmul_(x.softmax(-1), grad.sum(-1, keepdim=True), value=-1) if is_key else grad
+
+
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     r"""Divides rows by their lengths, and returns the inverse lengths, too. Both are 0 for rows of
     zeros."""
@@ -222,6 +240,7 @@ MAPS: dict[str, Map] = {
         Map('values'),
         Elu('elu'),
         Logits('logits'),
+        Assignment('assignment'),
         InternalMap('unit', has_unit_rows=True),
         InternalMap('biased', has_constant=True),
         InternalMap('biased_unit', has_constant=True, has_unit_rows=True),

@@ -1,16 +1,20 @@
-# C channels per head, M features.
+# H heads, C channels per head, M features.
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
 RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
 PLAIN_MAPS = ('elu', 'relu', 'focused')
+LEARNED_MAPS = ('learned',)
+MAP_NAMES = RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS
 
 
 class FeatureMap(torch.nn.Module):
-    r"""Computes the features :math:`\phi` of kernel attention, and draws their projection.
+    r"""Computes the features :math:`\phi` of kernel attention, and draws or learns their
+    projection.
 
     * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
       :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq.
@@ -22,6 +26,10 @@ class FeatureMap(torch.nn.Module):
     * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`:
       :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p`
       scaled to the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
+    * :obj:`"learned"`: the softmax over the features, :math:`\phi_m(\mathbf{x}) \propto \exp(s_h
+      \mathbf{w}_{hm}^{\top} \mathbf{x})`, with learned :math:`s_h` and :math:`\mathbf{w}_{hm}` of
+      each head :math:`h`. Each feature is a soft group of nodes, and a row of the attention is a
+      mixture of the groups' means.
 
     Args:
         kind (str): One of the names above.
@@ -29,10 +37,13 @@ class FeatureMap(torch.nn.Module):
         num_features (int, optional): Rows :math:`M` of the projection; :obj:`"fourier"` has two
             features for each row. (default: :obj:`None`, as many as channels)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
+        heads (int, optional): Number of heads :math:`H` of the learned map; the other maps are the
+            same for all heads. (default: :obj:`1`)
 
     Raises:
         ValueError: If :obj:`kind` is unknown, a map without a projection has
-            :obj:`num_features`, :obj:`power` is below 1, or a simplex has one channel.
+            :obj:`num_features`, :obj:`power` is below 1, a simplex has one channel, or a learned
+            map has fewer than 2 features.
 
     Example:
         >>> import torch
@@ -47,13 +58,18 @@ class FeatureMap(torch.nn.Module):
     projection: Tensor | None
 
     def __init__(
-        self, kind: str, channels: int, num_features: int | None = None, power: float = 3.0
+        self,
+        kind: str,
+        channels: int,
+        num_features: int | None = None,
+        power: float = 3.0,
+        heads: int = 1,
     ) -> None:
         super().__init__()
-        if kind not in RANDOM_MAPS + PLAIN_MAPS:
+        if kind not in MAP_NAMES:
             raise ValueError(
-                "'feature_map', the 'kind' of a FeatureMap, must be one of "
-                f'{RANDOM_MAPS + PLAIN_MAPS} (got {kind!r})'
+                f"'feature_map', the 'kind' of a FeatureMap, must be one of {MAP_NAMES} (got "
+                f'{kind!r})'
             )
         if kind == 'simplex' and channels == 1:
             raise ValueError(
@@ -67,15 +83,29 @@ class FeatureMap(torch.nn.Module):
             )
         if not power >= 1:
             raise ValueError(f"'power' must be at least 1 (got {power})")
-        self.geometry, self.channels, self.power = kind, channels, power
+        self.geometry, self.channels, self.power, self.heads = kind, channels, power, heads
         self.num_features = channels if num_features is None else num_features
-        self.kind = 'softmax' if kind in RANDOM_MAPS[:3] else kind
-        self.register_buffer('projection', None if kind in PLAIN_MAPS else torch.empty(0))
+        self.is_learned = kind in LEARNED_MAPS
+        if self.is_learned and self.num_features < 2:
+            raise ValueError(
+                "'num_features' must be at least 2 for the feature map 'learned': one group of "
+                f'all nodes is their mean (got {self.num_features})'
+            )
+        self.kind = {'learned': 'assignment', **dict.fromkeys(RANDOM_MAPS[:3], 'softmax')}.get(
+            kind, kind
+        )
+        shape = (heads, self.num_features, channels)
+        self.register_parameter('weight', Parameter(torch.empty(shape)) if self.is_learned else None)
+        self.register_parameter('scale', Parameter(torch.empty(heads)) if self.is_learned else None)
+        self.register_buffer('projection', torch.empty(0) if kind in RANDOM_MAPS else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Redraws the projection from the global generator."""
+        r"""Redraws the projection, or resets a learned one, from the global generator."""
         self.redraw_projection()
+        if self.is_learned:
+            torch.nn.init.normal_(self.weight, std=self.channels**-0.5)
+            torch.nn.init.ones_(self.scale)
 
     def redraw_projection(self, generator: torch.Generator | None = None) -> None:
         r"""Redraws the projection, if the map has one."""
@@ -86,9 +116,38 @@ class FeatureMap(torch.nn.Module):
         dtype = self.projection.dtype
         self.projection = drawn.to(self.projection.device, dtype)
 
+    def logits(self, x: Tensor) -> Tensor:
+        r"""Computes the logits ``[..., H, M]`` of a learned map from :obj:`x` ``[..., H, C]``."""
+        return torch.einsum('...hc,hmc->...hm', x, self._matrix())
+
+    def logits_part(
+        self, x: Tensor, weight: Tensor | None, bias: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        r"""Multiplies a learned map into the linear part of queries or keys, which then computes
+        logits ``[N, H * M]``. Without :obj:`weight`, returns the logits of :obj:`x`
+        ``[N, H * C]``."""
+        with torch.autocast(x.device.type, enabled=False):
+            if weight is None:
+                logits = self.logits(x.unflatten(1, (self.heads, -1)).to(self.weight.dtype))
+                return logits.flatten(1).to(x.dtype), None, None
+            matrix = self._matrix()
+            if bias is not None:
+                bias = torch.einsum('hmc,hc->hm', matrix, bias.unflatten(0, (self.heads, -1)))
+                bias = bias.flatten()
+            weight = torch.einsum(
+                'hmc,hcf->hmf', matrix, weight.unflatten(0, (self.heads, -1))
+            ).flatten(0, 1)
+            return x, weight, bias
+
+    def _matrix(self) -> Tensor:
+        return self.scale[:, None, None] * self.weight
+
     def forward(self, x: Tensor) -> Tensor:
-        r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says.
-        Attention layers compute their logarithms instead, which do not overflow."""
+        r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says; a
+        learned map takes ``[..., H, C]``. Attention layers compute their logarithms instead, which
+        do not overflow."""
+        if self.is_learned:
+            return self.logits(x).softmax(-1)
         log, value = MAPS[self.kind].log_features(
             x, self.projection, self.power, x.square().sum(-1, keepdim=True)
         )
@@ -97,6 +156,7 @@ class FeatureMap(torch.nn.Module):
 
     def extra_repr(self) -> str:
         r"""Returns the arguments for the representation of the module."""
+        has_features = self.is_learned or self.projection is not None
         return f'{self.geometry!r}, {self.channels}' + (
-            '' if self.projection is None else f', num_features={self.num_features}'
+            f', num_features={self.num_features}' if has_features else ''
         )

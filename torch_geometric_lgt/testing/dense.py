@@ -20,6 +20,8 @@ def feature_map(
         return torch.where(x > 0, x + 1, x.exp())
     if kind == 'relu':
         return x.clamp(min=0)
+    if kind == 'assignment':
+        return x.exp() / x.exp().sum(-1, keepdim=True)
     if kind == 'focused':
         r = x.clamp(min=0)
         dead = (r == 0).all(-1, keepdim=True)

@@ -7,7 +7,7 @@ from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.testing import dense
 
-KINDS = ['softmax', 'fourier', 'elu', 'relu', 'focused']
+KINDS = ['softmax', 'fourier', 'elu', 'relu', 'focused', 'assignment']
 BATCHES = {
     'one': (None, 17),
     'sorted': (torch.tensor([0] * 4 + [2] * 6 + [3]), 11),

@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kerne
 from torch_geometric_lgt.functional.numerics import inverse_of
 
 HALF, SINGLE = torch.bfloat16, torch.float32
-KNOWN = "('softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits')"
+KNOWN = "('softmax', 'fourier', 'relu', 'focused', 'values', 'elu', 'logits', 'assignment')"
 GEOMETRIES = (
     "the maps 'positive', 'orthogonal' and 'simplex' of layers are 'softmax' with such a projection"
 )

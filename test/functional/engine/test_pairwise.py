@@ -21,7 +21,7 @@ SORTED, UNSORTED = (
 LAYERS = {
     **{
         kind: lambda kind=kind: KernelAttentionConv(6, 8, heads=2, feature_map=kind)
-        for kind in ('simplex', 'elu', 'relu', 'focused')
+        for kind in ('simplex', 'elu', 'relu', 'focused', 'learned')
     },
     'plain-values': lambda: KernelAttentionConv(6, 6, heads=2, value_projection=False),
     'degree': lambda: DegreeMaskedAttention(6, heads=2, max_degree=16),

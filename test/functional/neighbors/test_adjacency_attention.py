@@ -10,7 +10,7 @@ DOUBLE = torch.float64
 
 
 @pytest.mark.parametrize('chunk', [1, 1 << 20])
-@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused', 'assignment'])
 def test_matches_dense_with_gradients(kind, chunk, constants):
     """Repeated edges, a target without edges, one edge a chunk."""
     constants(adjacency_chunk=chunk)
@@ -35,7 +35,7 @@ def test_matches_dense_with_gradients(kind, chunk, constants):
 
 
 @pytest.mark.parametrize('scale', [1e-36, 1e-30, 1e30])
-@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused'])
+@pytest.mark.parametrize('kind', ['softmax', 'fourier', 'elu', 'relu', 'focused', 'assignment'])
 def test_weights_of_any_size_in_single_precision(kind, scale):
     """One factor of all weights of a target cancels, and gradients are divided by it."""
     q, k, v = (torch.randn(7, 2, d, requires_grad=True) for d in (4, 4, 3))

@@ -11,7 +11,7 @@ PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 @pytest.mark.parametrize(
     'batch', [None, torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])], ids=['one', 'unsorted']
 )
-@pytest.mark.parametrize('feature_map', ['simplex', 'elu', 'focused'])
+@pytest.mark.parametrize('feature_map', ['simplex', 'elu', 'focused', 'learned'])
 @pytest.mark.parametrize(('heads', 'key_channels'), [(1, None), (2, None), (2, 4)])
 def test_matches_dense_with_gradients(feature_map, heads, key_channels, batch):
     layer = DegreeMaskedAttention(
@@ -20,6 +20,8 @@ def test_matches_dense_with_gradients(feature_map, heads, key_channels, batch):
     x = torch.randn(12, 8, dtype=torch.float64, requires_grad=True)
     scale = layer.head_key_channels**-0.25 if feature_map == 'simplex' else 1.0
     q, k, v = (t.unflatten(-1, (heads, -1)) for t in (layer.lin_query(x), layer.lin_key(x), x))
+    if feature_map == 'learned':
+        q, k = layer.feature_map.logits(q), layer.feature_map.logits(k)
     phi = [
         dense.feature_map(layer.feature_map.kind, scale * t, layer.feature_map.projection)
         for t in (q, k)

@@ -9,7 +9,7 @@ from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.nn import KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
-MAPS = ['simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused']
+MAPS = ['simplex', 'orthogonal', 'positive', 'fourier', 'elu', 'relu', 'focused', 'learned']
 PAIRS = torch.cartesian_prod(torch.arange(12), torch.arange(12)).t()
 
 
@@ -24,6 +24,9 @@ def oracle(conv, x, batch=None):
         lin(x).unflatten(-1, (conv.heads, -1))
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
     )
+    if phi.is_learned:
+        matrix = phi.scale[:, None, None] * phi.weight
+        q, k = (torch.einsum('nhc,hmc->nhm', part, matrix) for part in (q, k))
     return dense.attention_matrix(
         *(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)),
         None,

@@ -48,7 +48,7 @@ class KernelLayer(AttentionLayer):
             raise ValueError(f"'temperature' must be positive (got {temperature})")
         self.temperature = temperature
         self.feature_map = (
-            FeatureMap(feature_map, self.head_key_channels, num_features)
+            FeatureMap(feature_map, self.head_key_channels, num_features, heads=heads)
             if isinstance(feature_map, str)
             else feature_map
         )
@@ -84,6 +84,8 @@ class KernelLayer(AttentionLayer):
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
         x, weight, bias = linear_part(lin, x)
+        if phi.is_learned:
+            x, weight, bias = phi.logits_part(x, weight, bias)
         return KernelInput(
             x=x,
             heads=self.heads,

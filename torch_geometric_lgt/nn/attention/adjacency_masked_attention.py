@@ -99,6 +99,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         )
         phi = self.feature_map
         if isinstance(phi, FeatureMap):
+            if phi.is_learned:
+                q, k = phi.logits(q), phi.logits(k)
             out = adjacency_attention(
                 q,
                 k,
