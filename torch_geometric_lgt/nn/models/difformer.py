@@ -138,7 +138,7 @@ class DIFFormer(Backbone):
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
             degree (torch.Tensor, optional): For a part of a graph with all neighbours of its nodes,
-                the degrees ``[N]`` in the whole graph, which are sums if edges have weights. See
+                the degrees ``[N]`` in the whole graph. They are sums if edges have weights. See
                 :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`, counted
                 in the edges)
             states (list, optional): For each layer the sums over the keys of all nodes outside the

@@ -108,7 +108,8 @@ class Stream:
 
     def _weights(self) -> Tensor | None:
         r"""Returns the edge weights ``[E]`` of the graph: the attribute :obj:`edge_weight`, or the
-        values of :obj:`adj_t`. Returns :obj:`None` without weights, and if all values are 1.
+        values of :obj:`adj_t`. Returns :obj:`None` without weights, and if all values of
+        :obj:`adj_t` are 1.
 
         Raises:
             ValueError: If the attribute does not contain one floating-point number per edge.
