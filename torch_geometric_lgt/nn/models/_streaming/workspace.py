@@ -250,8 +250,8 @@ class Workspace:
     ) -> None:
         r"""Writes an array or state to its file and records its progress, if this is due.
 
-        It is due with :obj:`now`, for the last node, and if the last time is at least 20 seconds
-        ago. Without a folder nothing is written.
+        It is due if :obj:`now` is set, all nodes are done, or the last save is at least
+        :obj:`SAVE_SECONDS` ago. Without a folder nothing is written.
 
         Args:
             name (str): The name of the array or state.
