@@ -57,12 +57,17 @@ SUBMODULES = (
 
 
 def __getattr__(name: str) -> ModuleType:
-    r"""Imports a submodule when it is first used."""
+    r"""Imports the submodule :obj:`name` when it is first used, and returns the submodule.
+
+    Raises:
+        AttributeError: If there is no such submodule.
+    """
     if name in SUBMODULES:
         return importlib.import_module(f'{__name__}.{name}')
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
 
 
 def __dir__() -> list[str]:
-    r"""Lists the submodules, imported or not, and the other names."""
+    r"""Returns the sorted names of this module: all submodules, imported or not, and the other
+    names."""
     return sorted({*globals(), *SUBMODULES})

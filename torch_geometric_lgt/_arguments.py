@@ -3,10 +3,11 @@ from typing import Any
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    r"""Checks an argument that counts something.
+    r"""Checks that the argument called :obj:`name` is a whole number of at least :obj:`least`. A
+    boolean is no number.
 
     Raises:
-        ValueError: If the value is no whole number or below :obj:`least`.
+        ValueError: If :obj:`value` is anything else.
     """
     try:
         fits = not isinstance(value, bool) and operator.index(value) >= least

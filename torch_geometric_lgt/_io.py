@@ -25,7 +25,8 @@ NO_WAIT, NO_LINK = (
 
 
 class Tensors(dict[str, Tensor]):
-    r"""Holds the tensors of a file; a missing name raises a ValueError that names the file."""
+    r"""Stores the tensors of a file by name. Reading a missing name raises a ValueError with the
+    path of the file."""
 
     def __init__(self, path: str | os.PathLike, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -39,13 +40,13 @@ class Tensors(dict[str, Tensor]):
 
 
 def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> FileIO:
-    r"""Opens an existing regular file, without waiting for the other end of a pipe.
-
-    A file that is opened for writing must not be a link.
+    r"""Opens an existing regular file in binary mode, without waiting for the other end of a pipe.
+    For writing (``'r+b'``), the file must not be a link.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If it is a folder, a pipe, a device or a socket, or a link to write through.
+        ValueError: If the path is a folder, a pipe, a device or a socket, or a link to write
+            through.
     """
     extra_flags = NO_WAIT if mode == 'rb' else NO_WAIT | NO_LINK
     try:
@@ -68,11 +69,11 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
 
 
 def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    r"""Writes a file so that :obj:`path` has either its old content or all of :obj:`content`,
-    whatever happens in between.
+    r"""Writes :obj:`content` to a file. If the process is killed, :obj:`path` has either its old
+    content or all of the new content.
 
     Raises:
-        OSError: If the folder is missing or read-only, or the disk is full; no partial file is
+        OSError: If the folder is missing or read-only, or the disk is full. No partial file is
             left.
     """
     path = Path(path)
@@ -96,13 +97,14 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
 
 
 def allocate(path: str | os.PathLike, num_bytes: int) -> None:
-    r"""Makes a new file of zeros whose blocks are allocated, so that it can be mapped.
+    r"""Makes a new file of :obj:`num_bytes` zeros whose disk blocks are allocated, so that the file
+    can be memory-mapped.
 
     Without allocated blocks, a full disk kills the process that writes to the mapped file. A file
     or a link of this name is removed first; the target of a link does not change.
 
     Raises:
-        OSError: If the folder is read-only, or the disk is full; no file is left.
+        OSError: If the folder is read-only, or the disk is full. No file is left.
     """
     Path(path).unlink(missing_ok=True)
     try:
@@ -119,28 +121,30 @@ def allocate(path: str | os.PathLike, num_bytes: int) -> None:
 def map_array(
     path: str | os.PathLike, dtype: str | np.dtype, shape: tuple[int, ...], mode: Literal['c', 'r+']
 ) -> np.ndarray:
-    r"""Maps an array from a file: mode ``'c'`` leaves the file unchanged, ``'r+'`` writes changes
-    to it.
+    r"""Memory-maps an array of :obj:`dtype` and :obj:`shape` from a file. With mode ``'c'``,
+    changes of the array do not reach the file. With ``'r+'``, changes are written to the file.
 
-    With ``'r+'`` the file must not be a link. An array without elements is not mapped, as no system
-    maps an empty file.
+    With ``'r+'`` the file must not be a link. An array without elements is an ordinary array,
+    because an empty file cannot be mapped.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If it is no regular file, or a link to write through.
+        ValueError: If the path is no regular file, or a link to write through.
     """
     with open_regular(path, 'rb' if mode == 'c' else 'r+b') as file:
         return np.empty(shape, dtype) if 0 in shape else np.memmap(file, dtype, mode, shape=shape)
 
 
 def is_unfinished(other: Path, path: Path) -> bool:
-    r"""Returns whether :obj:`other` is a temporary file of a process that was killed while it wrote
-    :obj:`path`."""
+    r"""Returns whether :obj:`other` is called like a temporary file of :meth:`write_atomically` for
+    :obj:`path`, which a killed process may leave."""
     return other.name.startswith(f'.{path.name}.') and other.suffix == '.tmp'
 
 
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
-    r"""Writes tensors atomically as safetensors, with a format version and a checksum."""
+    r"""Writes named tensors to a safetensors file, atomically, with :obj:`kind`, a format version
+    and a checksum as metadata. :obj:`kind` is the name of the content, which :meth:`read_tensors`
+    compares."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
     tensors = {
@@ -152,14 +156,14 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
 
 
 def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
-    r"""Reads the file of :meth:`write_tensors` into memory.
+    r"""Reads a file of :meth:`write_tensors` into memory and returns its tensors by name.
 
     Later changes of the file do not change the tensors. Nothing is unpickled.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If it is no regular file or no safetensors file, has another kind of content or
-            another version, or is damaged.
+        ValueError: If the path is no regular file or no safetensors file, or the file is damaged.
+            If its content is of another :obj:`kind` or version.
     """
     open_regular(path).close()
     try:
@@ -193,9 +197,15 @@ def cached_tensors(
 ) -> dict[str, Tensor]:
     r"""Returns the tensors of :obj:`path`, or builds them and writes them to :obj:`path`.
 
-    A damaged file, or one whose tensors have other dtypes or shapes than :obj:`expected`, is built
-    again, with a warning. If several processes need the same file, one builds it and the others
-    wait. Reading does not need a writable folder.
+    A damaged file is built again, with a warning. The same is done if a tensor has another dtype or
+    shape than :obj:`expected`. If several processes need the same file, one builds it and the
+    others wait. Reading does not need a writable folder.
+
+    Args:
+        path: The safetensors file.
+        kind: The name of the content, see :meth:`write_tensors`.
+        build: Computes the tensors by name.
+        expected: The dtype and shape of tensors by name.
 
     Raises:
         ValueError: If :obj:`path` is a folder, a pipe, a device or a socket.
@@ -230,7 +240,8 @@ def cached_tensors(
 
 
 def raw_bytes(tensor: Tensor) -> np.ndarray:
-    r"""Returns the bytes of a tensor in the order of its elements, for any strides."""
+    r"""Returns the bytes of a tensor as an array in uint8, in the order of the tensor's elements
+    for any strides."""
     return (
         tensor.detach()
         .new_empty(tensor.numel())
@@ -242,7 +253,7 @@ def raw_bytes(tensor: Tensor) -> np.ndarray:
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:
-    r"""Computes the SHA-256 of names, dtypes, shapes and bytes of tensors."""
+    r"""Computes the SHA-256 of the names, dtypes, shapes and bytes of tensors, in hexadecimal."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name]

@@ -22,7 +22,7 @@ INERT_ENTROPY = 0.999
 class AttentionReport(list[dict[str, Any]]):
     r"""Lists the measures of each layer, one dictionary a layer, and prints them as a table.
 
-    :meth:`attention_report` makes it and describes the measures.
+    :meth:`attention_report` builds the report and describes the measures.
 
     Example:
         >>> from torch_geometric_lgt.diagnostics import AttentionReport
@@ -36,7 +36,8 @@ class AttentionReport(list[dict[str, Any]]):
     """
 
     def __str__(self) -> str:
-        r"""Returns the table."""
+        r"""Formats the report as a table: a line with the names of the measures, then a line for
+        each layer."""
         names = list(self[0]) if self else []
         cells = [names, *([_text(row[name]) for name in names] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
@@ -61,22 +62,23 @@ def attention_report(
     =======================  ====================================================================================================
     measure                  meaning
     =======================  ====================================================================================================
-    ``others``               share of the attention weight that does not lie on the node itself
-    ``beyond mean``          length of the attention's output without the plain mean of the values, over that of the output
-    ``entropy``              of the weights above 0, over that of uniform weights of the graph's nodes: 1 attends to all alike
+    ``others``               mean share of a node's attention weight on other nodes
+    ``beyond mean``          norm of the attention's output minus the plain mean of the values, divided by the output's norm
+    ``entropy``              entropy of the weights above 0, divided by the entropy of uniform weights: 1 for uniform weights
     ``inert heads``          share of the heads with an entropy of at least 0.999
-    ``query``, ``key``       mean lengths as the feature map sees them, after scaling
-    ``feature error``        relative error of the output against exact softmax weights (softmax-type maps; else empty)
+    ``query``, ``key``       mean norm of the scaled queries and keys, the inputs of the feature map
+    ``feature error``        relative error of the output against exact softmax weights, None for feature maps of other types
     =======================  ====================================================================================================
 
     Args:
         model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
             :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
         x (torch.Tensor): Node features ``[N, F]``.
-        edge_index (torch.Tensor): The graph, as in the model's :meth:`forward`.
-        batch (torch.Tensor, optional): Graph ids. (default: :obj:`None`)
-        num_rows (int, optional): Sampled nodes; each is compared with all nodes of its graph.
-            (default: :obj:`64`)
+        edge_index (torch.Tensor): The edges, in any format that the model's :meth:`forward` takes.
+        batch (torch.Tensor, optional): The graph id of each node, ``[N]``. (default: :obj:`None`,
+            one graph)
+        num_rows (int, optional): Number of sampled nodes, whose attention to all nodes of their
+            graphs is measured. (default: :obj:`64`)
         generator (torch.Generator, optional): Draws the nodes. (default: :obj:`None`, torch's
             global generator)
 
@@ -106,8 +108,14 @@ def attention_report(
 
 
 def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> list[Tensor]:
-    r"""Returns the input of each attention layer in evaluation mode, then the output of the last
-    layer.
+    r"""Runs the attention layers of a model in evaluation mode and returns the input
+    ``[N, hidden channels]`` of each layer, then the output of the last layer.
+
+    Args:
+        model: NodeFormer, DIFFormer or SGFormer.
+        x: Node features ``[N, F]``.
+        edge_index: The edges, in any format that the model takes.
+        batch: The graph id of each node, ``[N]``, or :obj:`None` for one graph.
 
     Raises:
         ValueError: If the model has no attention layers of this package.
@@ -121,24 +129,29 @@ def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) 
 
 
 def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:
-    r"""Returns the weights ``[S, N, H]`` of some rows for all nodes."""
+    r"""Computes the attention weights ``[S, N, H]`` of the nodes :obj:`rows` ``[S]`` to all nodes,
+    in each head of layer :obj:`conv`.
+
+    :obj:`z` ``[N, F]`` is the input of the layer. Weights are 0 between nodes of different graphs
+    in :obj:`batch` ``[N]``.
+    """
     pairs = torch.cartesian_prod(rows, torch.arange(z.size(0), device=z.device)).flip(1).t()
     return conv.attention_scores(z, pairs, batch).view(rows.numel(), z.size(0), conv.heads)
 
 
 @contextlib.contextmanager
 def check_finite(model: torch.nn.Module) -> Iterator[None]:
-    r"""Checks the inputs and outputs of each part of a model for NaN and infinity, while the
-    context lasts.
+    r"""Checks the inputs and outputs of each module of a model for NaN and infinity within this
+    context manager.
 
-    Each check takes a pass over the tensor. Use it to search where NaN comes from.
+    Each check reads the whole tensor. Use the context manager to find the module that produces NaN.
 
     Args:
         model (torch.nn.Module): Any model.
 
     Raises:
-        ValueError: If a part has such an input, or such an output of finite inputs. The error names
-            the first such part.
+        ValueError: If an input of a module has NaN or infinity, or an output of finite inputs has.
+            The error names the first such module.
 
     Example:
         >>> import torch
@@ -173,10 +186,11 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _require_finite(what: str, *values: Any) -> None:
-    r"""Checks tensors, sparse ones included, and tuples and lists of them.
+    r"""Checks that tensors, dense or sparse, and tuples and lists of tensors have neither NaN nor
+    infinity. Other values are ignored. :obj:`what` names the values in the error.
 
     Raises:
-        ValueError: If a value is not finite.
+        ValueError: If a value is not finite. The error has the first such row.
     """
     for value in values:
         if isinstance(value, (tuple, list)):
@@ -195,16 +209,17 @@ def _require_finite(what: str, *values: Any) -> None:
 
 
 def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None:
-    r"""Checks that the attributes of some transforms still fit a graph, by applying the transforms
-    again.
+    r"""Checks that the attributes that transforms added to a graph still fit the graph, by applying
+    the transforms to a copy again.
 
-    Scores and encodings do not change when edges are added, removed or sorted later; without this
-    check only their length can show it. The check takes as long as the transforms.
+    Scores and encodings do not change when edges are added, removed or sorted later. If an
+    attribute keeps its length, nothing else shows that it is outdated. The check takes as long as
+    the transforms.
 
     Args:
-        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph, which does
-            not change.
-        transforms (list): Transforms that draw no random numbers.
+        data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph with the
+            attributes. The check leaves the graph unchanged.
+        transforms (list): The transforms that added attributes. They must not draw random numbers.
 
     Raises:
         ValueError: If an attribute is missing or differs. The error names the first such attribute.
@@ -240,7 +255,8 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
-    r"""Returns whether two tensors are equal up to rounding."""
+    r"""Returns whether two tensors have the same shape, dtype, layout and values. Floating-point
+    values may differ by rounding, and NaN equals NaN."""
     if (one.shape, one.dtype, one.layout) != (other.shape, other.dtype, other.layout):
         return False
     return (
@@ -253,7 +269,16 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 def _measure(
     number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None
 ) -> dict[str, Any]:
-    r"""Measures one attention layer on its input."""
+    r"""Measures one attention layer and returns the dictionary of measures, see
+    :meth:`attention_report`.
+
+    Args:
+        number: The index of the layer, from 0.
+        conv: The layer.
+        z: The input of the layer ``[N, F]``.
+        rows: The sampled nodes ``[S]``.
+        batch: The graph id of each node, ``[N]``, or :obj:`None` for one graph.
+    """
     num_nodes, heads = z.size(0), conv.heads
     weight = attention_rows(conv, z, rows, batch).double()
     graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
@@ -287,15 +312,25 @@ def _measure(
 
 
 def _scale(conv: Any) -> float:
-    r"""Returns the factor by which a layer scales its queries and keys."""
+    r"""Returns the factor by which layer :obj:`conv` scales its queries and keys, 1 if it does not
+    scale."""
     return conv._scale(False) if hasattr(conv, '_scale') else 1.0
 
 
 def _feature_error(
     conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor
 ) -> float | None:
-    r"""Returns the relative error of an output against exact softmax weights, or :obj:`None` for
-    other feature maps."""
+    r"""Computes the relative error of an output against exact softmax attention. Returns
+    :obj:`None` for a layer whose feature map does not approximate the softmax.
+
+    Args:
+        conv: The layer.
+        q: Scaled queries of the sampled nodes, ``[S, H, C]``.
+        k: Scaled keys ``[N, H, C]``.
+        value: Values ``[N, H, D]``.
+        out: The output of the layer's attention for the sampled nodes, ``[S, H, D]``.
+        same: Whether a sampled node and a node are in one graph, ``[S, N]``.
+    """
     if getattr(getattr(conv, 'feature_map', None), 'kind', None) != 'softmax':
         return None
     logits = torch.einsum('ihc,jhc->ijh', q, k).masked_fill(~same[..., None], -torch.inf)
@@ -304,5 +339,6 @@ def _feature_error(
 
 
 def _text(value: Any) -> str:
-    r"""Formats a cell of the table."""
+    r"""Formats one cell of a report's table: :obj:`None` is empty, integers are printed in full,
+    other numbers with three significant digits."""
     return '' if value is None else str(value) if isinstance(value, int) else f'{value:.3g}'

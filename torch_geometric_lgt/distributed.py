@@ -6,7 +6,8 @@ from torch import Tensor
 
 
 class _Sum(torch.autograd.Function):
-    r"""Sums tensors over processes, in forward and in backward."""
+    r"""Sums a tensor over the processes of :obj:`group`, and in backward the gradient over the same
+    processes."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, group: dist.ProcessGroup | None) -> Tensor:
@@ -26,11 +27,12 @@ class _Sum(torch.autograd.Function):
 def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     r"""Sums a tensor over the processes of a group, differentiably.
 
-    The gradient is that of the sum of all processes' losses. Every process must take part, in
-    forward and in backward, in the same order.
+    In backward, the gradients of all processes are summed, too: this is the gradient of the sum of
+    all processes' losses. Every process must take part, in forward and in backward, in the same
+    order.
 
     Args:
-        value (torch.Tensor): A tensor of one shape in all processes.
+        value (torch.Tensor): The tensor of this process. All processes give the same shape.
         group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
 
     Returns:
@@ -54,7 +56,7 @@ def all_reduce_max(value: Tensor, group: dist.ProcessGroup | None = None) -> Ten
     r"""Computes the elementwise maximum over the processes of a group, without gradient.
 
     Args:
-        value (torch.Tensor): A tensor of one shape in all processes.
+        value (torch.Tensor): The tensor of this process. All processes give the same shape.
         group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
 
     Returns:
@@ -81,15 +83,16 @@ def all_reduce_moments(
     differentiably.
 
     Every process must take part, also one without rows, in forward and in backward, in the same
-    order. It takes two sums over the processes.
+    order. The function sums over the processes twice.
 
     Args:
-        x (torch.Tensor): Rows ``[N, D]``, of which each process may have another number.
+        x (torch.Tensor): The rows of this process, ``[N, D]``. :math:`N` may differ between
+            processes.
         group (ProcessGroup, optional): The processes. (default: :obj:`None`, all)
 
     Returns:
-        The number of rows, their mean ``[D]``, and the mean of their squared deviations from it
-        ``[D]``. Without rows both means are 0.
+        The number of rows of all processes (int64), the mean ``[D]``, and the mean ``[D]`` of the
+        squared deviations from the mean. If no process has rows, both means are 0.
 
     Example:
         >>> import torch

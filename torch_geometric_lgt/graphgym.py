@@ -37,7 +37,7 @@ NETWORKS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGForm
 
 
 def set_lgt_config(config: CfgNode) -> None:
-    r"""Adds the group ``lgt`` to a configuration, empty and open to any name.
+    r"""Adds an empty group ``lgt`` to a configuration. The group accepts any name.
 
     Args:
         config (CfgNode): The configuration of GraphGym.
@@ -58,11 +58,13 @@ def set_lgt_config(config: CfgNode) -> None:
 class GraphGymLayer(torch.nn.Module):
     r"""Applies a layer of this package to GraphGym's batches.
 
-    Each layer is registered as a subclass with its class as :obj:`conv_type`.
+    Each layer in ``LAYERS`` is registered as a subclass, whose :obj:`conv_type` is the class of the
+    layer.
 
     Args:
         layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
-        **kwargs (optional): Further arguments of the layer, beside those of ``cfg.lgt``.
+        **kwargs (optional): Further arguments of the layer, in addition to the arguments in
+            ``cfg.lgt``.
 
     Example:
         >>> import torch
@@ -92,21 +94,23 @@ class GraphGymLayer(torch.nn.Module):
         )
 
     def forward(self, batch: Any) -> Any:
-        r"""Replaces the node features of :obj:`batch` by the output of the layer, and returns the
-        batch."""
+        r"""Replaces the node features ``batch.x`` by the output of the layer, and returns
+        :obj:`batch`."""
         batch.x = self.model(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
         return batch
 
 
 class GraphGymNetwork(torch.nn.Module):
-    r"""Applies a model of this package between GraphGym's encoder and head.
+    r"""Applies a model of this package between GraphGym's feature encoder and prediction head.
 
-    Each model is registered as a subclass with its class as :obj:`model_type`.
+    Each model in ``NETWORKS`` is registered as a subclass, whose :obj:`model_type` is the class of
+    the model.
 
     Args:
         dim_in (int): Channels of the node features.
         dim_out (int): Channels of the predictions.
-        **kwargs (optional): Further arguments of the model, beside those of ``cfg.lgt``.
+        **kwargs (optional): Further arguments of the model, in addition to the arguments in
+            ``cfg.lgt``.
 
     Example:
         >>> import torch
@@ -143,7 +147,7 @@ class GraphGymNetwork(torch.nn.Module):
         self.post_mp = register.head_dict[cfg.gnn.head](dim_in=width, dim_out=dim_out)
 
     def forward(self, batch: Any) -> Any:
-        r"""Returns the predictions and labels of :obj:`batch`."""
+        r"""Returns the predictions and labels that GraphGym's head computes for :obj:`batch`."""
         batch = self.encoder(batch)
         batch.x = self.mp(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
         return self.post_mp(batch)

@@ -8,12 +8,12 @@ Adj: TypeAlias = Any
 SparseTensor: Any = cast(Any, torch_geometric.typing).SparseTensor
 """The class of torch-sparse, or PyG's stand-in for it."""
 PairTensor: TypeAlias = tuple[Tensor, Tensor]
-"""Features of sources and of targets."""
+"""Features of the sources and features of the targets of a bipartite layer."""
 Batch: TypeAlias = Tensor | tuple[Tensor | None, Tensor | None] | None
-"""Graph ids of the nodes, or those of sources and of targets; :obj:`None` for one graph."""
+"""Graph ids ``[N]`` of the nodes, or a pair for sources and targets; :obj:`None` for one graph."""
 
 GRADIENT = 'gradient'
 Differentiable: TypeAlias = Annotated[Tensor, GRADIENT]
-"""An argument of an operator that has a gradient."""
+"""A tensor argument of an operator for which the operator returns a gradient."""
 DifferentiableOrNone: TypeAlias = Annotated[Tensor | None, GRADIENT]
-"""An optional argument of an operator that has a gradient."""
+"""Like :obj:`Differentiable`, for an argument that may be :obj:`None`."""

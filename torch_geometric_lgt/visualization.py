@@ -26,12 +26,12 @@ UNLABELLED = '0.75'
 def plot_attention_report(
     report: AttentionReport, path: str | os.PathLike, title: str | None = None
 ) -> None:
-    r"""Draws the shares of a report over the layers: attention to others, beyond the plain mean,
-    and entropy.
+    r"""Plots three measures of a report against the layers, and writes a PNG file: ``others``,
+    ``beyond mean`` and ``entropy``.
 
     Args:
         report (AttentionReport): The report of
-            :meth:`~torch_geometric_lgt.diagnostics.attention_report`.
+            :meth:`~torch_geometric_lgt.diagnostics.attention_report`, which describes the measures.
         path (str): The PNG file to write.
         title (str, optional): The title, for example the names of the model and of the data.
             (default: :obj:`None`)
@@ -71,33 +71,38 @@ def plot_latent_structure(
     generator: torch.Generator | None = None,
     title: str | None = None,
 ) -> dict[str, float]:
-    r"""Draws the attention of a model between sampled nodes and all nodes of a labelled graph.
+    r"""Plots the attention between sampled nodes and all nodes of a labelled graph in six panels,
+    and writes a PNG file.
 
-    The first three plots show the attention between classes, and edges of the graph beside the
-    strongest learned edges. The others show the attention that a node receives by its degree, the
-    attention by distance in hops, and the concentration of the attention. The position of a node is
-    its projection on the two main directions of the last layer. Nodes without a label are grey.
+    The first three panels show the attention between classes, edges of the graph, and the strongest
+    learned edges. The others show the attention that a node receives by its degree, the attention
+    by distance in hops, and the concentration of the attention. In the panels with edges, the
+    position of a node is its projection on the two main directions of the last layer's output.
+    Nodes without a label are grey. Attention is averaged over the heads.
 
     Args:
         model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
             :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
-        data (torch_geometric.data.Data): :obj:`x`, :obj:`edge_index` and :obj:`y` of one graph; a
-            label of -1 stands for none.
+        data (torch_geometric.data.Data): One graph with node features :obj:`x`, :obj:`edge_index`
+            and a label :obj:`y` for each node. A label of -1 stands for none.
         path (str): The PNG file to write.
-        layer (int, optional): The attention layer. (default: :obj:`-1`, the last)
-        num_rows (int, optional): Sampled nodes, whose attention to all nodes is drawn. (default:
-            :obj:`256`)
-        num_edges (int, optional): Edges drawn of each kind. (default: :obj:`400`)
+        layer (int, optional): The index of the attention layer. (default: :obj:`-1`, the last)
+        num_rows (int, optional): Number of sampled nodes, whose attention to all nodes is drawn.
+            (default: :obj:`256`)
+        num_edges (int, optional): Number of drawn edges of each kind, given and learned. (default:
+            :obj:`400`)
         generator (torch.Generator, optional): Draws the samples. (default: :obj:`None`, torch's
             global generator)
         title (str, optional): The title of the figure, for example the names of the model and of
             the data. (default: :obj:`None`, the class of the model and the size of the graph)
 
     Returns:
-        ``edge mass``, the share of the attention on edges of the graph; ``same class``, the share
-        within classes, and ``same class by chance``, both among nodes with a label, or NaN if no
-        sampled node has one; ``components`` of the graph, and ``components with learned edges``,
-        after adding the strongest :obj:`num_edges` learned edges.
+        Five numbers by name. ``edge mass`` is the share of the attention on edges of the graph.
+        ``same class`` is the share of the attention within classes, and ``same class by chance``
+        the share of node pairs within classes. Both count nodes with a label, and are NaN if no
+        sampled node has one. ``components`` is the number of connected components of the graph.
+        ``components with learned edges`` is their number after adding the strongest
+        :obj:`num_edges` learned edges.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -199,7 +204,12 @@ def plot_latent_structure(
 
 
 def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
-    r"""Returns source and target ``[2, number]`` of the largest weights between different nodes."""
+    r"""Returns source and target ``[2, number]`` of the largest attention weights between different
+    nodes.
+
+    :obj:`weight` ``[S, N]`` has the weights of the sampled nodes :obj:`rows` ``[S]``, the targets,
+    to all nodes, the sources. If there are fewer weights, all are returned.
+    """
     weight = weight.clone()
     weight[torch.arange(rows.numel()), rows] = -torch.inf
     top = weight.flatten().topk(min(number, weight.numel())).indices
@@ -207,10 +217,12 @@ def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
 
 
 def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
-    r"""Returns the mean attention ``[K, K]`` of nodes of one class to all nodes of another.
+    r"""Computes the share ``[K, K]`` of the attention of each class (row) that goes to each class
+    (column), the mean over sampled nodes.
 
-    A row is NaN if no node of its class is sampled. If some nodes have no label, the last of
-    :math:`K + 1` columns is theirs.
+    :obj:`weight` ``[S, N]`` has the weights of the sampled nodes :obj:`rows` ``[S]``, and :obj:`y`
+    ``[N]`` the classes, -1 for none. A row is NaN if no node of its class is sampled. If some nodes
+    have no label, the result has a last column ``[K, K + 1]`` for these nodes.
     """
     num_classes = int(y.max()) + 1
     one_hot = torch.nn.functional.one_hot(torch.where(y < 0, num_classes, y)).to(weight.dtype)
@@ -220,7 +232,8 @@ def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
 
 
 def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
-    r"""Draws the attention between classes."""
+    r"""Draws the attention between classes, :obj:`mass` as :meth:`_class_mass` returns it, as an
+    image with a colour bar."""
     image = axis.imshow(mass.numpy(), vmin=0, aspect='auto')
     figure.colorbar(image, ax=axis, label='share of the attention')
     axis.set(title='attention between classes', xlabel='class attended to', ylabel='class')
@@ -237,9 +250,11 @@ def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
 
 
 def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None:
-    r"""Draws the nodes in the colours of their classes.
+    r"""Draws the nodes at their :obj:`positions` ``[N, 2]`` in the colours of their classes
+    :obj:`y` ``[N]``, grey for -1.
 
-    If :obj:`figure` is not :obj:`None`, it gets the legend, or a colour bar for many classes.
+    If :obj:`figure` is not :obj:`None`, a legend is added to the figure, or a colour bar if there
+    are more than ``MAX_NAMED`` classes.
     """
     num_classes, size = int(y.max()) + 1, min(12.0, max(1.5, 12_000 / y.numel()))
     palette = 'tab10' if num_classes <= 10 else 'tab20' if num_classes <= MAX_NAMED else 'turbo'
@@ -273,10 +288,11 @@ def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> Non
 
 
 def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
-    r"""Draws the learned edges above the nodes, with a ring around each of their end nodes.
+    r"""Draws the learned edges ``[2, E]`` above the nodes, with a ring around each of their end
+    nodes.
 
-    A ring grows with the number of edges of its node, and shows an edge between nodes that nearly
-    coincide.
+    A ring grows with the number of learned edges of its node. Rings also show edges between nodes
+    that nearly coincide.
     """
     axis.plot(
         *(positions[learned.numpy(), side] for side in (0, 1)),
@@ -300,9 +316,11 @@ def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
 
 
 def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
-    r"""Draws the attention that each node receives.
+    r"""Draws the attention that each node receives, relative to uniform attention, against its
+    degree ``[N]``.
 
-    Nodes that receive none have no place on the logarithmic scale; the title has their number.
+    :obj:`weight` ``[S, N]`` has the weights of the sampled nodes. Nodes that receive none have no
+    place on the logarithmic scale; the title has their number.
     """
     received = weight.sum(0) * weight.size(1) / weight.size(0)
     receives = received > 0
@@ -325,7 +343,12 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
 
 
 def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -> None:
-    r"""Draws the mean weight of nodes by their distance, over the uniform weight."""
+    r"""Draws the mean attention weight by distance in hops, relative to the uniform weight, as
+    bars.
+
+    :obj:`weight` ``[S, N]`` has the weights of the sampled nodes :obj:`rows` ``[S]``, and
+    :obj:`matrix` is the adjacency matrix. Distances above ``MAX_HOPS`` share one bar.
+    """
     hops = torch.from_numpy(
         dijkstra(matrix, directed=False, indices=rows.numpy(), unweighted=True, limit=MAX_HOPS)
     )
@@ -343,8 +366,11 @@ def _draw_distance(axis: Any, weight: Tensor, rows: Tensor, matrix: csr_array) -
 
 
 def _draw_concentration(axis: Any, weight: Tensor) -> None:
-    r"""Draws the share of a row's attention by the share of the nodes with the largest weights,
-    beside uniform weights."""
+    r"""Draws which share of a node's attention goes to which share of the nodes with the largest
+    weights, beside a curve for uniform weights.
+
+    :obj:`weight` ``[S, N]`` has the weights of the sampled nodes; the curve is their mean.
+    """
     mass = weight.sort(1, descending=True).values.cumsum(1).mean(0)
     share = np.arange(1, mass.numel() + 1) / mass.numel()
     axis.semilogx(share, mass.numpy(), label='learned')
@@ -359,7 +385,8 @@ def _draw_concentration(axis: Any, weight: Tensor) -> None:
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    r"""Makes a figure with a grid of axes.
+    r"""Creates a figure of :obj:`size` (width and height in inches), and returns the figure with
+    its grid of axes ``[rows, columns]``.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -375,7 +402,7 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, An
 
 
 def _save(figure: Any, path: str | os.PathLike) -> None:
-    r"""Writes a figure as PNG, atomically."""
+    r"""Writes a figure to :obj:`path` as PNG, atomically."""
     content = io.BytesIO()
     figure.savefig(content, format='png', dpi=150, metadata={'Software': None})
     write_atomically(path, content.getvalue())

@@ -36,7 +36,8 @@ RESERVED = {
 
 
 class ArrayFile(NamedTuple):
-    r"""Describes a file: an array in C order without a header."""
+    r"""Describes a file of one array in C order without a header: NumPy's name of the dtype
+    (``'<f4'``), the shape, and the SHA-256 of the file."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -49,10 +50,11 @@ class ArrayFile(NamedTuple):
 
 
 def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Literal['c', 'w+']) -> np.ndarray:
-    r"""Maps the array of a file, which reads nothing before it is used; mode ``'w+'`` makes the
-    file.
+    r"""Memory-maps the array of a file. Mode ``'c'`` maps an existing file, and changes of the
+    array do not reach the file. Mode ``'w+'`` makes a new file of zeros, to which changes are
+    written.
 
-    An array without elements has an empty file, which no system maps.
+    An array without elements is an ordinary array, because an empty file cannot be mapped.
     """
     if mode == 'w+':
         allocate(path, math.prod(shape) * np.dtype(dtype).itemsize)
@@ -60,7 +62,7 @@ def mapped(path: Path, dtype: str, shape: tuple[int, ...], mode: Literal['c', 'w
 
 
 def digest(path: Path) -> str:
-    r"""Computes the SHA-256 of a file, read in chunks."""
+    r"""Computes the SHA-256 of a file in hexadecimal, reading the file in chunks."""
     result = hashlib.sha256()
     with open_regular(path) as file:
         while piece := file.read(CHUNK_BYTES):
@@ -69,9 +71,10 @@ def digest(path: Path) -> str:
 
 
 def describe(folder: Path, arrays: dict[str, np.ndarray]) -> None:
-    r"""Writes the description of a folder's files.
+    r"""Writes ``graph.json``, the description of a folder's files: dtype, shape and checksum of
+    each of the :obj:`arrays` by name.
 
-    It is written last, so a folder with a description is complete.
+    The description is written last, so a folder with a description is complete.
     """
     files = {
         name: ArrayFile(array.dtype.str, array.shape, digest(folder / name))._asdict()
@@ -82,7 +85,8 @@ def describe(folder: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def description(folder: Path) -> dict[str, ArrayFile]:
-    r"""Reads the description of a folder's files, and checks it against the files.
+    r"""Reads ``graph.json``, the description of a folder's files, checks it against the lengths of
+    the files, and returns an :class:`ArrayFile` for each name.
 
     Raises:
         FileNotFoundError: If the folder has no description.
@@ -152,10 +156,11 @@ def description(folder: Path) -> dict[str, ArrayFile]:
 
 
 def _checked_file(name: str, value: Any, path: Path) -> ArrayFile:
-    r"""Checks the description of one file.
+    r"""Checks the entry of one file in a description, :obj:`value` as read from JSON, and returns
+    it as :class:`ArrayFile`. Error messages name the description's :obj:`path`.
 
     Raises:
-        ValueError: If the name is no name of an attribute, or the description is malformed.
+        ValueError: If :obj:`name` is no name of an attribute, or the entry is malformed.
     """
     if name not in (ROW, POINTER) and (not name.isidentifier() or name in RESERVED):
         raise ValueError(
@@ -186,12 +191,12 @@ def _checked_file(name: str, value: Any, path: Path) -> ArrayFile:
 
 
 def _checksum(files: dict[str, Any]) -> str:
-    r"""Computes the SHA-256 of the descriptions of all files."""
+    r"""Computes the SHA-256 of the descriptions of all files in hexadecimal."""
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def pieces(length: int, width: int) -> Iterator[slice]:
-    r"""Returns the ranges of rows, in order, that make chunks of at most :obj:`CHUNK_BYTES`; each
-    row has :obj:`width` bytes."""
+    r"""Splits :obj:`length` rows into consecutive slices of at most :obj:`CHUNK_BYTES`, at least
+    one row each, and yields the slices in order. Each row has :obj:`width` bytes."""
     step = max(1, CHUNK_BYTES // max(1, width))
     return (slice(start, min(start + step, length)) for start in range(0, length, step))

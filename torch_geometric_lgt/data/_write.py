@@ -27,16 +27,17 @@ def write_graph(
 ) -> Path:
     r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps.
 
-    Edges are sorted by target, in int32 where the ids fit; each node attribute is a file. It takes
-    :math:`O(N)` memory beside its arguments, which may be memory-mapped. The folder appears when it
-    is complete, with a checksum for each file.
+    Edges are sorted by target, in int32 if all node ids fit. Each node attribute is a file. Writing
+    takes :math:`O(N)` memory beside the arguments, which may be memory-mapped. The folder appears
+    when it is complete, with a checksum for each file.
 
     Args:
         folder (str or Path): The folder to write. It must not exist, or be an empty folder and no
             link.
         edge_index (torch.Tensor or numpy.ndarray): Sources and targets ``[2, E]``.
-        num_nodes (int): :math:`N`.
-        attributes (dict, optional): Arrays with :math:`N` rows by name. (default: :obj:`None`)
+        num_nodes (int): Number of nodes, :math:`N`.
+        attributes (dict, optional): Node attributes by name, arrays or tensors with :math:`N` rows.
+            (default: :obj:`None`)
         undirected (bool, optional): If :obj:`True`, write each edge in both directions; repeated
             edges stay. (default: :obj:`False`)
         progress_bar (bool, optional): If :obj:`True`, show progress. (default: :obj:`False`)
@@ -46,9 +47,9 @@ def write_graph(
 
     Raises:
         ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
-            negative or no whole number, or a node does not exist. If an attribute has another
-            number of rows, an unsupported dtype, a name that is no identifier, or a name that
-            loaders set.
+            negative or no whole number, or an edge names a node that does not exist. If an
+            attribute has another number of rows, an unsupported dtype, a name that is no
+            identifier, or a name that loaders set.
 
     Example:
         >>> import torch
@@ -111,9 +112,11 @@ def _write(
     undirected: bool,
     progress_bar: bool,
 ) -> None:
-    r"""Writes all files to a temporary folder beside the folder, and renames it at the end.
+    r"""Writes all files of a graph to a temporary folder beside :obj:`folder`, and renames the
+    temporary folder at the end. On an error the temporary folder is removed.
 
-    Temporary folders of killed processes are removed: the lock shows that no other process writes.
+    The caller holds the lock of the folder, so no other process writes. Temporary folders of killed
+    processes are therefore removed first.
     """
     unfinished = re.compile(rf'\.{re.escape(folder.name)}\.[0-9a-f]{{16}}\.part')
     for other in folder.parent.iterdir():
@@ -144,10 +147,11 @@ def _write(
 
 
 def _array(value: Any, name: str) -> np.ndarray:
-    r"""Returns a value as an array, without a copy where possible.
+    r"""Converts a tensor or array-like to a NumPy array, without a copy if possible. Error messages
+    begin with :obj:`name`.
 
     Raises:
-        ValueError: If it is sparse, or of a dtype that NumPy does not have.
+        ValueError: If the tensor is sparse, or of a dtype that NumPy lacks (bfloat16).
     """
     if isinstance(value, Tensor) and (
         value.dtype == torch.bfloat16 or value.layout != torch.strided
@@ -162,11 +166,15 @@ def _array(value: Any, name: str) -> np.ndarray:
 def _write_edges(
     folder: Path, edges: np.ndarray, num_nodes: int, undirected: bool, progress_bar: bool
 ) -> dict[str, np.ndarray]:
-    r"""Writes the edges sorted by target, chunk by chunk, and returns the mapped pointers and
-    sources.
+    r"""Writes the edges ``[2, E]`` to :obj:`folder` in CSC format, sorted by target, and returns
+    the two memory-mapped arrays by file name.
+
+    The arrays are the pointers ``[N + 1]`` in int64 and the sources ``[E]``, in int32 if all ids
+    fit. With :obj:`undirected`, each edge is written in both directions, so there are :math:`2 E`
+    sources. Edges are read in chunks.
 
     Raises:
-        ValueError: If a node does not exist.
+        ValueError: If an id is outside the :obj:`num_nodes` nodes.
     """
     directions = [(0, 1), (1, 0)] if undirected else [(0, 1)]
     parts = [(ends, part) for ends in directions for part in pieces(edges.shape[1], 64)]

@@ -11,15 +11,16 @@ from torch_geometric_lgt.data._files import POINTER, ROW, description, digest, m
 
 
 class MappedGraph(FeatureStore, GraphStore):
-    r"""Maps a graph from the files of :meth:`write_graph`, as PyG's feature store and graph store.
+    r"""Memory-maps a graph from the files of :meth:`write_graph`, as PyG's feature store and graph
+    store.
 
-    Nothing is read before it is used, and the system may drop unused parts from memory. Pass the
-    graph twice to a loader, as feature store and graph store, with the seed nodes as
+    Data is read from disk when it is used, and the system may drop unused parts from memory. Pass
+    the graph twice to a loader, as feature store and graph store, with the seed nodes as
     :obj:`input_nodes`.
 
     Batches have the attributes of their nodes in the written dtypes. The files cannot be changed
-    through this class. Its pickle has the folder only, for workers that are spawned: the other
-    process maps the same files.
+    through this class. A pickled graph has the folder and the checksums, not the data: a process
+    that unpickles it maps the same files.
 
     Args:
         folder (str or Path): The folder of :meth:`write_graph`.
@@ -75,7 +76,8 @@ class MappedGraph(FeatureStore, GraphStore):
         return [name for name in self.files if name not in (ROW, POINTER)]
 
     def __getitem__(self, name: str) -> Tensor:
-        r"""Returns an attribute of all nodes, mapped.
+        r"""Returns a node attribute as a memory-mapped tensor with a row for each node of the
+        graph.
 
         Raises:
             KeyError: If the graph has no such attribute.
@@ -85,7 +87,7 @@ class MappedGraph(FeatureStore, GraphStore):
         return self._tensors[name]
 
     def verify(self) -> None:
-        r"""Reads all files and compares their checksums.
+        r"""Reads all files and compares their checksums with the checksums that were written.
 
         Raises:
             ValueError: If the content of a file has changed since it was written.
@@ -98,14 +100,19 @@ class MappedGraph(FeatureStore, GraphStore):
                 )
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        r"""Returns the node attributes, in the form of a feature store."""
+        r"""Returns a :class:`torch_geometric.data.TensorAttr` for each node attribute, with its
+        name, as PyG's feature stores do."""
         return [TensorAttr(group_name=None, attr_name=name) for name in self.attributes]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
-        r"""Returns rows of an attribute, or :obj:`None` if the graph does not have it.
+        r"""Returns the rows ``attr.index`` of an attribute, or all rows without an index, or
+        :obj:`None` if the graph does not have the attribute.
+
+        The index is a slice, ids or a mask. Ids and a mask copy the rows; a slice and all rows stay
+        memory-mapped.
 
         Raises:
-            ValueError: If a row does not exist.
+            ValueError: If an id is outside the rows.
         """
         name: Any = attr.attr_name
         value = self._tensors[name] if name in self.attributes else None
@@ -127,12 +134,14 @@ class MappedGraph(FeatureStore, GraphStore):
         return value[ids]
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
-        r"""Returns the shape of an attribute, or :obj:`None` if the graph does not have it."""
+        r"""Returns the shape of an attribute, or :obj:`None` if the graph does not have the
+        attribute."""
         name: Any = attr.attr_name
         return self.files[name].shape if name in self.attributes else None
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        r"""Returns the format and the size of the edges, in the form of a graph store."""
+        r"""Returns a list with one :class:`torch_geometric.data.EdgeAttr`: CSC format and size
+        ``(N, N)``, as PyG's graph stores do."""
         only_type: Any = None
         return [
             EdgeAttr(
@@ -141,11 +150,12 @@ class MappedGraph(FeatureStore, GraphStore):
         ]
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor]:
-        r"""Returns the sources of the edges and the pointers of the targets."""
+        r"""Returns the edges in CSC format as memory-mapped tensors: the sources ``[E]``, sorted by
+        target, and the pointers ``[N + 1]``."""
         return self._tensors[ROW], self._tensors[POINTER]
 
     def _refuse(self, *_: Any) -> bool:
-        r"""Refuses a change of the graph.
+        r"""Raises an error in place of every method that would change the graph.
 
         Raises:
             TypeError: Always.

@@ -11,12 +11,13 @@ CHUNK_BYTES, MAX_BYTES, MAX_REASON = 1 << 16, 1 << 40, 500
 
 
 def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) -> None:
-    r"""Downloads an address to a file, with a progress bar. Only http and https are followed, also
-    after a redirection.
+    r"""Downloads an address and writes its bytes to :obj:`file`, with a progress bar called
+    :obj:`name`. Redirections are followed to http and https only.
 
     Raises:
-        OSError: If the transfer fails, is cut off, is longer than :obj:`max_bytes`, is silent for
-            :obj:`STALLED_SECONDS`, or brings less than :obj:`LEAST_BYTES_A_SECOND` in that time.
+        OSError: If the transfer fails, is cut off or is longer than :obj:`max_bytes`. If the server
+            sends nothing for :obj:`STALLED_SECONDS`, or fewer than :obj:`LEAST_BYTES_A_SECOND`
+            bytes a second in that time.
     """
     handler = _Handler()
     try:
@@ -37,10 +38,11 @@ def download(url: str, file: BinaryIO, name: str, max_bytes: int = MAX_BYTES) ->
 
 
 def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
-    r"""Copies a reply to a file.
+    r"""Copies the body of an HTTP reply to :obj:`file`, with a progress bar called :obj:`name`.
 
     Raises:
-        ConnectionError: If it is longer than :obj:`max_bytes`, or shorter than announced.
+        ConnectionError: If the body is longer than :obj:`max_bytes`, or its length differs from the
+            announced one.
     """
     size, received = reply.length, 0
     if size is not None and size > max_bytes:
@@ -57,10 +59,11 @@ def _copy(reply: Any, file: BinaryIO, name: str, max_bytes: int) -> None:
 
 
 class _Paced(io.RawIOBase):
-    r"""Reads the bytes of a connection that keeps a least rate. Only the time of waiting counts.
+    r"""Reads bytes from a raw stream that must deliver :obj:`LEAST_BYTES_A_SECOND`. Only the time
+    spent in reading counts; the rate is checked whenever that time reaches :obj:`STALLED_SECONDS`.
 
     Raises:
-        TimeoutError: If the rate is lower.
+        TimeoutError: If a read finds the rate too low.
     """
 
     def __init__(self, raw: Any) -> None:
@@ -89,7 +92,8 @@ class _Paced(io.RawIOBase):
 
 
 class _Reply(HTTPResponse):
-    r"""Reads a reply at a least rate."""
+    r"""Reads an HTTP reply through :class:`_Paced`, which raises a TimeoutError if data arrives too
+    slowly."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -97,21 +101,22 @@ class _Reply(HTTPResponse):
 
 
 class _Http(HTTPConnection):
-    r"""Connects over http, with replies at a least rate."""
+    r"""Opens http connections whose replies are of class :class:`_Reply`."""
 
     response_class = _Reply
 
 
 class _Https(HTTPSConnection):
-    r"""Connects over https, with replies at a least rate."""
+    r"""Opens https connections whose replies are of class :class:`_Reply`."""
 
     response_class = _Reply
 
 
 class _Handler(request.HTTPSHandler, request.HTTPHandler):
-    r"""Opens connections, and lists all replies so that they can be closed.
+    r"""Opens http and https connections for urllib, and collects all replies in :obj:`replies`.
 
-    urllib does not close the replies of redirections that it refuses.
+    The caller closes the replies: urllib does not close the replies of redirections that it
+    refuses.
     """
 
     def __init__(self) -> None:
@@ -130,8 +135,8 @@ class _Handler(request.HTTPSHandler, request.HTTPHandler):
 
 
 def _opener(connections: _Handler) -> request.OpenerDirector:
-    r"""Returns an opener of http and https addresses; urllib's default one also opens files and
-    ftp."""
+    r"""Builds a urllib opener that uses :obj:`connections` and the proxies of the environment.
+    Unlike urllib's default opener, it opens neither files nor ftp addresses."""
     opener, proxies = request.OpenerDirector(), request.getproxies()
     for handler in (
         request.ProxyHandler(

@@ -20,10 +20,12 @@ SPLITS = ('train', 'val', 'test')
 
 
 class GeneratedDataset(InMemoryDataset):
-    r"""Stores a split of a generated data set in ``root/name`` as safetensors.
+    r"""Stores a split of a generated data set in ``root/name`` as safetensors, and reads the split
+    from there later.
 
     The name of the file is a checksum of all arguments and of the representations of
-    :obj:`pre_transform` and :obj:`pre_filter`. A subclass generates the graphs.
+    :obj:`pre_transform` and :obj:`pre_filter`. A subclass generates the graphs in :meth:`graphs`,
+    and sets :obj:`sizes`, the default number of graphs by split.
     """
 
     version = 1
@@ -70,11 +72,13 @@ class GeneratedDataset(InMemoryDataset):
         self.slices = slices or None
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Generates the graphs of the split. The generator is seeded by the seed and the split."""
+        r"""Yields :obj:`num_graphs` new graphs of the split. :obj:`generator` is seeded by the seed
+        and the split. A subclass must implement this method."""
         raise NotImplementedError
 
     def _tensors(self) -> dict[str, Tensor]:
-        r"""Generates the graphs, and returns their collated attributes and slices.
+        r"""Generates the graphs and returns their collated attributes, named ``data.x`` and so on,
+        and slices, named ``slices.x`` and so on.
 
         Raises:
             ValueError: If :obj:`pre_filter` drops all graphs.
@@ -94,10 +98,11 @@ class GeneratedDataset(InMemoryDataset):
         return out | {f'slices.{name}': value for name, value in (slices or {}).items()}
 
     def _processed(self, graphs: Iterable[Data]) -> Iterator[Data]:
-        r"""Applies :obj:`pre_filter` and :obj:`pre_transform`.
+        r"""Yields the graphs that :obj:`pre_filter` keeps, changed by :obj:`pre_transform`.
 
         Raises:
-            ValueError: If a graph is not a :class:`Data` object of dense tensors.
+            ValueError: If :obj:`pre_transform` returns anything else than a :class:`Data` object of
+                dense tensors.
         """
         for graph in graphs:
             if self.pre_filter is None or self.pre_filter(graph):
@@ -120,13 +125,14 @@ class GeneratedDataset(InMemoryDataset):
 
 
 def _described(name: str, change: Callable | None) -> str:
-    r"""Returns a text that identifies a transform in other processes, too.
+    r"""Returns a text that identifies a transform, or :obj:`None`, in every process. :obj:`name` is
+    the name of the argument in error messages.
 
     The text has the type, the representation and all attributes: most representations in PyG lack
-    arguments, and those of long tensors lack numbers.
+    arguments, and representations of long tensors lack numbers.
 
     Raises:
-        ValueError: If the representation has a memory address.
+        ValueError: If the text has a memory address, as for a ``lambda``.
     """
     text = _text(change)
     if ' at 0x' in text:
@@ -138,7 +144,8 @@ def _described(name: str, change: Callable | None) -> str:
 
 
 def _text(value: Any) -> str:
-    r"""Returns a text that identifies a value, by type."""
+    r"""Returns a text that identifies a value. Tensors and arrays contribute a checksum or all
+    numbers, functions their name, other objects their representation and attributes."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
@@ -173,5 +180,5 @@ def _text(value: Any) -> str:
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:
-    r"""Encodes tokens ``[N]`` as rows ``[N, number]`` of zeros with a 1."""
+    r"""Encodes integer tokens ``[N]`` as one-hot rows ``[N, number]`` in float32."""
     return torch.nn.functional.one_hot(torch.from_numpy(tokens).long(), number).float()

@@ -16,10 +16,10 @@ SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
 class Interactions(NamedTuple):
-    r"""Holds users and items ``[E]`` in the order of the file.
+    r"""Stores the user id and the item id ``[E]`` of each interaction, in the order of the file.
 
-    They are int64 if every id is a whole number, else text; text with a NUL character is in an
-    array of objects.
+    Each array is int64 if all its ids are whole numbers, else it is text. If a text has a NUL
+    character, the array is of objects.
     """
 
     user: np.ndarray
@@ -27,8 +27,8 @@ class Interactions(NamedTuple):
 
 
 def find(folders: list[Path], name: str) -> Path | None:
-    r"""Returns the first file called :obj:`name` with a suffix that :meth:`read` supports, or
-    :obj:`None`."""
+    r"""Returns the path of the first file ``name`` with a suffix that :meth:`read` supports, or
+    :obj:`None`. Folders are searched in order, and suffixes in the order of ``SUFFIXES``."""
     return next(
         (
             path
@@ -41,8 +41,8 @@ def find(folders: list[Path], name: str) -> Path | None:
 
 
 def read(path: Path, columns: tuple[str, str]) -> Interactions:
-    r"""Reads LightGCN text (``user item item ..`` in each line), or two :obj:`columns` of a csv
-    file with a header or of a parquet file.
+    r"""Reads interactions from LightGCN text (``user item item ..`` in each line), or from two
+    :obj:`columns` of a csv file with a header or of a parquet file.
 
     An id of a text or csv file may be any word. A floating-point column of a parquet file must have
     whole numbers, which are read as integers.
@@ -75,14 +75,15 @@ def read(path: Path, columns: tuple[str, str]) -> Interactions:
 
 
 def _text_pairs(file: TextIO) -> Iterator[tuple[str, str]]:
-    r"""Reads the pairs of LightGCN text."""
+    r"""Yields the pairs of a user id and an item id, as strings, of an open LightGCN text file."""
     for line in file:
         user, *items = line.split() or ('',)
         yield from ((user, item) for item in items)
 
 
 def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[tuple[str, str]]:
-    r"""Reads the pairs of a csv file.
+    r"""Yields the pairs of a user id and an item id, as strings, from two columns of an open csv
+    file. Error messages name the :obj:`path`.
 
     Raises:
         ValueError: If a column is missing or repeated.
@@ -93,10 +94,10 @@ def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[t
 
 
 def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
-    r"""Reads the pairs of a parquet file.
+    r"""Reads the interactions from two columns of a parquet file.
 
     Raises:
-        ValueError: If the file is damaged, or a column is missing or repeated.
+        ValueError: If the file is damaged, a column is missing or repeated, or an id is invalid.
         ImportError: If pyarrow is not installed.
     """
     try:
@@ -116,10 +117,10 @@ def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
 
 
 def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
-    r"""Checks that a file has each of the columns once.
+    r"""Checks that the column :obj:`names` of a file have each of :obj:`columns` once.
 
     Raises:
-        ValueError: If it does not.
+        ValueError: If a column is missing or repeated. The error names the :obj:`path`.
     """
     if not set(columns) <= set(names):
         raise ValueError(
@@ -134,10 +135,12 @@ def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
 
 
 def _ids(values: list, path: Path) -> np.ndarray:
-    r"""Returns ids as int64 if all are whole numbers, else as text.
+    r"""Converts the ids of a column to an array: int64 if all ids are whole numbers written without
+    leading zeros, else text.
 
     Raises:
-        ValueError: If an id is empty, NaN, infinite, or no exact whole number.
+        ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
+            :obj:`path`.
     """
     if any(
         value is None
@@ -161,10 +164,12 @@ def _ids(values: list, path: Path) -> np.ndarray:
 
 
 def _text(value: Any, path: Path) -> str:
-    r"""Returns an id as text.
+    r"""Converts an id to text: bytes are decoded, and a floating-point number is written as a whole
+    number.
 
     Raises:
-        ValueError: If it is no UTF-8 text, or a fraction that is no exact whole number.
+        ValueError: If bytes are no UTF-8 text, or a floating-point number is no exact whole number.
+            The error names the :obj:`path`.
     """
     if isinstance(value, bytes):
         try:

@@ -15,7 +15,8 @@ MAX_BYTES = 1 << 30  # of a file, which is in memory until it is checked
 
 
 def _movielens(content: bytes) -> bytes:
-    r"""Converts the archive of MovieLens-100K to csv, sorted by time."""
+    r"""Converts the zip archive of MovieLens-100K to csv with the columns ``user_id`` and
+    ``item_id``, sorted by time."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         rows = [line.split('\t') for line in archive.read('ml-100k/u.data').decode().splitlines()]
     rows.sort(key=lambda row: int(row[3]))
@@ -25,10 +26,11 @@ def _movielens(content: bytes) -> bytes:
 
 
 class Source(NamedTuple):
-    r"""Describes a public file: its address, its checksum, and the function that converts it to a
-    readable file.
+    r"""Describes a public file: its address, its checksum, and the function that converts its bytes
+    to the bytes of a readable file.
 
-    The checksum is ``sha256``, or ``git``, the SHA-1 of a git blob.
+    The checksum is ``sha256:`` with the SHA-256 of the bytes, or ``git:`` with the SHA-1 of the git
+    blob.
     """
 
     url: str
@@ -77,12 +79,13 @@ SOURCES: dict[str, dict[str, Source]] = {
 
 
 def fetch(source: Source, path: Path) -> None:
-    r"""Downloads a file with a progress bar, checks it, converts it and writes it atomically.
+    r"""Downloads a public file with a progress bar, checks its checksum, converts its bytes and
+    writes them atomically to :obj:`path`. An existing file is left unchanged.
 
-    Of several processes one downloads, and the others wait.
+    If several processes call this function, one downloads and the others wait.
 
     Raises:
-        RuntimeError: If the download fails, stalls or is cut off, or its checksum differs.
+        RuntimeError: If the download fails, stalls or is cut off, or the checksum differs.
         ValueError: If :obj:`path` is a folder, a pipe, a device or a socket.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +111,7 @@ def fetch(source: Source, path: Path) -> None:
 
 
 def fits(source: Source, content: bytes) -> bool:
-    r"""Returns whether a file has the checksum of the public one."""
+    r"""Returns whether the bytes of a file have the checksum of its public source."""
     kind, expected = source.checksum.split(':')
     digest = (
         hashlib.sha1(f'blob {len(content)}\0'.encode() + content)
@@ -119,7 +122,8 @@ def fits(source: Source, content: bytes) -> bool:
 
 
 def warn_of_others(name: str, paths: Iterable[Path]) -> None:
-    r"""Warns of files that have the name of a public one and other content."""
+    r"""Warns of each file of data set :obj:`name` that is called like a file of its public source
+    but differs from it in content."""
     for path in paths:
         source = SOURCES.get(name, {}).get(path.name)
         if source is not None and source.convert is bytes and not fits(source, path.read_bytes()):
@@ -131,7 +135,7 @@ def warn_of_others(name: str, paths: Iterable[Path]) -> None:
 
 
 def _manual(source: Source, path: Path) -> str:
-    r"""Returns the advice to a user who downloads the file by hand."""
+    r"""Returns advice for a user who downloads the file by hand, as the end of an error message."""
     return (
         f'put it at {str(path)!r}'
         if source.convert is bytes

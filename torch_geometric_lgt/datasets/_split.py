@@ -13,10 +13,10 @@ def assign_splits(
     r"""Assigns each interaction to a split, an index ``[E]`` into :obj:`SPLITS`, separately for
     each user.
 
-    With :obj:`ratios` a user's interactions are permuted. Valid and test get the whole part of
-    their share; if that is 0, they get one interaction where a training interaction remains, test
-    before valid. Without :obj:`ratios`, the last interaction of a user is for test and the last but
-    one for valid (leave one out). A single interaction of a user is for training.
+    :obj:`user` ``[E]`` has the user of each interaction. With :obj:`ratios`, shares of train, valid
+    and test, a user's interactions are split at random, with :obj:`seed`. If :obj:`ratios` is
+    :obj:`None`, the last interaction of a user is for test and the last but one for valid (leave
+    one out). :meth:`held_out` has the numbers. A user's only interaction is for training.
     """
     generator = np.random.default_rng(seed)
     order = np.argsort(user, kind='stable')
@@ -33,10 +33,11 @@ def assign_splits(
 
 
 def check_ratios(ratios: tuple[float, ...]) -> None:
-    r"""Checks the shares of the three splits.
+    r"""Checks the shares of training, validation and test.
 
     Raises:
-        ValueError: If they are not three shares that sum to 1.
+        ValueError: If :obj:`ratios` are not three numbers from 0 to 1 that sum to 1, or the
+            training share is 0.
     """
     numbers = (
         isinstance(ratios, Sequence | np.ndarray)
@@ -56,17 +57,22 @@ def check_ratios(ratios: tuple[float, ...]) -> None:
 
 
 def check_seed(seed: int) -> None:
-    r"""Checks a seed.
+    r"""Checks that a seed is a whole number of at least 0.
 
     Raises:
-        ValueError: If it is no whole number from 0.
+        ValueError: If the seed is anything else.
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"'seed' must be a whole number from 0 (got {seed!r})")
 
 
 def held_out(total: int, ratios: tuple[float, float, float] | None) -> tuple[int, int]:
-    r"""Returns how many of :obj:`total` interactions of a user are for valid and for test."""
+    r"""Returns how many of :obj:`total` interactions of a user are for valid and for test.
+
+    Each gets its share of :obj:`ratios`, rounded down. A share above 0 that is rounded down to 0
+    gets one interaction if a training interaction remains, test before valid. If :obj:`ratios` is
+    :obj:`None`, both get one (leave one out): test from two interactions on, valid from three on.
+    """
     if ratios is None:
         return int(total > 2), int(total > 1)
     counts, train = {}, total - sum(int(ratio * total) for ratio in ratios[1:])

@@ -24,23 +24,25 @@ class InteractionDataset(InMemoryDataset):
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
-    ``root/name/raw``. They are read each time and nothing else is written, so no cache can be
-    outdated.
+    ``root/name/raw``. The files are read each time and nothing is written beside downloads, so no
+    cache can be outdated.
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
-    get numbers from 0 in the order of their ids (:obj:`user_ids`, :obj:`item_ids`). A repeated pair
-    counts once.
+    get numbers from 0 in the order of their ids; :obj:`user_ids` and :obj:`item_ids` have the id of
+    each number. A repeated pair counts once.
 
-    The data object has the node types ``user`` and ``item`` and the edge type ``('user', 'rates',
-    'item')``. Its :obj:`edge_index` has the training pairs. All three parts are in
+    The data object has the node types ``user`` and ``item`` and the edge type
+    ``('user', 'rates', 'item')``. The edge type has the pairs ``[2, E]`` of each part in
     :obj:`train_edge_label_index`, :obj:`valid_edge_label_index` and :obj:`test_edge_label_index`.
+    Its :obj:`edge_index` has the training pairs.
 
     Args:
         root (str): Folder of data sets.
-        name (str): Name of the data set.
-        split (str, optional): :obj:`"given"` uses the split of the files, and takes the validation
-            part out of the training part if it has no file; :obj:`"ratio"` splits each user's
-            interactions at random; :obj:`"leave-one-out"` takes each user's last two. (default:
+        name (str): Name of a public data set, or of a folder in :obj:`root`.
+        split (str, optional): :obj:`"given"` uses the split of the files; without a validation
+            file, validation pairs are taken out of the training part. :obj:`"ratio"` splits each
+            user's interactions at random. :obj:`"leave-one-out"` takes each user's last interaction
+            for test and the last but one for validation, and needs a file ``raw``. (default:
             :obj:`None`, :obj:`"given"` if the data set has files for training and test, else
             :obj:`"ratio"`; the attribute :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
@@ -48,8 +50,8 @@ class InteractionDataset(InMemoryDataset):
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
         columns (tuple, optional): Names of the columns with users and items in csv and parquet
             files. (default: :obj:`("user_id", "item_id")`)
-        relabel (bool, optional): If set to :obj:`False`, ids must be the numbers from 0. (default:
-            :obj:`True`)
+        relabel (bool, optional): If set to :obj:`False`, ids must be the whole numbers from 0
+            without gaps, else an error is raised. (default: :obj:`True`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
 
@@ -110,22 +112,24 @@ class InteractionDataset(InMemoryDataset):
 
     @property
     def raw_file_names(self) -> list[str]:
-        r"""Returns the names of the files of a public data set, none for other names."""
+        r"""Returns the file names of a public data set, or an empty list for other names."""
         return list(SOURCES.get(self.name, {}))
 
     def _find(self, name: str) -> Path | None:
-        r"""Returns the file called :obj:`name`, or :obj:`None`."""
+        r"""Returns the path of the data set's file called :obj:`name` with any supported suffix, or
+        :obj:`None`."""
         return find([Path(self.raw_dir).parent, Path(self.raw_dir)], name)
 
     def _download(self) -> None:
-        r"""Downloads a public data set unless its files exist."""
+        r"""Calls :meth:`download` if there is neither a file ``raw`` nor both files ``train`` and
+        ``test``."""
         if self._find('raw') is None and (
             self._find('train') is None or self._find('test') is None
         ):
             self.download()
 
     def download(self) -> None:
-        r"""Downloads the files of a public data set.
+        r"""Downloads the files of a public data set to :obj:`raw_dir`.
 
         Raises:
             FileNotFoundError: If the data set has no public source.
@@ -140,10 +144,12 @@ class InteractionDataset(InMemoryDataset):
             fetch(source, Path(self.raw_dir) / file)
 
     def _read(self) -> tuple[np.ndarray, np.ndarray, HeteroData]:
-        r"""Reads the files, and returns the ids of users, those of items, and the split data.
+        r"""Reads and splits the files. Returns the user ids ``[U]``, the item ids ``[I]`` and the
+        data object.
 
         Raises:
-            ValueError: If :obj:`split` does not fit the files, they are empty, or they share pairs.
+            ValueError: If :obj:`split` does not fit the files, the files are empty, or they share
+                pairs.
         """
         paths = {name: path for name in (*SPLITS, 'raw') if (path := self._find(name)) is not None}
         split_by_files = self.split == 'given' or (
@@ -199,10 +205,14 @@ class InteractionDataset(InMemoryDataset):
         return user_ids, item_ids, data
 
     def _number(self, kind: str, columns: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        r"""Returns the distinct ids, ascending, and the number of each id in the columns.
+        r"""Numbers the ids of all files from 0. Returns the distinct ids, ascending, and the number
+        of each id in the concatenated :obj:`columns` ``[E]``.
+
+        :obj:`kind` is ``'user'`` or ``'item'``, for error messages.
 
         Raises:
-            ValueError: If the ids must be the numbers from 0 and are not.
+            ValueError: If :obj:`relabel` is :obj:`False` and the ids are not the whole numbers from
+                0.
         """
         if any(column.dtype == object for column in columns):  # text, while others may be numbers
             columns = [
@@ -224,7 +234,14 @@ class InteractionDataset(InMemoryDataset):
         part: np.ndarray,
         ids: tuple[np.ndarray, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        r"""Drops repeated pairs, and leaves the first of each.
+        r"""Drops repeated pairs, keeps the first of each, and returns user, item and part of the
+        remaining pairs.
+
+        Args:
+            user: The user number of each pair ``[E]``.
+            item: The item number of each pair ``[E]``.
+            part: The file of each pair ``[E]``, an index into :obj:`SPLITS`.
+            ids: The ids of users and of items by number, for error messages.
 
         Raises:
             ValueError: If a pair is in two parts.

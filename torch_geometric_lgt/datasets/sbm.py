@@ -18,32 +18,35 @@ class SBMDataset(GeneratedDataset):
     The process is that of `"Benchmarking Graph Neural Networks"
     <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones.
 
-    ``PATTERN``: five blocks of 5 to 34 nodes, joined with probability 0.5 inside and 0.35 between.
-    One of 100 patterns is joined to the blocks with probability 0.5. Patterns are random graphs of
-    5 to 34 nodes with edge probability 0.5; all splits share them. Nodes have one of three tokens
-    at random; the tokens of a pattern are fixed. The label is 1 for nodes of the pattern. 10,000,
-    2,000 and 2,000 graphs.
+    ``PATTERN``: five blocks of 5 to 34 nodes. An edge has probability 0.5 inside a block and 0.35
+    between blocks. Each graph also has one of 100 patterns, joined to the blocks with probability
+    0.5. Patterns are random graphs of 5 to 34 nodes with edge probability 0.5; all splits share
+    these patterns. Nodes have one of three tokens at random; the tokens of a pattern are fixed. The
+    label is 1 for nodes of the pattern. There are 10,000, 2,000 and 2,000 graphs in train, val and
+    test.
 
-    ``CLUSTER``: six blocks, joined with probability 0.55 inside and 0.25 between. One node of each
-    block has the token of the block, all others have token 0. The label is the block. 10,000, 1,000
-    and 1,000 graphs.
+    ``CLUSTER``: six blocks of 5 to 34 nodes. An edge has probability 0.55 inside a block and 0.25
+    between blocks. One node of each block has the token of the block, all others have token 0. The
+    label is the number of the block. There are 10,000, 1,000 and 1,000 graphs in train, val and
+    test.
 
-    Tokens are one-hot in :obj:`x`, :obj:`edge_index` has both directions, and nodes are in random
-    order. Graphs are made once, in minutes, and stored as safetensors.
+    Tokens are one-hot in :obj:`x` ``[N, 3]`` or ``[N, 7]``, labels are in :obj:`y` ``[N]``.
+    :obj:`edge_index` has both directions, and nodes are in random order. Graphs are generated once,
+    in minutes, and stored as safetensors.
 
     Args:
         root (str): Folder of data sets.
         name (str): :obj:`"PATTERN"` or :obj:`"CLUSTER"`.
         split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default:
             :obj:`"train"`)
-        num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the published one)
+        num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the number above)
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are stored; identified
-            by its representation. (default: :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; identified by its
-            representation. (default: :obj:`None`, all graphs)
+        pre_transform (callable, optional): Applied once, before the graphs are stored. Its
+            representation identifies the stored file. (default: :obj:`None`)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its representation
+            identifies the stored file. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
@@ -77,7 +80,7 @@ class SBMDataset(GeneratedDataset):
         super().__init__(root, name, split, num_graphs, seed, transform, pre_transform, pre_filter)
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Generates the graphs of the split."""
+        r"""Yields :obj:`num_graphs` new graphs of the split, drawn with :obj:`generator`."""
         if self.name == 'CLUSTER':
             return (_cluster(generator) for _ in range(self.num_graphs))
         patterns = _patterns(np.random.default_rng(self.seed))
@@ -88,7 +91,8 @@ class SBMDataset(GeneratedDataset):
 
 
 def _patterns(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
-    r"""Draws the adjacency matrix and the tokens of each pattern."""
+    r"""Draws the patterns of ``PATTERN``. Returns the upper triangle of the adjacency matrix
+    ``[n, n]`` and the tokens ``[n]`` of each of ``NUM_PATTERNS`` patterns."""
     sizes = generator.integers(*SIZES, NUM_PATTERNS)
     return [
         (_upper(generator, np.full((size, size), 0.5)), generator.integers(3, size=size))
@@ -97,7 +101,8 @@ def _patterns(generator: np.random.Generator) -> list[tuple[np.ndarray, np.ndarr
 
 
 def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.ndarray) -> Data:
-    r"""Draws a graph of five blocks around a pattern."""
+    r"""Draws a graph of ``PATTERN``: five random blocks joined to a given pattern, its upper
+    triangle ``[n, n]`` and its :obj:`tokens` ``[n]``."""
     block = np.repeat(np.arange(5), generator.integers(*SIZES, 5))
     rest, size = block.size, tokens.size
     probability = np.full((rest + size, rest + size), 0.5)
@@ -111,7 +116,7 @@ def _pattern(generator: np.random.Generator, pattern: np.ndarray, tokens: np.nda
 
 
 def _cluster(generator: np.random.Generator) -> Data:
-    r"""Draws a graph of six blocks."""
+    r"""Draws a graph of ``CLUSTER``, with six random blocks."""
     sizes = generator.integers(*SIZES, 6)
     block = np.repeat(np.arange(6), sizes)
     adjacency = _upper(generator, np.where(block[:, None] == block, 0.55, 0.25))
@@ -121,7 +126,8 @@ def _cluster(generator: np.random.Generator) -> Data:
 
 
 def _upper(generator: np.random.Generator, probability: np.ndarray) -> np.ndarray:
-    r"""Draws the upper triangle of an adjacency matrix from the probabilities of its edges."""
+    r"""Draws edges with the :obj:`probability` ``[N, N]`` of each pair, and returns the upper
+    triangle of the adjacency matrix ``[N, N]`` in bool."""
     return np.triu(generator.random(probability.shape, np.float32) < probability, 1)
 
 
@@ -132,7 +138,9 @@ def _shuffled(
     num_tokens: int,
     label: np.ndarray,
 ) -> Data:
-    r"""Makes the graph of an upper triangle, with its nodes in random order."""
+    r"""Builds the graph of an :obj:`upper` triangle ``[N, N]``, with a :obj:`token` ``[N]`` below
+    :obj:`num_tokens` and a :obj:`label` ``[N]`` for each node. The nodes of the graph are in random
+    order."""
     order = generator.permutation(label.size)
     adjacency = (upper | upper.T)[order][:, order]
     edges = torch.from_numpy(np.stack(adjacency.nonzero()))

@@ -21,38 +21,39 @@ MISSING = (
 class TSPDataset(GeneratedDataset):
     r"""Generates travelling-salesman problems with a label for each edge.
 
-    The process is that of `"Benchmarking Graph Neural Networks"
-    <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones. Nodes are 50 to 500
-    points drawn uniformly from the unit square (:obj:`x`, ``[N, 2]``). An edge runs from each of
-    the 25 nearest neighbours of a point to the point, with the distance (:obj:`edge_attr`, ``[E,
-    1]``). The label is 1 if the shortest tour uses the edge, in either direction (:obj:`y`,
-    ``[E]``). 10,000, 1,000 and 1,000 graphs.
+    The process is that of
+    `"Benchmarking Graph Neural Networks" <https://arxiv.org/abs/2003.00982>`_; the graphs are not
+    the published ones. Nodes are 50 to 500 points drawn uniformly from the unit square (:obj:`x`,
+    ``[N, 2]``). An edge runs from each of the 25 nearest neighbours of a point to the point, with
+    the distance (:obj:`edge_attr`, ``[E, 1]``). The label is 1 if the shortest tour uses the edge,
+    in either direction (:obj:`y`, ``[E]``). There are 10,000, 1,000 and 1,000 graphs in train, val
+    and test.
 
     Differs from the published graphs, whose edges run from each point to its neighbours.
 
     Tours are computed by LKH through `elkai <https://github.com/fikisipi/elkai>`_, on distances
     rounded to a millionth. LKH is a heuristic; at these sizes it nearly always returns the optimum.
-    Edges of a tour beyond the 25 nearest neighbours have no label. Tours are computed in parallel
-    by joblib, on all processors. Graphs are made once and stored as safetensors.
+    A step of the tour between two points without an edge has no label. Tours are computed in
+    parallel by joblib, on all processors. Graphs are generated once and stored as safetensors.
 
     Args:
         root (str): Folder of data sets.
         split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default:
             :obj:`"train"`)
-        num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the published one)
+        num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the number above)
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are stored; identified
-            by its representation. (default: :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; identified by its
-            representation. (default: :obj:`None`, all graphs)
+        pre_transform (callable, optional): Applied once, before the graphs are stored. Its
+            representation identifies the stored file. (default: :obj:`None`)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its representation
+            identifies the stored file. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`split` is unknown, :obj:`num_graphs` is not positive, or :obj:`seed` is
             no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has no
             representation that identifies it, like a ``lambda``.
-        ImportError: If the graphs must be made and elkai or joblib is missing.
+        ImportError: If the graphs must be generated and elkai or joblib is missing.
 
     Example:
         >>> from joblib import parallel_config
@@ -80,11 +81,12 @@ class TSPDataset(GeneratedDataset):
 
     @property
     def solver(self) -> str:
-        r"""Returns the solver of the tours with its version."""
+        r"""Returns the name and version of the solver that computes tours, such as
+        ``'elkai 2.0.1 (LKH 3)'``."""
         return f'elkai {version("elkai")} (LKH 3)'
 
     def graphs(self, generator: np.random.Generator) -> Iterator[Data]:
-        r"""Generates the graphs of the split.
+        r"""Yields :obj:`num_graphs` new graphs of the split, drawn with :obj:`generator`.
 
         Raises:
             ImportError: If elkai or joblib is missing.
@@ -101,7 +103,7 @@ class TSPDataset(GeneratedDataset):
 
 
 def tour(points: np.ndarray) -> np.ndarray:
-    r"""Returns the points ``[N, 2]`` in the order of a short closed tour.
+    r"""Returns the order ``[N]`` in which a short closed tour visits the points ``[N, 2]``.
 
     Raises:
         ImportError: If elkai is missing.
@@ -117,8 +119,8 @@ def tour(points: np.ndarray) -> np.ndarray:
 
 
 def labelled(points: np.ndarray, order: np.ndarray) -> Data:
-    r"""Makes the graph of the nearest neighbours of points, with a label for the edges of a
-    tour."""
+    r"""Builds the graph of the nearest neighbours of points ``[N, 2]``. The label of an edge is 1
+    if the tour that visits the points in :obj:`order` ``[N]`` uses the edge."""
     from scipy.spatial import KDTree  # a twelfth of a second, which only these graphs are worth
 
     neighbors = min(NEIGHBORS, order.size - 1)

@@ -1,6 +1,6 @@
 # H heads, C channels per head, M features, `...` any leading dimensions; w is the projection [M, C].
-r"""Defines the feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`: one object for each, in
-:obj:`MAPS` by its name. A new map is one more class in this module."""
+r"""Defines the feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`. :obj:`MAPS` holds one
+object for each by name; to add a map, add a class to this module."""
 
 from typing import cast
 
@@ -18,14 +18,15 @@ class Map:
 
     Attributes:
         name (str): Its name in :obj:`MAPS`.
-        is_public (bool): Whether functions take the name.
+        is_public (bool): Whether public functions accept the name as :obj:`feature_map`.
         is_positive (bool): Whether no feature is negative.
-        is_exponential (bool): Whether features are exponentials, whose maximum is subtracted.
+        is_exponential (bool): Whether :math:`l` is not constant. The maximum of :math:`l` is then
+            subtracted before the exponential.
         has_projection (bool): Whether the map has a projection ``[M, C]`` and estimates a softmax
             or a Gaussian kernel.
-        has_constant (bool): Whether the first feature is 1.
-        has_unit_rows (bool): Whether rows are divided by their lengths.
-        takes_samples (bool): Whether keys may be weighed several times.
+        has_constant (bool): Whether a feature 1 precedes the others.
+        has_unit_rows (bool): Whether rows are first divided by their lengths.
+        takes_samples (bool): Whether keys may be weighed at random several times.
     """
 
     is_public = True
@@ -35,16 +36,24 @@ class Map:
         self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
 
     def num_features(self, channels: int, w: OptTensor) -> int:
-        r"""Returns the number of features :math:`M` of so many channels."""
+        r"""Returns the number of features :math:`M` of a vector with :obj:`channels` entries;
+        :obj:`w` is the projection, if there is one."""
         return channels + self.has_constant if w is None else w.shape[0]
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
-        r"""Returns :math:`l` and :math:`s`, each :obj:`None` where it is constant.
+        r"""Returns :math:`l` and :math:`s` of the features of :obj:`x` ``[..., C]``.
 
-        :obj:`squared` are the sums of squares ``[..., 1]`` of keys. Queries have none, because a
-        factor that depends on the query alone cancels in the attention.
+        Both are ``[..., M]`` or broadcast to it; :obj:`None` means :math:`l = 0` or :math:`s = 1`.
+
+        Args:
+            x (torch.Tensor): Queries or keys ``[..., C]``.
+            w (torch.Tensor, optional): The projection ``[M, C]``.
+            power (float): Power of the map :obj:`"focused"`.
+            squared (torch.Tensor, optional): The sums of squares ``[..., 1]`` of keys, :obj:`None`
+                for queries. A factor of all features of one query cancels in the attention and is
+                left out.
         """
         x = unit_rows(x)[0] if self.has_unit_rows else x
         return None, pad(x, (1, 0), value=1.0) if self.has_constant else x
@@ -52,8 +61,18 @@ class Map:
     def vjp(
         self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
     ) -> Tensor:
-        r"""Returns the gradient of :obj:`x` from the gradient :obj:`grad` of the scaled
-        :obj:`feature`."""
+        r"""Returns the gradient ``[..., C]`` of queries or keys :obj:`x` from the gradient of their
+        features.
+
+        Args:
+            x (torch.Tensor): Queries or keys ``[..., C]``.
+            w (torch.Tensor, optional): The projection ``[M, C]``.
+            power (float): Power of the map :obj:`"focused"`.
+            is_key (bool): Whether :obj:`x` are keys, whose sums of squares enter the features.
+            feature (torch.Tensor): The features ``[..., M]``, divided by the exponential of a
+                constant maximum.
+            grad (torch.Tensor): The gradient of :obj:`feature`; it may be overwritten.
+        """
         if self.has_constant:
             feature, grad = feature[..., 1:], grad[..., 1:]
         if self.has_unit_rows:
@@ -62,15 +81,17 @@ class Map:
 
 
 class InternalMap(Map):
-    r"""Computes the features of DIFFormer's and SGFormer's attention. Functions do not take their
-    names."""
+    r"""Computes the features of DIFFormer's and SGFormer's attention. Public functions do not
+    accept the names of such maps as :obj:`feature_map`."""
 
     is_public = False
 
 
 class Softmax(Map):
-    r"""Computes positive random features, :math:`l_m = \mathbf{w}_m^{\top} \mathbf{x} -
-    \|\mathbf{x}\|^2 / 2`. They estimate :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
+    r"""Computes positive random features,
+    :math:`l_m = \mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2` with the rows
+    :math:`\mathbf{w}_m` of the projection. They estimate
+    :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
 
     is_positive = is_exponential = has_projection = takes_samples = True
 
@@ -89,8 +110,9 @@ class Softmax(Map):
 
 
 class Fourier(Map):
-    r"""Computes random Fourier features: :math:`l = \|\mathbf{x}\|^2 / 2`, and cosines and sines of
-    :math:`\mathbf{W} \mathbf{x}`."""
+    r"""Computes random Fourier features: :math:`l = \|\mathbf{x}\|^2 / 2`, and as :math:`s` the
+    cosines, then the sines of :math:`\mathbf{W} \mathbf{x}` with the projection
+    :math:`\mathbf{W}`."""
 
     is_exponential = has_projection = True
 
@@ -146,8 +168,8 @@ class Relu(Map):
 
 
 class Focused(Map):
-    r"""Computes :math:`\mathbf{r}^p \, \|\mathbf{r}\| / \|\mathbf{r}^p\|` with :math:`\mathbf{r} =
-    \mathrm{relu}(\mathbf{x})`."""
+    r"""Computes :math:`\mathbf{r}^p \, \|\mathbf{r}\| / \|\mathbf{r}^p\|` with
+    :math:`\mathbf{r} = \mathrm{relu}(\mathbf{x})` and the argument :obj:`power` as :math:`p`."""
 
     is_positive = True
 
@@ -163,7 +185,7 @@ class Focused(Map):
 
 
 class Logits(Map):
-    r"""Takes logarithms of features, :math:`l = \mathbf{x}`."""
+    r"""Takes the input as logarithms of the features, :math:`l = \mathbf{x}`."""
 
     is_positive = is_exponential = takes_samples = True
 
@@ -197,16 +219,22 @@ class Assignment(Logits):
 
 
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Divides rows by their lengths, and returns the inverse lengths, too. Both are 0 for rows of
-    zeros."""
+    r"""Divides the rows of :obj:`x` ``[..., C]`` by their lengths. Returns the result and the
+    inverse lengths ``[..., 1]``; both are 0 for rows of zeros."""
     length = x.norm(dim=-1, keepdim=True)
     length = length.masked_fill(length == 0, torch.inf)
     return x / length, length.reciprocal()  # x / length of one channel is exactly a sign
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    r"""Computes the features. Returns them with their factors: rows over their largest entry, the
-    lengths of these, the directions of their powers and the lengths of their powers."""
+    r"""Computes the features ``[..., C]`` of the map :obj:`"focused"` and the factors that its
+    gradient needs.
+
+    Returns:
+        The features. The rectified rows divided by their largest entry, and the lengths
+        ``[..., 1]`` of these rows. The powers of these rows, divided by their lengths, and these
+        lengths ``[..., 1]``.
+    """
     rectified = x.relu()
     peak = rectified.detach().amax(-1, keepdim=True)
     is_zero = peak == 0
@@ -221,8 +249,9 @@ def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, T
 
 
 def _focused_vjp(x: Tensor, power: float, grad: Tensor) -> Tensor:
-    r"""Adds the gradient through the length of the rectified row and that through the direction of
-    its power."""
+    r"""Returns the gradient of :obj:`x` ``[..., C]`` from the gradient :obj:`grad` of its features.
+    It has two parts: through the length of the rectified row and through the direction of its
+    power."""
     _, unit, length, direction, raised_length = _focused(x, power)
     grad_length = (grad * direction).sum(-1, keepdim=True)
     grad_raised = (grad - grad_length * direction) * (length / raised_length)

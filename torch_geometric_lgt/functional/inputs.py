@@ -12,24 +12,28 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 @dataclass(frozen=True, kw_only=True)
 class KernelInput:
-    r"""Describes how queries or keys are computed: input, optional linear part, mask weights,
-    feature map and samples.
+    r"""Describes how queries or keys are computed from their input: by an optional linear part,
+    then a feature map.
+
+    The linear part is a Linear layer given as :obj:`x`, :obj:`weight` and :obj:`bias`.
 
     Attributes:
         x (torch.Tensor): The input ``[N, F]``; without :obj:`weight` the queries or keys
             themselves, ``[N, H * C]``.
         heads (int): :math:`H`.
-        kind (str): The feature map.
+        kind (str): The name of the feature map in :obj:`MAPS`.
         weight (torch.Tensor, optional): ``[H * C, F]`` of the linear part.
         bias (torch.Tensor, optional): ``[H * C]`` of the linear part.
-        mask (torch.Tensor, optional): The mask weights ``[N, R]``.
+        mask (torch.Tensor, optional): The mask weights ``[N, R]``: :math:`a_r(i)` of queries or
+            :math:`b_r(j)` of keys.
         projection (torch.Tensor, optional): ``[M, C]`` of the feature map, if it has one.
         scale (float): Factor of queries or keys before the feature map.
-        power (float): Power of the focused map.
-        samples (int): :math:`K`, the number of weightings of the keys.
-        noise (torch.Tensor, optional): The log-weights ``[N, H * K]`` of keys in the samples.
-        self_value (torch.Tensor, optional): The values ``[N, H * D]`` that each query adds to its
-            sum with weight 1.
+        power (float): Power of the feature map :obj:`"focused"`.
+        samples (int): :math:`K`, how many times the keys are weighed.
+        noise (torch.Tensor, optional): The log-weights ``[N, H * K]`` of keys in the :math:`K`
+            samples.
+        self_value (torch.Tensor, optional): A value of each query, ``[N, H * D]``, that its
+            weighted mean includes with weight 1.
     """
 
     x: Differentiable
@@ -47,23 +51,25 @@ class KernelInput:
 
     @property
     def map(self) -> Map:
-        r"""The feature map."""
+        r"""Returns the feature map object with the name :attr:`kind`."""
         return MAPS[self.kind]
 
     def rank(self) -> int:
-        r"""Returns :math:`R`, 1 without a mask."""
+        r"""Returns the rank :math:`R` of the mask, 1 without a mask."""
         return 1 if self.mask is None else self.mask.shape[1]
 
     def channels(self) -> int:
-        r"""Returns :math:`C`."""
+        r"""Returns :math:`C`, the channels of a query or key per head."""
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // self.heads
 
     def num_features(self) -> int:
-        r"""Returns the number of features of all samples."""
+        r"""Returns the number of features per head: :math:`M` of the feature map times :math:`K`
+        samples."""
         return self.samples * self.map.num_features(self.channels(), self.projection)
 
     def aligned(self) -> 'KernelInput':
-        r"""Returns the same input with its parameters in the dtype that sums are computed in."""
+        r"""Returns a copy whose parameters and noise have the dtype of sums (:meth:`compute_dtype`
+        of :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
         names = 'weight', 'bias', 'mask', 'projection', 'noise'
         parameters = {name: getattr(self, name) for name in names}
@@ -74,11 +80,13 @@ class KernelInput:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueInput:
-    r"""Describes how values are computed: their input and an optional linear part.
+    r"""Describes how values are computed from their input: by an optional linear part.
+
+    The linear part is a Linear layer given as :obj:`x`, :obj:`weight` and :obj:`bias`.
 
     Attributes:
-        x (torch.Tensor): The input ``[N, F]``, often that of the keys; without :obj:`weight` the
-            values themselves, ``[N, H * D]``.
+        x (torch.Tensor): The input ``[N, F]``, often also the input of the keys; without
+            :obj:`weight` the values themselves, ``[N, H * D]``.
         weight (torch.Tensor, optional): ``[H * D, F]``.
         bias (torch.Tensor, optional): ``[H * D]``.
     """
@@ -88,11 +96,12 @@ class ValueInput:
     bias: DifferentiableOrNone = None
 
     def channels(self, heads: int) -> int:
-        r"""Returns :math:`D`."""
+        r"""Returns :math:`D`, the channels of a value per head."""
         return (self.x.shape[1] if self.weight is None else self.weight.shape[0]) // heads
 
     def aligned(self) -> 'ValueInput':
-        r"""Returns the same values with their parameters in the dtype that sums are computed in."""
+        r"""Returns a copy with weight and bias in the dtype of sums (:meth:`compute_dtype` of
+        :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
         if all(value is None or value.dtype == dtype for value in (self.weight, self.bias)):
             return self
@@ -110,7 +119,10 @@ def kernel_input(
     samples: int = 1,
     noise: Tensor | None = None,
 ) -> KernelInput:
-    r"""Describes queries or keys ``[N, H, C]`` that are computed already.
+    r"""Returns the description of queries or keys :obj:`x` ``[N, H, C]`` that need no linear part.
+
+    :obj:`mask` ``[N, R]`` has the mask weights and :obj:`noise` ``[N, H, K]`` the log-weights of
+    keys in :math:`K` samples. With :obj:`noise`, :obj:`samples` is ignored.
 
     Raises:
         ValueError: If :obj:`x` has another shape, :obj:`feature_map` is unknown, or
@@ -167,7 +179,8 @@ def kernel_input(
 
 
 def check_samples(kind: str, mask: Tensor | None) -> None:
-    r"""Raises a ValueError if keys of the feature map :obj:`kind` cannot be weighed at random."""
+    r"""Raises a ValueError unless keys may have random log-weights (samples): the feature map
+    :obj:`kind` must allow it, and :obj:`mask` must be :obj:`None`."""
     if not MAPS[kind].takes_samples or mask is not None:
         sampled = tuple(name for name, each in MAPS.items() if each.takes_samples)
         raise ValueError(
@@ -177,10 +190,11 @@ def check_samples(kind: str, mask: Tensor | None) -> None:
 
 
 def value_input(v: Tensor, k: Tensor) -> ValueInput:
-    r"""Describes values ``[N, H, D]`` that are computed already.
+    r"""Returns the description of values :obj:`v` ``[N, H, D]`` that need no linear part; :obj:`k`
+    ``[N, H, C]`` are the keys.
 
     Raises:
-        ValueError: If :obj:`v` has other numbers of nodes or heads than the keys :obj:`k`.
+        ValueError: If :obj:`v` has other numbers of nodes or heads than :obj:`k`.
     """
     if v.dim() != 3 or v.shape[:2] != k.shape[:2]:
         raise ValueError(
@@ -191,7 +205,7 @@ def value_input(v: Tensor, k: Tensor) -> ValueInput:
 
 
 def check_projection(projection: Tensor | None) -> None:
-    r"""Raises a ValueError if the projection requires a gradient: none is computed."""
+    r"""Raises a ValueError if the projection requires a gradient, because none is computed."""
     if projection is not None and projection.requires_grad:
         raise ValueError(
             "'projection' must not require a gradient, features have none for it; give "
@@ -200,10 +214,12 @@ def check_projection(projection: Tensor | None) -> None:
 
 
 def rounding_share(queries: KernelInput) -> float:
-    r"""Bounds the rounding errors of a sum, as a share of its largest term. The sum consists of a
-    positive constant and inner products of vectors of at most unit length.
+    r"""Returns a bound of the rounding error of a denominator, divided by its largest term. The
+    terms are a positive constant and inner products of vectors of at most unit length.
 
-    The errors of :math:`C` products are at most :math:`C + 8` units. Frobenius norms may belong to
-    vectors that another pass evaluated, with other rounding errors in their linear part."""
+    An inner product of :math:`C` channels has an error of at most :math:`C + 8` units of rounding.
+    For Frobenius norms the bound is 64 times larger, because another pass may have computed the
+    norms with other rounding errors.
+    """
     units = (queries.channels() + 8) * (1 if queries.map.has_unit_rows else 64)
     return units * torch.finfo(compute_dtype(queries.x.dtype)).eps

@@ -14,8 +14,8 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the mean squared distance of matched rows on the unit sphere (Eq. 13 of
-    `MGFormer <https://arxiv.org/abs/2405.04028>`_):
+    r"""Computes the mean squared distance of row :math:`b` of :obj:`x` and row :math:`b` of
+    :obj:`y` on the unit sphere (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} -
@@ -24,8 +24,8 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
     A row of zeros stays at the origin. Tensors without rows give 0.
 
     Args:
-        x (torch.Tensor): ``[B, C]``, for example users :math:`u`.
-        y (torch.Tensor): ``[B, C]``, the item :math:`i` of each.
+        x (torch.Tensor): ``[B, C]``, for example embeddings of users :math:`u`.
+        y (torch.Tensor): ``[B, C]``, for example the embedding of one item :math:`i` of each user.
 
     Returns:
         a scalar
@@ -108,7 +108,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""Adds up alignment and uniformity of matched users :obj:`x` and items :obj:`y`
+    r"""Adds up alignment and uniformity of users :obj:`x` and their items :obj:`y`, one each
     (`"Towards Representation Alignment and Uniformity in Collaborative Filtering"
     <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_):
@@ -125,8 +125,8 @@ def alignment_uniformity(
     ============  =========  ===================  ================
 
     Args:
-        x (torch.Tensor): ``[B, C]``.
-        y (torch.Tensor): ``[B, C]``.
+        x (torch.Tensor): ``[B, C]``, embeddings of users.
+        y (torch.Tensor): ``[B, C]``, the embedding of one item of each user.
         weight (float, optional): :math:`\lambda`. (default: :obj:`1.0`)
         variant (str, optional): :obj:`"directau"` or :obj:`"paper"`. (default: :obj:`"directau"`)
 
@@ -157,19 +157,19 @@ def edge_regularization(
     log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None = None
 ) -> Tensor:
     r"""Computes one layer's part of the edge loss of `NodeFormer
-    <https://arxiv.org/abs/2306.08385>`_, the mean over the nodes of the mean negative
-    log-probability of their edges:
+    <https://arxiv.org/abs/2306.08385>`_. Each node has the mean negative log-probability of the
+    edges into it, and the loss is the mean over the nodes:
 
     .. math::
         - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
 
-    with :math:`d_u` the in-degree of :math:`u`. Up to a constant it is the divergence of the
-    attention :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node
+    with :math:`d_u` the in-degree of :math:`u`. Up to a constant the loss is the divergence of
+    the attention :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node
     without an edge adds 0. The authors' code divides by the number of edges in place of :math:`N`.
 
     Args:
-        log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]`` or ``[E, H]``, averaged over
-            the heads.
+        log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]``, or ``[E, H]``, of which the
+            mean over the heads is taken.
         edge_index (torch.Tensor): ``[2, E]``, sources :math:`v` and targets :math:`u`.
         num_nodes (int): :math:`N`.
         mask (torch.Tensor, optional): Whether each edge counts, ``[E]`` of bools. (default:
@@ -211,14 +211,18 @@ def edge_regularization(
 
 
 def _unit(x: Tensor) -> Tensor:
-    r"""Divides each row by its length, in at least single precision. Rows of zeros stay, without
-    gradient."""
+    r"""Divides each row of :obj:`x` ``[B, C]`` by its length, in at least single precision. Rows of
+    zeros stay zeros, without gradient."""
     return unit_rows(x.to(compute_dtype(x.dtype)))[0]
 
 
 def _log_potential(left: Tensor, right: Tensor) -> Tensor:
-    r"""Computes the logarithm of the summed potentials of each row with all later rows. Half
-    precision is switched off: it would not give 0 for a distance of 0."""
+    r"""Computes the log-sum-exp of the products of rows of :obj:`left` ``[b, C + 2]`` and
+    :obj:`right` ``[B, C + 2]``, a scalar.
+
+    Row :math:`i` of both belongs to the same row of the loss; only pairs :math:`i < j` count.
+    Autocast is switched off: half precision would not give exactly 0 for a distance of 0.
+    """
     with torch.autocast(left.device.type, enabled=False):
         logits = left @ right.t()
     earlier = logits.new_ones(logits.shape[:1] * 2, dtype=torch.bool).tril()

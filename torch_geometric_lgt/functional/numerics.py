@@ -5,32 +5,35 @@ from torch import Tensor
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    r"""Returns the dtype of sums: at least single precision."""
+    r"""Returns the dtype for sums of numbers of :obj:`dtype`: float32 for float16 and bfloat16,
+    otherwise :obj:`dtype` itself."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
 
 
 def convert(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    r"""Converts a tensor, if it is one."""
+    r"""Returns :obj:`x` in :obj:`dtype`, or :obj:`None` if :obj:`x` is :obj:`None`."""
     return None if x is None else x.to(dtype)
 
 
 def neutral(dtype: torch.dtype) -> float:
-    r"""Returns the maximum of a graph without keys. It is finite, so that differences of maxima are
-    numbers."""
+    r"""Returns the maximum of log-features over no keys: a quarter of the most negative number of
+    :obj:`dtype`. It is finite, so that the difference of two maxima is finite, too."""
     return torch.finfo(dtype).min / 4
 
 
 def largest_power(dtype: torch.dtype) -> float:
-    r"""Returns a large number whose exponential is finite."""
+    r"""Returns :math:`\log x - 1` for the largest number :math:`x` of :obj:`dtype`. The exponential
+    of the result is finite."""
     return math.log(torch.finfo(dtype).max) - 1
 
 
 def inverse_of(x: Tensor) -> Tensor:
-    r"""Inverts each number. A number below the smallest normal one gives 0 with a gradient of 0."""
+    r"""Returns the reciprocal of each number of :obj:`x`. Numbers whose absolute value is below the
+    smallest normal number give 0, with a gradient of 0."""
     return x.masked_fill(x.abs() < torch.finfo(x.dtype).tiny, torch.inf).reciprocal_()
 
 
 def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
-    r"""Sets denominators to 0 where their terms cancel up to rounding errors, at most
-    :obj:`least`."""
+    r"""Returns :obj:`denominator` with 0 in place of entries whose absolute value is at most
+    :obj:`least`, a bound of their rounding errors. The terms of such a sum cancel."""
     return denominator.masked_fill(denominator.abs() <= least, 0)

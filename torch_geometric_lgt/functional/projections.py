@@ -12,7 +12,8 @@ def gaussian_projection(
     geometry: str = 'orthogonal',
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Draws the projection of random features, in blocks of at most :math:`C` rows:
+    r"""Draws the projection ``[M, C]`` of a random feature map, in independent blocks of at most
+    :math:`C` rows:
 
     .. math::
         \mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}
@@ -20,10 +21,10 @@ def gaussian_projection(
     :math:`\mathbf{R}` is a random rotation (Haar measure) and :math:`\mathbf{D}` is diagonal with
     :math:`D_{ii} \sim \chi_C`. For :obj:`"orthogonal"` :math:`\mathbf{S}` is the identity
     (`"Rethinking Attention with Performers" <https://arxiv.org/abs/2009.14794>`_). For
-    :obj:`"simplex"` it has the rows of a regular simplex, unit vectors with pairwise inner products
-    :math:`-1/(C-1)` (Eq. 7 of `"Masked Graph Transformer for Large-Scale Recommendation"
-    <https://arxiv.org/abs/2405.04028>`_). :obj:`"positive"` draws independent Gaussian rows.
-    Blocks are independent, and the last one may have fewer than :math:`C` rows.
+    :obj:`"simplex"` the rows of :math:`\mathbf{S}` are the vertices of a regular simplex: unit
+    vectors with pairwise inner products :math:`-1/(C-1)` (Eq. 7 of `"Masked Graph Transformer for
+    Large-Scale Recommendation" <https://arxiv.org/abs/2405.04028>`_). The last block may have fewer
+    than :math:`C` rows. :obj:`"positive"` draws independent Gaussian rows, without blocks.
 
     Args:
         num_features (int): Number of rows :math:`M`.
@@ -84,7 +85,7 @@ def gaussian_projection(
 
 
 def simplex_rows(m: int, device: torch.device | None = None) -> Tensor:
-    r"""Computes the :math:`m` unit rows of a regular simplex in :math:`m` dimensions, in float64.
-    Their pairwise inner products are :math:`-1/(m-1)`."""
+    r"""Returns the :math:`m` vertices of a regular simplex around 0 as unit rows, ``[m, m]`` in
+    float64. The inner product of two different rows is :math:`-1/(m-1)`."""
     centred = torch.eye(m, dtype=torch.float64, device=device) - 1.0 / m
     return centred * math.sqrt(m / (m - 1))

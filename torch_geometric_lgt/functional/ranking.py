@@ -16,21 +16,23 @@ SHORTEST = 1e-12  # as in normalize
 
 
 class History(NamedTuple):
-    r"""Stores the items of each user :obj:`u`, ``item[ptr[u] : ptr[u + 1]]``."""
+    r"""Stores the items of each user in compressed rows: user :obj:`u` has the items
+    ``item[ptr[u] : ptr[u + 1]]``. :obj:`ptr` is ``[U + 1]``, :obj:`item` is ``[E]``."""
 
     ptr: Tensor
     item: Tensor
 
     @classmethod
     def of(cls, pairs: Tensor, num_users: int) -> 'History':
-        r"""Sorts the pairs ``[2, E]`` of users and items by user."""
+        r"""Builds the history from :obj:`pairs` ``[2, E]`` of user ids and item ids."""
         user, item = pairs[:, pairs[0].argsort(stable=True)]
         return cls(torch.searchsorted(user, torch.arange(num_users + 1, device=user.device)), item)
 
     @classmethod
     def among(cls, items: Tensor, pairs: Tensor, num_nodes: int) -> 'History':
-        r"""Collects the distinct partners of each node in either direction, as positions in the
-        distinct :obj:`items`."""
+        r"""Builds a history of all nodes from :obj:`pairs` ``[2, E]`` of node ids, in either
+        direction. The items of a node are its distinct partners among the distinct node ids
+        :obj:`items` ``[I]``, as positions in :obj:`items`."""
         place = torch.full((num_nodes,), -1, device=items.device)
         place[items] = torch.arange(items.numel(), device=items.device)
         node, item = torch.cat([pairs, pairs.flip(0)], 1)
@@ -39,26 +41,29 @@ class History(NamedTuple):
         return cls.of(torch.stack([cells // width, cells % width]), num_nodes)
 
     def __getitem__(self, users: Tensor) -> Tensor:
-        r"""Returns the pairs ``[2, E]`` of some users, with their positions in :obj:`users`."""
+        r"""Returns pairs ``[2, E]`` of the history of the user ids :obj:`users` ``[B]``: the
+        position of each user in :obj:`users`, and the item."""
         row, position = ranges(self.ptr[users], self.ptr[users + 1] - self.ptr[users])
         return torch.stack([row, self.item[position]])
 
 
 class Scoring(NamedTuple):
-    r"""Stores a function of users to scores ``[B, I]``, and by name the factors ``[I]`` of the
-    items. The score of an item is the product of both."""
+    r"""Stores :obj:`scores`, a function from user ids ``[B]`` to scores ``[B, I]``, and
+    :obj:`factors` ``[I]`` of the items by name. For each name, an item is ranked by its score times
+    its factor."""
 
     scores: Scores
     factors: Mapping[float, Tensor]
 
     def only(self, *names: float) -> 'Scoring':
-        r"""Returns the same scores with the factors of these names."""
+        r"""Returns a scoring with the same function, but only the factors with the given names."""
         factors = {name: factor for name, factor in self.factors.items() if name in names}
         return Scoring(self.scores, factors)
 
 
 def checked_rule(rule: str | float) -> str | float:
-    r"""Returns the rule of a ranking, :obj:`"cosine"` for the exponent 0.
+    r"""Returns the rule of a ranking: :obj:`"inner"`, :obj:`"cosine"` or the exponent of the items'
+    degrees as a float. The exponent 0 becomes :obj:`"cosine"`.
 
     Raises:
         ValueError: If the rule is unknown.
@@ -74,29 +79,35 @@ def checked_rule(rule: str | float) -> str | float:
 
 
 def rule_bits(rule: str | float) -> Tensor:
-    r"""Encodes a rule: the exponent of the degrees, 0 for the cosine and NaN for the inner product,
-    as the bits of a double, which no conversion of a module's weights rounds."""
+    r"""Encodes a rule as an int64 scalar tensor that :meth:`rule_of` decodes. It has the bits of a
+    float64: the exponent, 0 for :obj:`"cosine"` or NaN for :obj:`"inner"`. Converting a module to
+    another floating-point dtype does not round it."""
     rule = checked_rule(rule)
     exponent = {'inner': math.nan, 'cosine': 0.0}[rule] if isinstance(rule, str) else rule
     return torch.tensor(exponent, dtype=torch.float64).view(torch.int64)
 
 
 def rule_of(bits: Tensor) -> str | float:
-    r"""Decodes a rule."""
+    r"""Decodes the rule from the tensor that :meth:`rule_bits` returned."""
     exponent = float(bits.cpu().view(torch.float64))
     return 'inner' if math.isnan(exponent) else exponent or 'cosine'
 
 
 def cosine_scores(users: Tensor, items: Tensor) -> Scores:
-    r"""Returns the cosines of the rows of :obj:`users`, by their numbers, and all :obj:`items`."""
+    r"""Returns a function from row numbers ``[B]`` of :obj:`users` ``[U, D]`` to the cosines
+    ``[B, I]`` with all rows of :obj:`items` ``[I, D]``."""
     unit_users, unit_items = normalize(users, eps=SHORTEST), normalize(items, eps=SHORTEST)
     return lambda part: unit_users[part] @ unit_items.t()
 
 
 def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) -> Tensor:
-    r"""Returns the factors ``[I]`` of the cosines: for :obj:`"inner"` the lengths of the items'
-    rows, which rank as the inner product does; for :obj:`"cosine"` 1; for a number this power of
-    the items' degrees, which count as at least 1."""
+    r"""Returns the factors ``[I]`` that turn cosines with :obj:`items` ``[I, D]`` into the scores
+    of a rule.
+
+    For :obj:`"inner"` they are the lengths of the rows of :obj:`items`, and the scores rank as
+    inner products do. For :obj:`"cosine"` they are 1. For a number they are this power of
+    :obj:`degree` ``[I]``, with degrees of at least 1.
+    """
     if rule == 'inner':
         return items.norm(dim=1).clamp(min=SHORTEST)
     if isinstance(rule, str):
@@ -113,9 +124,17 @@ def rank(
     ordered: bool = True,
     batch_size: int | None = None,
 ) -> dict[float, Tensor]:
-    r"""Ranks the items for each user. By the name of each factor, returns the :obj:`k` items
-    ``[B, k]`` with the highest scores; the items that the user has seen come last. Scores are
-    computed for :obj:`batch_size` users at once, by default as many as fit into the cache.
+    r"""Ranks all items for each user and returns the :obj:`k` best items ``[B, k]`` for each
+    factor, by its name.
+
+    Args:
+        scoring (Scoring): The scores of users and items, and the factors of the items.
+        users (torch.Tensor): User ids ``[B]``.
+        seen (History): The items that each user has seen, which are ranked last.
+        k (int): The number of items.
+        ordered (bool): Whether the items are sorted by falling score.
+        batch_size (int, optional): How many users are scored at once, by default as many as fit
+            into the cache.
 
     Raises:
         ValueError: If :obj:`k` exceeds the number of items.

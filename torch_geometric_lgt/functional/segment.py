@@ -10,16 +10,18 @@ from torch_geometric_lgt.functional.tracing import is_capturing
 
 
 class Segments(NamedTuple):
-    r"""Stores which nodes belong to which graph: the :obj:`sizes` ``[B]`` of the graphs and the
-    :obj:`order` ``[N]`` that sorts the nodes by graph, :obj:`None` if they are sorted."""
+    r"""Stores which rows (nodes) belong to which graph: the :obj:`sizes` ``[B]`` of the graphs and
+    the :obj:`order` ``[N]`` that sorts the nodes by graph. The order is :obj:`None` if the nodes
+    are sorted."""
 
     sizes: Tensor
     order: Tensor | None
 
 
 class Group(NamedTuple):
-    r"""Stores graphs that are computed together: their ids and the chunks of node positions for each
-    node axis. A chunk has equally many nodes of each graph."""
+    r"""Stores graphs that are computed together: their ids :obj:`graphs` ``[G]``, and a list of
+    chunks for each node axis (such as targets and sources). A chunk is a slice or tensor of node
+    positions, equally many of each graph, graph by graph."""
 
     graphs: Tensor
     chunks: tuple[list[Tensor | slice], ...]
@@ -31,12 +33,17 @@ def segments(
     batch_size: int | None = None,
     device: torch.device | None = None,
 ) -> Segments:
-    r"""Reads a :obj:`batch` vector, which may be unsorted, skip ids or leave graphs empty.
+    r"""Computes the sizes of the graphs and the order of the nodes from a :obj:`batch` vector
+    ``[N]``.
+
+    The vector may be unsorted, skip ids or leave graphs empty; :obj:`None` is one graph of
+    :obj:`num_nodes` nodes. :obj:`batch_size` is the number of graphs, by default one more than the
+    largest id. :obj:`device` is the device that the vector must be on.
 
     Raises:
         TypeError: If :obj:`batch` is not a tensor.
-        ValueError: If :obj:`batch` has the wrong shape, dtype or length, a negative id, or an id of
-            at least :obj:`batch_size`.
+        ValueError: If :obj:`batch` has the wrong shape, dtype, device or length, a negative id, or
+            an id of at least :obj:`batch_size`. Also if compiled code has no :obj:`batch_size`.
         RuntimeError: If a CUDA graph is captured, as the sizes of the graphs must be copied from
             the device.
     """
@@ -94,8 +101,8 @@ def segments(
 
 
 def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor | None]:
-    r"""Raises a ValueError unless :obj:`batch` has one vector for the sources and one for the
-    targets."""
+    r"""Returns :obj:`batch` if it has two entries, the batch vectors of the sources and the
+    targets; raises a ValueError otherwise."""
     if len(batch) != 2:
         raise ValueError(
             f"'batch' must be one vector, or a pair of sources and targets (got {len(batch)} "
@@ -105,7 +112,8 @@ def check_pair(batch: tuple[Tensor | None, ...]) -> tuple[Tensor | None, Tensor 
 
 
 def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
-    r"""Returns the graph id of every node ``[N]``, the inverse of :meth:`segments`."""
+    r"""Returns the graph id of every node ``[N]``. This is the batch vector from which
+    :meth:`segments` made :obj:`nodes`."""
     graph = torch.repeat_interleave(nodes.sizes, output_size=num_nodes)
     if nodes.order is None:
         return graph
@@ -115,13 +123,23 @@ def node_to_graph(nodes: Segments, num_nodes: int) -> Tensor:
 def iterate_groups(
     rows: int, max_graphs: int, lengths: Sequence[int], *axes: Segments
 ) -> Iterator[Group]:
-    r"""Iterates over groups of graphs without padding. Graphs of equal size form groups of at most
-    :obj:`rows` nodes and :obj:`max_graphs` graphs. A larger graph is a group with chunks of
-    :obj:`rows` nodes. Graphs without nodes on all axes are left out.
+    r"""Iterates over :class:`Group` objects that cover all nodes without padding: graphs that are
+    computed together.
+
+    Graphs of equal size form groups of at most :obj:`rows` nodes and :obj:`max_graphs` graphs. A
+    graph of more than :obj:`rows` nodes is a group of its own, with chunks of at most :obj:`rows`
+    nodes. Graphs without nodes on all axes are left out.
 
     The number of groups is at most the number of distinct sizes plus :math:`N` / :obj:`rows` plus
-    :math:`B` / :obj:`max_graphs`. A single graph has all nodes, the :obj:`lengths` of the axes, so
+    :math:`B` / :obj:`max_graphs`. For a single graph the sizes are taken from :obj:`lengths`, so
     that nothing is copied from the device.
+
+    Args:
+        rows (int): The most nodes of a chunk.
+        max_graphs (int): The most graphs of a group.
+        lengths (sequence): The number of nodes of each axis.
+        *axes (Segments): The graphs of the nodes of each axis, for example of targets and of
+            sources.
     """
     device = axes[0].sizes.device
     if axes[0].sizes.numel() == 1:
@@ -151,15 +169,17 @@ def iterate_groups(
 
 
 def _spans(axis: Segments, begin: int, n: int, rows: int) -> list[Tensor | slice]:
-    r"""Returns the nodes of one graph in chunks of at most :obj:`rows` nodes."""
+    r"""Returns the positions of the :obj:`n` nodes of one graph as chunks of at most :obj:`rows`
+    nodes. After sorting by graph, :obj:`begin` is the position of the first node."""
     end = begin + n
     spans = [slice(start, min(start + rows, end)) for start in range(begin, end, rows)]
     return list(spans) if axis.order is None else [axis.order[span] for span in spans]
 
 
 def _chunks(axis: Segments, begin: Tensor, n: int, rows: int) -> list[Tensor | slice]:
-    r"""Returns the nodes of graphs of :obj:`n` nodes that begin at :obj:`begin`: several graphs in
-    one chunk, a single graph in its spans."""
+    r"""Returns the positions of the nodes of graphs with :obj:`n` nodes each as chunks.
+    :obj:`begin` ``[G]`` has the first position of each graph after sorting. Several graphs make one
+    chunk; a single graph makes chunks of at most :obj:`rows` nodes."""
     if n == 0:
         return []
     if begin.numel() == 1:

@@ -18,15 +18,17 @@ Output = SamplerOutput | HeteroSamplerOutput
 
 
 def check_edges(data: Data | HeteroData) -> list[EdgeType]:
-    r"""Checks that loaders can read the edges, and that edge attributes refer to one order of the
-    edges.
+    r"""Checks that loaders can read the edges of a graph, and that edge attributes refer to one
+    order of the edges.
 
     Returns:
-        The edge types with an :obj:`adj_t`; :obj:`ONLY` for a homogeneous graph.
+        The edge types that have an :obj:`adj_t`. For a homogeneous graph this is ``[ONLY]`` or an
+        empty list.
 
     Raises:
-        ValueError: If a node does not exist, the edges are neither in :obj:`edge_index` nor in a
-            transposed :class:`torch_sparse.SparseTensor`, or both list them in different orders.
+        ValueError: If an edge names a node that does not exist, or the data has an attribute
+            :obj:`adj`. If :obj:`adj_t` is no :class:`torch_sparse.SparseTensor`, or
+            :obj:`edge_index` lists its edges in another order.
     """
     if any('adj' in store for store in data.edge_stores):
         raise ValueError(
@@ -42,10 +44,12 @@ def check_edges(data: Data | HeteroData) -> list[EdgeType]:
 
 
 def order_edges(out: Output, types: list[EdgeType]) -> Output:
-    r"""Sorts the sampled edges of some types by target, then by source.
+    r"""Sorts the edges of a sampler's output by target, then by source, and returns a copy of the
+    output.
 
-    This is the order of the :obj:`adj_t` of a batch, so the ids and attributes of edges follow it.
-    The edges of each hop stay consecutive.
+    Only the edge :obj:`types` with an :obj:`adj_t` are sorted; without such types :obj:`out` is
+    returned. The :obj:`adj_t` of a batch has this order, so the ids and attributes of edges follow
+    it. The edges of each hop stay consecutive, because targets are numbered hop by hop.
     """
     if not types:
         return out
@@ -62,10 +66,13 @@ def order_edges(out: Output, types: list[EdgeType]) -> Output:
 
 
 def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) -> None:
-    r"""Checks the edges of one store.
+    r"""Checks the :obj:`edge_index` and the :obj:`adj_t` of one edge type between :obj:`num_src`
+    sources and :obj:`num_dst` targets. A number of :obj:`None` is unknown and not checked.
 
     Raises:
-        ValueError: As in :meth:`check_edges`.
+        ValueError: If an id is out of range, or :obj:`adj_t` is no
+            :class:`torch_sparse.SparseTensor` of shape ``[num_dst, num_src]``. If both list the
+            edges in different orders.
     """
     limits = [sys.maxsize if size is None else size for size in (num_src, num_dst)]
     edge_index = (
@@ -102,6 +109,7 @@ def check_store(store: BaseStorage, num_src: int | None, num_dst: int | None) ->
 def sort_by_target(
     row: Tensor, col: Tensor, edge: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    r"""Sorts edges with their ids by target, then by source."""
+    r"""Sorts edges by target :obj:`col` ``[E]``, then by source :obj:`row` ``[E]``, and returns
+    sources, targets and edge ids ``[E]`` in this order. Ids of :obj:`None` stay :obj:`None`."""
     order = lexsort([row, col])
     return row[order], col[order], None if edge is None else edge[order]

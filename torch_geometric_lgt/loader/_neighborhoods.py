@@ -11,21 +11,22 @@ DAMAGED = 'a MappedGraph whose verify() fails must be written again'
 
 
 class Edges(NamedTuple):
-    r"""Holds edges sorted by target: edges into node :obj:`i` have the sources ``source[pointer[i]
-    : pointer[i + 1]]``.
+    r"""Stores edges sorted by target (CSC): the edges into node :obj:`i` have the ids
+    ``pointer[i]`` to ``pointer[i + 1] - 1``.
 
-    Both are tensors, not arrays: sharing a tensor with another process moves its memory, which
-    would make an array of it invalid.
+    :obj:`pointer` is ``[N + 1]``. :obj:`source` ``[E]`` has the source node of each edge id. Both
+    are tensors. NumPy views of them would become invalid when a tensor is shared with another
+    process, because sharing moves its memory.
     """
 
     pointer: Tensor
     source: Tensor
 
     def sources(self, edge: np.ndarray, num_nodes: int) -> np.ndarray:
-        r"""Returns the sources of edges ``[M]``.
+        r"""Returns the source nodes ``[M]`` in int64 of the edge ids :obj:`edge` ``[M]``.
 
         Raises:
-            ValueError: If a source is none of the :obj:`num_nodes` nodes.
+            ValueError: If a source is outside the :obj:`num_nodes` nodes.
         """
         source = self.source.numpy()[edge].astype(np.int64)
         outside = source[(source < 0) | (source >= num_nodes)]
@@ -37,17 +38,19 @@ class Edges(NamedTuple):
         return source
 
     def incoming(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r"""Returns all edges into the nodes ``[F]``: for each edge the position of its target among
-        the nodes, ascending, and its id, ``[M]`` each."""
+        r"""Returns all edges into the nodes ``[F]``: the position of each edge's target in
+        :obj:`nodes` ``[M]``, ascending, and the ids of the edges ``[M]``."""
         return _ranges(*self._span(nodes))
 
     def sample(
         self, nodes: np.ndarray, count: int, replace: bool, random: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Draws :obj:`count` edges into each node, and returns them as :meth:`incoming` does.
+        r"""Draws up to :obj:`count` edges into each of the nodes ``[F]`` uniformly, and returns
+        them as :meth:`incoming` does.
 
-        All edges into a node are returned if :obj:`count` is negative, or if the node has at most
-        :obj:`count` edges and :obj:`replace` is :obj:`False`.
+        With :obj:`replace`, an edge may be drawn again, and :obj:`count` edges are drawn for each
+        node that has any. Without :obj:`replace` the edges are distinct, and a node with at most
+        :obj:`count` edges gets all of them. If :obj:`count` is negative, all edges are returned.
         """
         start, degree = self._span(nodes)
         if count < 0 or (not replace and count >= degree.max(initial=0)):
@@ -65,10 +68,11 @@ class Edges(NamedTuple):
         return owner, start[owner] + offset
 
     def _span(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        r"""Returns the first edge into each node ``[F]`` and the number of these edges ``[F]``.
+        r"""Returns the id of the first edge into each of the nodes ``[F]`` and the number of edges
+        into each node ``[F]``.
 
         Raises:
-            ValueError: If they are no edges of the graph.
+            ValueError: If the pointers descend or leave the range from 0 to :math:`E`.
         """
         pointer, num_edges = self.pointer.numpy(), self.source.numel()
         start, stop = pointer[nodes].astype(np.int64), pointer[nodes + 1].astype(np.int64)
@@ -83,10 +87,17 @@ class Edges(NamedTuple):
 
 
 class SampledNodes:
-    r"""Collects the sampled nodes of one type, in the order in which they are added.
+    r"""Collects the sampled nodes of one type, one row for each, in the order in which nodes are
+    added.
 
-    Each has the number of the seed of its subgraph; the number is 0 for all if the seeds share one
-    subgraph. A seed that occurs again is a separate row; edges lead to its first row.
+    If each seed has a separate subgraph, a row belongs to the subgraph with the number of its seed.
+    A node may then occur in several subgraphs. Otherwise all rows belong to subgraph 0. A seed that
+    occurs again in its subgraph is a separate row; edges lead to its first row.
+
+    Args:
+        nodes: Ids of the seed nodes in the full graph.
+        batch: The subgraph number of each seed.
+        num_nodes: The number of nodes of this type in the full graph.
     """
 
     def __init__(self, nodes: np.ndarray, batch: np.ndarray, num_nodes: int) -> None:
@@ -96,16 +107,17 @@ class SampledNodes:
 
     @property
     def node(self) -> np.ndarray:
-        r"""Returns the ids of the nodes."""
+        r"""Returns the id of each row in the full graph."""
         return self.key % self.num_nodes
 
     @property
     def batch(self) -> np.ndarray:
-        r"""Returns the subgraph number of each node."""
+        r"""Returns the subgraph number of each row."""
         return self.key // self.num_nodes
 
     def positions(self, nodes: np.ndarray, batch: np.ndarray) -> np.ndarray:
-        r"""Returns the positions of nodes, -1 for nodes that were not sampled."""
+        r"""Returns the row ``[M]`` of each node id ``[M]`` in the subgraph :obj:`batch` ``[M]``, or
+        -1 for a node that was not sampled."""
         key = batch * self.num_nodes + nodes
         index = np.searchsorted(self._sorted, key)
         out = np.full(key.size, -1)
@@ -115,7 +127,8 @@ class SampledNodes:
         return out
 
     def add(self, nodes: np.ndarray, batch: np.ndarray) -> np.ndarray:
-        r"""Appends new nodes, and returns the positions of all these nodes."""
+        r"""Appends rows for the nodes ``[M]`` of the subgraphs :obj:`batch` ``[M]`` that have none
+        yet, and returns the rows ``[M]`` of all these nodes."""
         out = self.positions(nodes, batch)
         missing = out < 0
         key, first, inverse = np.unique(
@@ -134,10 +147,11 @@ class SampledNodes:
 def induced_edges(
     edges: Edges, sources: SampledNodes, targets: SampledNodes
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    r"""Returns all edges between sampled nodes: the positions of source and target, and the id of
-    the edge, ``[M]`` each.
+    r"""Returns all edges between sampled nodes: the rows of their sources and targets, and the ids
+    of the edges, ``[M]`` each.
 
-    If a node has several rows, its edges lead to the first one.
+    Rows are positions in :obj:`sources` and :obj:`targets`. If a node has several rows, its edges
+    lead to the first one.
     """
     once = np.sort(np.unique(targets.key, return_index=True)[1])
     owner, edge = edges.incoming(targets.node[once])
@@ -147,18 +161,18 @@ def induced_edges(
 
 
 def _ranges(start: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    r"""Returns, for ranges ``[F]``, the number of the range and the value of each element
-    ``[M]``."""
+    r"""Lists the numbers ``start[i]`` to ``start[i] + length[i] - 1`` of each range :obj:`i`.
+    Returns :obj:`i` for each number ``[M]``, and the numbers ``[M]``."""
     owner, number = ranges(torch.from_numpy(start), torch.from_numpy(length))
     return owner.numpy(), number.numpy()
 
 
 def _distinct(size: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    r"""Draws :obj:`count` different integers below each size, ``[F, count]``; each size is above
-    :obj:`count`.
+    r"""Draws :obj:`count` different integers from 0 to ``size[i] - 1`` for each row :obj:`i`,
+    ``[F, count]``. Each size must be above :obj:`count`.
 
-    All subsets have equal probability (Floyd's algorithm, in `"Programming Pearls: A Sample of
-    Brilliance" <https://doi.org/10.1145/30401.315746>`_).
+    All subsets have equal probability (Floyd's algorithm, in
+    `"Programming Pearls: A Sample of Brilliance" <https://doi.org/10.1145/30401.315746>`_).
     """
     out = np.empty((size.size, count), np.int64)
     for step in range(count):

@@ -15,19 +15,19 @@ COMPILED_ONLY = ('time_attr', 'weight_attr')
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
     r"""Loads batches of seed nodes with sampled neighbours, also without a compiled sampler.
 
-    It is :class:`torch_geometric.loader.NeighborLoader`. Unless ``pyg-lib`` is installed,
+    Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
-    distribution. Node and edge attributes of a batch are those of the full graph. This holds for an
-    :obj:`adj_t`, too: edge attributes follow the order of the batch's :obj:`adj_t`, where PyG's
-    loader returns those of other edges.
+    distribution. A batch has the node and edge attributes of the full graph. With an :obj:`adj_t`,
+    edge attributes follow the order of the batch's :obj:`adj_t`; PyG's loader returns the
+    attributes of other edges there.
 
-    A :class:`~torch_geometric_lgt.data.MappedGraph` is passed twice, as feature store and graph
-    store. Its :obj:`input_nodes` are all nodes unless they are named. The ids of its edges may be
-    of int32, which no compiled sampler takes.
+    Pass a :class:`~torch_geometric_lgt.data.MappedGraph` twice, ``(graph, graph)``: as feature
+    store and as graph store. All its nodes are seeds if :obj:`input_nodes` is :obj:`None`. Node ids
+    in its edges may be int32, which no compiled sampler takes.
 
-    ``torch-sparse``, which PyG's loader would use, is not used: it is slower and does not draw
-    uniformly without replacement. When it draws 4 of 12 neighbours, the last one occurs a quarter
-    less often than the first.
+    PyG's loader would use ``torch-sparse`` if that is installed. This loader does not, because
+    ``torch-sparse`` is slower and does not draw uniformly without replacement. If ``torch-sparse``
+    draws 4 of 12 neighbours, the last one occurs a quarter less often than the first.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
@@ -37,7 +37,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     Raises:
         ValueError: If :obj:`time_attr` or :obj:`weight_attr` needs a compiled sampler that is not
-            installed. If :obj:`transform` moves or drops the seed nodes of a batch. If the edges
+            installed. If :obj:`transform` reorders or drops the seed nodes of a batch. If the edges
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders.
 
@@ -87,11 +87,11 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:
-        r"""Makes a batch of sampled ids, and checks that :obj:`transform` leaves its seed nodes
-        first.
+        r"""Builds the batch of a sampler's output and checks that :obj:`transform` leaves its seed
+        nodes first.
 
         Raises:
-            ValueError: If :obj:`transform` moves or drops seed nodes.
+            ValueError: If :obj:`transform` reorders or drops seed nodes.
         """
         out = order_edges(out, self.types_to_order)
         batch = super().filter_fn(out)
@@ -116,7 +116,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
 
 def _has_short_ids(data: Any) -> bool:
-    r"""Returns whether a graph store has edges in int32."""
+    r"""Returns whether :obj:`data` is a pair of stores whose graph store has node ids in int32."""
     if not isinstance(data, tuple):
         return False
     ids = (data[1].get_edge_index(attr)[0] for attr in data[1].get_all_edge_attrs())

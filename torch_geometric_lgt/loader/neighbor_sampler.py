@@ -29,27 +29,27 @@ class NeighborSampler(BaseSampler):
     r"""Samples neighbours as :class:`torch_geometric.sampler.NeighborSampler` does, with NumPy
     instead of a compiled library.
 
-    Hop by hop, it draws a number of incoming edges of each node that the previous hop added. Each
-    draw is uniform. The nodes of a subgraph are the seeds, then the other nodes in the order in
-    which they were added. The edges of an :obj:`adj_t` are sorted by target and source, as the
-    :obj:`adj_t` of the batch is, so their attributes follow them.
+    Each hop draws a number of incoming edges of each node that the previous hop added. Each draw is
+    uniform. The nodes of a subgraph are the seeds, then the other nodes in the order in which they
+    were added. The edges of an :obj:`adj_t`, and their attributes, are sorted by target and source,
+    as the :obj:`adj_t` of the batch is.
 
     Random numbers come from a seed that torch's global generator draws for each batch:
-    :meth:`torch.manual_seed` determines them. The workers of a loader, which torch seeds
-    differently, draw different ones. The sampler of a graph store is pickled without the sorted
+    :meth:`torch.manual_seed` determines them. Torch seeds each worker of a loader differently, so
+    workers draw different numbers. The sampler of a graph store is pickled without the sorted
     edges; another process reads them from the store.
 
     Args:
-        data (Data, HeteroData or tuple): The graph, or a feature store and a graph store.
-        num_neighbors (list or dict): Number of edges for each hop, negative for all; of a
-            heterogeneous graph also by edge type.
+        data (Data, HeteroData or tuple): The graph, or a pair of a feature store and a graph store.
+        num_neighbors (list or dict): Number of edges that each hop draws for a node, negative for
+            all. For a heterogeneous graph it may be a dictionary of such lists by edge type.
         replace (bool, optional): If :obj:`True`, an edge may be drawn again. (default:
             :obj:`False`)
         subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
             :obj:`"bidirectional"` for the drawn edges and their reverse, or :obj:`"induced"` for
             all edges between the sampled nodes. (default: :obj:`"directional"`)
-        disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, whose number
-            is in :obj:`batch`. (default: :obj:`False`)
+        disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, and the
+            output's :obj:`batch` has the subgraph number of each node. (default: :obj:`False`)
         share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
             share. (default: :obj:`False`)
 
@@ -112,10 +112,13 @@ class NeighborSampler(BaseSampler):
             _, self.edges, self.permutation = _stored_edges(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
-        r"""Samples the subgraph around seed nodes.
+        r"""Samples the subgraph around seed nodes, the ids in :obj:`index`.
 
         Returns:
-            The nodes, the edges with their ids, and the number of both for each hop.
+            PyG's :class:`SamplerOutput` or :class:`HeteroSamplerOutput`. Nodes are ids of the full
+            graph. Sources and targets are positions among these nodes. Edge ids are positions among
+            the edges sorted by target (see :attr:`edge_permutation`). The numbers of nodes and
+            edges per hop are :obj:`None` for induced subgraphs.
 
         Raises:
             ValueError: If a seed node does not exist.
@@ -125,11 +128,11 @@ class NeighborSampler(BaseSampler):
     def sample_from_edges(
         self, index: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> Output:
-        r"""Samples the subgraph around the end nodes of seed edges, with negative edges if
-        :obj:`neg_sampling` is set.
+        r"""Samples the subgraph around the end nodes of the seed edges in :obj:`index`, and of
+        negative edges if :obj:`neg_sampling` is set.
 
         Returns:
-            The nodes, the edges with their ids, and the number of both for each hop.
+            The same as :meth:`sample_from_nodes`, with PyG's :obj:`metadata` of the seed edges.
 
         Raises:
             ValueError: If a seed node does not exist.
@@ -141,18 +144,24 @@ class NeighborSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> Any:
-        r"""Returns the permutation that sorts the edges of the data, by type where it has
-        several."""
+        r"""Returns the edge id in the data for each position ``[E]`` in the edges sorted by target,
+        or :obj:`None` if the data is sorted. If there are several edge types, the result is a
+        dictionary by edge type."""
         return self.permutation[ONLY] if self.homogeneous else self.permutation
 
     def _completed(self, out: Output) -> Output:
-        r"""Adds reverse edges to a subgraph if it is bidirectional, and sorts the edges of each
-        :obj:`adj_t`."""
+        r"""Adds reverse edges to a sampled subgraph if :obj:`subgraph_type` is bidirectional, and
+        sorts the edges of types with an :obj:`adj_t` by target and source."""
         out = out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
         return order_edges(out, self.sparse_types)
 
     def _sample(self, seed: Tensor | dict[str, Tensor], _time: Any = None) -> Output:
-        r"""Samples the subgraph of seed nodes hop by hop."""
+        r"""Samples the subgraph of seed nodes hop by hop. Seeds are node ids, or a dictionary of
+        node ids by node type. Returns PyG's output class, without reverse edges and unsorted.
+
+        Raises:
+            ValueError: If a seed node does not exist.
+        """
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
         random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
         sampled, first = {}, 0
@@ -211,7 +220,14 @@ class NeighborSampler(BaseSampler):
     def _output(
         self, sampled: dict, edges: dict, node_counts: dict | None, edge_counts: dict | None
     ) -> Output:
-        r"""Collects the arrays of a subgraph in PyG's output class."""
+        r"""Converts the arrays of a subgraph to tensors in PyG's output class.
+
+        Args:
+            sampled: The :class:`SampledNodes` by node type.
+            edges: Source positions, target positions and edge ids by edge type.
+            node_counts: The number of nodes that each hop added, by node type.
+            edge_counts: The number of edges that each hop added, by edge type.
+        """
 
         def tensors(arrays: Iterable[tuple[Any, np.ndarray]]) -> dict[Any, Tensor]:
             return {kind: torch.from_numpy(array) for kind, array in arrays}
@@ -236,17 +252,18 @@ class NeighborSampler(BaseSampler):
 
 
 def _of_type(values: dict | None, kind: Any) -> Any:
-    r"""Returns the value of a type, or :obj:`None` without values."""
+    r"""Returns ``values[kind]``, or :obj:`None` if :obj:`values` is :obj:`None`."""
     return None if values is None else values[kind]
 
 
 def _sorted_edges(
     data: Any, share_memory: bool
 ) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""Returns the number of nodes by type, the sorted edges by edge type, and the permutation that
-    sorts them.
+    r"""Sorts the edges of each edge type by target, and returns three dictionaries.
 
-    A graph of one type has the keys ``ALONE`` and ``ONLY``.
+    The first has the number of nodes by node type, the second the sorted :class:`Edges` by edge
+    type. The third has, by edge type, the permutation ``[E]`` that sorts the edges, or :obj:`None`
+    if they are sorted. A graph of one type has the keys ``ALONE`` for nodes and ``ONLY`` for edges.
     """
     if isinstance(data, Data):
         pointer, row, permutation = to_csc(
@@ -263,8 +280,8 @@ def _sorted_edges(
 
 
 def _stored_edges(store: Any) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""Returns the same as :meth:`_sorted_edges` for a :class:`torch_geometric.data.GraphStore` of
-    one node type.
+    r"""Reads sorted edges from a :class:`torch_geometric.data.GraphStore` of one node type, and
+    returns the same as :meth:`_sorted_edges`.
 
     Raises:
         ValueError: If the store has several node types.

@@ -20,17 +20,17 @@ class NodePartitionLoader(DataLoader):
     each batch induces.
 
     NodeFormer and SGFormer are trained in this way on large graphs. An epoch takes :math:`O(N + E)`
-    time for all batches together. It takes :math:`O(N + E B / N)` memory beside the data, whose
-    tensors may be mapped from files.
+    time for all batches together. The loader takes :math:`O(N + E B / N)` memory beside the data,
+    whose tensors may be memory-mapped.
 
-    A batch has the attributes of its nodes, ascending, and of the edges between them as in the full
-    graph. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
+    A batch has the attributes of its nodes, in the order of their ids, and of the edges between
+    these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): :math:`B`, the most nodes of a batch. Sizes differ by at most one, so no
-            batch is much smaller than the others.
-        shuffle (bool, optional): If :obj:`False`, batches are consecutive nodes. (default:
+        batch_size (int): The largest number of nodes in a batch, :math:`B`. Sizes differ by at most
+            one, so no batch is much smaller than the others.
+        shuffle (bool, optional): If :obj:`False`, batches consist of consecutive nodes. (default:
             :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
         generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's
@@ -40,8 +40,8 @@ class NodePartitionLoader(DataLoader):
 
     Raises:
         ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, an :obj:`adj_t`
-            lists its edges in another order, :obj:`batch_size` is not positive, or
-            :obj:`persistent_workers` is set: workers receive the partition when they start.
+            lists its edges in another order, or :obj:`batch_size` is not positive. If
+            :obj:`persistent_workers` is set, because workers receive the partition when they start.
 
     Example:
         >>> import torch
@@ -88,8 +88,8 @@ class NodePartitionLoader(DataLoader):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        r"""Draws a partition, assigns the inner edges of each part, and iterates over the
-        batches."""
+        r"""Draws a partition of the nodes, finds the edges inside each part, and iterates over the
+        batches of the parts."""
         edges, num_nodes = self.edge_index, self.num_nodes
         place = (
             torch.randperm(num_nodes, generator=self.generator)
@@ -116,7 +116,9 @@ class NodePartitionLoader(DataLoader):
         return super().__iter__()
 
     def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
-        r"""Makes the batch of one part of the partition."""
+        r"""Builds the batch of part :obj:`number` of the partition, and applies :obj:`transform` if
+        there is one. :obj:`parts` has the node ids of each part, :obj:`inner` the ids of the edges
+        inside each part."""
         nodes, edge = parts[number], inner[number]
         row, col = torch.searchsorted(nodes, self.edge_index[:, edge].cpu().contiguous())
         if 'adj_t' in self.data:

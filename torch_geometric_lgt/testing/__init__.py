@@ -1,5 +1,5 @@
-r"""Offers dense definitions (``dense``) and checks of layers, models, transforms and loaders
-(``checks``). Each module is imported at its first use.
+r"""Contains dense definitions of the formulas (``dense``) and checks of layers, models, transforms
+and loaders (``checks``). Each module is imported at its first use.
 
 Example:
     >>> import torch

@@ -31,39 +31,39 @@ def check_layer(
 ) -> None:
     r"""Checks that a layer keeps every promise of this package's layers.
 
-    * A permutation of the nodes permutes the output.
-    * A graph's output does not depend on the rest of the batch, in training with the same noise
-      too. The batch may be unsorted and hold empty graphs, large features or NaN.
-    * Outputs and gradients of graphs of a few nodes do not depend on the batch in single precision
-      either. The terms of a denominator may cancel in such graphs.
+    * A permutation of the nodes permutes the output in the same way.
+    * The output of a graph does not depend on the rest of the batch, in training with the same
+      noise too. The batch may be unsorted, and contain empty graphs, large features or NaN.
+    * Outputs and gradients of graphs with a few nodes do not depend on the batch, in single
+      precision either. The terms of a denominator may cancel in such graphs.
     * Edges may come in every format that PyG's layers take.
     * If edges matter, the layer uses their weights or refuses them. Weights as :obj:`edge_weight`
       and as values of a sparse matrix give the same output, and weights have gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite
       outputs and gradients.
-    * Evaluation draws no random numbers and writes to no input.
-    * Copies, pickles and state dicts give the same output. One seed makes one layer.
-    * Hooks, parametrisations and replacements of linear parts and embeddings act and have
-      gradients.
-    * ``torch.compile`` finds no graph break, plain and with batch and weights, and compiles once
+    * Evaluation draws no random numbers and changes no input.
+    * Copies, pickles and state dicts give the same output. One seed gives one initialisation.
+    * Hooks and parametrisations of Linear layers and embeddings, and modules in place of them, act
+      and have gradients.
+    * ``torch.compile`` finds no graph break, with or without batch and weights, and compiles once
       for all sizes.
     * Half precision is close to double precision.
     * Flops and bytes for the backward pass grow no faster than the number of nodes and edges.
-    * Wrong features and graph ids end in an error that names the argument, and so do ids of no
-      node if edges matter.
+    * Wrong features and graph ids end in a ValueError or TypeError that names the argument, and so
+      do wrong edges if edges matter.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
         in_channels (int): Width of the layer's input.
-        call (callable, optional): Applies the layer, its first argument, to :obj:`x`,
-            :obj:`edge_index` and :obj:`batch`, with the keywords :obj:`batch_size` and
-            :obj:`edge_weight` where the check passes them. Returns the output ``[N, *]``. (default:
+        call (callable, optional): Applies the layer, its first argument, to :obj:`x` ``[N, F]``,
+            :obj:`edge_index` and :obj:`batch`. Some checks add the keywords :obj:`batch_size` and
+            :obj:`edge_weight`. Returns the output ``[N, *]``. (default:
             ``layer(x, edge_index, batch=batch)``)
         linear (bool, optional): If :obj:`False`, the layer's cost may grow faster than the number
             of nodes and edges. (default: :obj:`True`)
 
     Raises:
-        AssertionError: Names the difference if the layer breaks a promise.
+        AssertionError: If the layer breaks a promise; the message names it.
 
     Example:
         >>> import torch
@@ -138,9 +138,11 @@ def _check_batch(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch
 
 
 def _check_training_batch(layer: Module, call: Call, in_channels: int) -> None:
-    r"""Compares graphs beside NaN with the same graphs beside numbers, in training with the same
-    random draws. The graphs are of equal size, to be computed together, in single precision. Batch
-    normalisation is in evaluation."""
+    r"""Asserts that outputs and gradients of graphs in training do not change if another graph of
+    the batch has NaN in place of its features.
+
+    Both runs have the same random draws. Features are in single precision, and all graphs have 10
+    nodes, so that they are computed together. Batch normalisation is in evaluation."""
     batch = torch.arange(40) % 4
     x, edge_index, _ = sample(40, in_channels)
     edge_index = edge_index[:, batch[edge_index[0]] == batch[edge_index[1]]]
@@ -236,14 +238,20 @@ def _check_edges(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> No
 
 
 def edge_weights(edge_index: Tensor) -> Tensor:
-    r"""Draws ``[E]`` numbers between a half and one and a half."""
+    r"""Draws one weight from 0.5 to 1.5 for each edge, ``[E]`` in double precision; the same
+    numbers in each call."""
     return 0.5 + torch.rand(
         edge_index.size(1), dtype=DOUBLE, generator=torch.Generator().manual_seed(2)
     )
 
 
 def takes_edge_weights(layer: Module, call: Call, x: Tensor, edge_index: Tensor) -> bool:
-    r"""Returns whether a layer takes weights of edges: never if its output ignores the edges."""
+    r"""Tells whether the layer accepts the keyword :obj:`edge_weight` in :obj:`call`. Returns
+    :obj:`False` if its output does not depend on the edges, whatever it accepts.
+
+    Raises:
+        AssertionError: If the layer refuses weights by an error that does not name them.
+    """
     if torch.equal(call(layer, x, edge_index), call(layer, x, edge_index[:, :2])):
         return False
     return not _refuses(

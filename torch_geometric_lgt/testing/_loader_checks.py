@@ -18,25 +18,26 @@ MakeLoader = Callable[..., Iterable[Any]]
 def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
     r"""Checks that a loader of parts of one graph keeps every promise of this package's loaders.
 
-    * Every node is a seed once in an epoch. If batches have no seeds, every node belongs to one
-      batch.
+    * Every node is a seed in exactly one batch of an epoch. If batches have no seeds, every node
+      belongs to exactly one batch.
     * Seeds come first in a batch, and no node is in a batch twice.
-    * Attributes of nodes and edges equal those of the full graph, also those that a transform of
-      the full graph added. Each edge of a batch is an edge of the graph.
-    * One seed makes one epoch, and the next epoch is another one.
-    * Worker processes serve the same seeds, spawned ones and those of a fork server too. The
-      parent's loaders stay intact.
+    * Attributes of nodes and edges equal the attributes of the full graph, those added by a
+      transform too. Each edge of a batch is an edge of the graph.
+    * With one random seed an epoch is the same again, and with another seed it differs.
+    * Worker processes return the same batches of the graph, whether they are forked, spawned or
+      from a fork server. Loaders of the parent process work as before.
     * The graph does not change, and a graph without edges has batches too.
-    * If edges are an :obj:`adj_t`, each edge of a batch has the attributes of that edge in the
-      graph, or the loader refuses the :obj:`adj_t` by name.
+    * The loader may refuse a graph with an :obj:`adj_t`, by a ValueError that names :obj:`adj_t` or
+      :obj:`edge_index`. If it accepts the graph, each edge of a batch has the attributes of the
+      same edge in the graph.
 
     Args:
-        make (callable): Makes the loader from the graph and the keywords :obj:`shuffle`,
-            :obj:`num_workers` and :obj:`multiprocessing_context`.
+        make (callable): Makes the loader from the graph, a :class:`~torch_geometric.data.Data`, and
+            the keywords :obj:`shuffle`, :obj:`num_workers` and :obj:`multiprocessing_context`.
         num_nodes (int, optional): Number of nodes of the graph. (default: :obj:`60`)
 
     Raises:
-        AssertionError: Names the difference if the loader breaks a promise.
+        AssertionError: If the loader breaks a promise; the message names it.
 
     Example:
         >>> import torch
@@ -94,7 +95,11 @@ def _seeds(batch: Any) -> Tensor:
 
 
 def _check_part(batch: Any, data: Any) -> Tensor:
-    r"""Compares a batch with the graph and returns the batch's seeds."""
+    r"""Asserts that the batch agrees with the full graph :obj:`data`, and returns the ids of its
+    seeds in the graph.
+
+    No node may occur twice. Attributes of nodes and edges must equal those of the graph, each edge
+    must exist there, and seeds must come first."""
     if batch.n_id.unique().numel() != batch.n_id.numel():
         raise AssertionError('a node is in a batch twice')
     for name, ids in (
@@ -137,10 +142,11 @@ def _check_epoch(loader: Iterable[Any], data: Data) -> None:
 
 
 def _check_processes(make: MakeLoader, data: Data) -> None:
-    r"""Compares epochs of worker processes with the graph, and then epochs of the parent.
+    r"""Asserts that an epoch of a loader with one worker process agrees with the graph, and so does
+    a later epoch in the parent process.
 
-    Sharing a tensor with another process moves the tensor's memory: a NumPy array of that memory
-    is invalid afterwards."""
+    Sharing a tensor with another process moves the tensor's memory: a NumPy array of that memory is
+    invalid afterwards."""
     here = make(data, shuffle=False, num_workers=0, multiprocessing_context=None)
     for method in ('spawn', 'forkserver'):
         if method in multiprocessing.get_all_start_methods():
@@ -169,8 +175,11 @@ def _check_seeds(make: MakeLoader, data: Data) -> None:
 
 
 def _check_adjacency(make: MakeLoader, data: Any) -> None:
-    r"""Edge attributes are compared by the source and the target of the edge, whatever the order of
-    the edges."""
+    r"""Asserts that a loader of a graph with an :obj:`adj_t` returns the right edge attributes and
+    ids, or raises a ValueError that names the argument.
+
+    An edge is identified by its source and target, so that the order of the edges in a batch does
+    not matter."""
     num_nodes = data.num_nodes or 0
     order = data.edge_index[1].argsort(stable=True)  # the sources are sorted
     source, target = data.edge_index[:, order]

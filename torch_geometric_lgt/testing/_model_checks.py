@@ -30,17 +30,20 @@ def check_model(
     linear: bool = True,
     batches: Batches | None = None,
 ) -> None:
-    r"""Checks that a model of nodes keeps every promise of this package's models.
+    r"""Checks that a model that scores nodes keeps every promise of this package's models.
 
     These are the promises of :meth:`check_layer`, and:
 
     * Scores are not normalised, and every parameter has a gradient.
-    * One seed makes one training, and a few steps lower the loss on separable classes.
-    * The model refuses the weights of a model of other sizes.
-    * :obj:`inference` over batches equals the pass over the graph, with weights of edges too.
+    * With one random seed two trainings are equal, and a few steps lower the loss on separable
+      classes.
+    * Loading the parameters of a model of other sizes ends in an error.
+    * The method :obj:`inference` over batches returns the same scores as a call on the whole graph,
+      with weights of edges too.
     * A model that takes :obj:`process_group` and :obj:`num_keys` computes the same over several
       processes as over one: outputs, gradients and running statistics. One of the processes has no
-      nodes and one has a single node; :obj:`call` passes both arguments on.
+      nodes and one has a single node. The function :obj:`call` must pass both arguments to the
+      model.
 
     Args:
         make (callable): Makes the model, in training mode and float32.
@@ -48,11 +51,11 @@ def check_model(
         call (callable, optional): As in :meth:`check_layer`.
         linear (bool, optional): As in :meth:`check_layer`. (default: :obj:`True`)
         batches (callable, optional): Makes the loader for :obj:`inference` from a data object with
-            :obj:`x` and :obj:`edge_index`, and adds what else the model reads. (default:
-            :obj:`None`, the model has no :obj:`inference`)
+            :obj:`x` and :obj:`edge_index`, to which it adds all other attributes that the model
+            reads. (default: :obj:`None`, the model has no :obj:`inference`)
 
     Raises:
-        AssertionError: Names the difference if the model breaks a promise.
+        AssertionError: If the model breaks a promise; the message names it.
 
     Example:
         >>> from torch_geometric.nn import GCN

@@ -17,7 +17,10 @@ Call = Callable[..., Tensor]
 
 
 class Meeting:
-    r"""Exchanges tensors between threads that stand for processes."""
+    r"""Adds up tensors, or takes their maximum, over threads that stand for processes.
+
+    Each of :obj:`world_size` threads calls :meth:`reduce` with a tensor of one shape, waits for the
+    others, and gets the result."""
 
     def __init__(self, world_size: int) -> None:
         self.barrier, self.slots = (
@@ -39,7 +42,8 @@ class Meeting:
 
 
 class ThreadGroup(dist.ProcessGroup):
-    r"""Reduces tensors over threads in place of processes, to sums and maxima."""
+    r"""Stands for a process group in which thread :obj:`rank` is a process. It supports
+    :meth:`allreduce` with sums and maxima only."""
 
     def __init__(self, rank: int, world_size: int, meeting: Meeting) -> None:
         cast(Any, super()).__init__(rank, world_size)
@@ -51,12 +55,13 @@ class ThreadGroup(dist.ProcessGroup):
         return self
 
     def wait(self) -> None:
-        r"""Returns at once: :meth:`allreduce` has already filled the tensors."""
+        r"""Returns at once, as :meth:`allreduce`, which returns the group in place of a handle, is
+        complete when it returns."""
 
 
 def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> list[Any]:
-    r"""Runs :obj:`work` with each rank and its group, on a thread each, and returns the results.
-    The first error ends all threads."""
+    r"""Runs ``work(rank, group)`` on :obj:`world_size` threads, and returns the list of their
+    results by rank. The first error of a thread ends all threads and is raised here."""
     meeting, results, errors = Meeting(world_size), [None] * world_size, []
 
     def run(rank: int) -> None:
@@ -79,11 +84,19 @@ def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> lis
 
 
 def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_index: Tensor) -> None:
-    r"""Compares a model over four processes with the model in one process: outputs, sums of the
-    gradients, and buffers such as running statistics.
+    r"""Asserts that a model over four processes (threads) computes the same as in one: outputs,
+    gradients summed over the processes, and buffers such as running statistics.
 
-    One process has no nodes and one has a single node. A model that draws random numbers in
-    training is compared in evaluation."""
+    The nodes of :obj:`x` ``[N, F]`` are split over the processes; one has no nodes and one has a
+    single node. A model that draws random numbers in training is compared in evaluation.
+
+    Args:
+        make (callable): Makes the model.
+        call (callable): Applies the model to features and edges, with the keywords
+            :obj:`process_group` and :obj:`num_keys`.
+        x (torch.Tensor): The features, in double precision.
+        edge_index (torch.Tensor): The edges ``[2, E]``.
+    """
     model = make().double()
     random = torch.get_rng_state()
     call(copy.deepcopy(model), x, edge_index)

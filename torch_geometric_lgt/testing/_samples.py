@@ -6,7 +6,8 @@ DOUBLE = torch.float64
 
 
 def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Draws features, edges in both directions within the graphs, and an unsorted batch vector.
+    r"""Draws a batch of graphs: features ``[N, F]`` in double precision, edges ``[2, E]`` in both
+    directions within the graphs, and an unsorted batch vector ``[N]``.
 
     Graphs 0, 1 and 3 have different sizes, and graph 2 is empty."""
     generator = torch.Generator().manual_seed(seed)
@@ -18,8 +19,8 @@ def sample(num_nodes: int, in_channels: int, seed: int = 0) -> tuple[Tensor, Ten
 
 
 def tiny_graphs(in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Draws graphs of one to four nodes with all edges, in an unsorted batch; half of them have
-    one node."""
+    r"""Draws 16 complete graphs of one to four nodes, half of them with one node: features
+    ``[N, F]`` in double precision, edges ``[2, E]`` and an unsorted batch vector ``[N]``."""
     generator = torch.Generator().manual_seed(seed)
     sizes = torch.tensor([1, 1, 2, 1, 3, 1, 4, 1, 2, 3, 1, 1, 2, 4, 1, 3])
     batch = torch.repeat_interleave(sizes)
@@ -34,7 +35,8 @@ def tiny_graphs(in_channels: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor
 
 
 def subgraph(edge_index: Tensor, nodes: Tensor, num_nodes: int) -> Tensor:
-    r"""Returns the edges among :obj:`nodes`, with positions in :obj:`nodes` as ids."""
+    r"""Returns the edges ``[2, E']`` of :obj:`edge_index` between the distinct ids :obj:`nodes`
+    ``[n]``, as positions in :obj:`nodes`."""
     place = torch.full((num_nodes,), -1)
     place[nodes] = torch.arange(nodes.numel())
     inside = place[edge_index]

@@ -28,17 +28,18 @@ def check_transform(
 ) -> None:
     r"""Checks that a transform keeps every promise of this package's transforms.
 
-    The transform adds an attribute of nodes or edges.
+    The transform adds an attribute with one row for each node or edge.
 
     * The input graph and the global random state do not change.
     * Two runs, a copy and a pickle compute the same values.
-    * A permutation of the nodes permutes the values.
+    * A permutation of the nodes permutes the values in the same way.
     * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do
-      graphs without edges or nodes. There is one value for each node or edge.
-    * A graph's values do not depend on the rest of the batch.
-    * Ids of no node and edges that are not whole numbers end in an error that names
-      :obj:`edge_index`.
-    * The transform replaces a cache that was cut off, changed or planted, and runs nothing in it.
+      graphs without edges or nodes. There is one row for each node or edge.
+    * The values of a graph do not depend on the rest of the batch.
+    * Ids outside the nodes, and ids that are not whole numbers, end in a ValueError or TypeError
+      that names :obj:`edge_index`.
+    * The transform replaces a cache file that was cut off, changed or replaced by a pickle, and
+      runs no code from it.
 
     Args:
         make (callable): Makes the transform, with the keyword :obj:`cache_dir` if :obj:`cached` is
@@ -52,7 +53,7 @@ def check_transform(
             :obj:`1e-6`)
 
     Raises:
-        AssertionError: Names the difference if the transform breaks a promise.
+        AssertionError: If the transform breaks a promise; the message names it.
 
     Example:
         >>> from torch_geometric_lgt.testing.checks import check_transform
@@ -79,7 +80,8 @@ def check_transform(
 
 
 def _graph(seed: int) -> Graph:
-    r"""Makes a graph with a connected part, an isolated node, a self loop and a repeated edge."""
+    r"""Draws a graph of ``30 + seed`` nodes with a connected part, an isolated node, a self loop
+    and a repeated edge."""
     num_nodes = 30 + seed
     _, edges, _ = sample(num_nodes - 1, 1, seed)
     path = torch.stack([torch.arange(num_nodes - 2), torch.arange(1, num_nodes - 1)])

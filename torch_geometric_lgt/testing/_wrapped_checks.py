@@ -14,7 +14,8 @@ Call = Callable[..., Tensor]
 
 
 class Scaled(Module):
-    r"""Multiplies a parameter, or the output of a module, by a learned factor."""
+    r"""Multiplies its input, or the output of :obj:`module` for its input, by the learned parameter
+    :obj:`factor`."""
 
     factor: Tensor
 
@@ -27,10 +28,11 @@ class Scaled(Module):
 
 
 def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batch: Tensor) -> None:
-    r"""Checks that hooks, parametrisations and replacements of linear parts and embeddings act.
+    r"""Asserts that hooks and parametrisations of each Linear layer and embedding of :obj:`layer`,
+    and a module in place of it, act and have gradients.
 
-    Each wrapping multiplies by a factor. Outputs and gradients must equal those of a layer whose
-    weights are multiplied by the same factor, and the factor must have a gradient."""
+    Each of them multiplies by a factor. Outputs and gradients must equal the results of a layer
+    whose weights are multiplied by this factor, and the factor must have a gradient."""
     for name, part in layer.named_modules():
         if isinstance(part, (Linear, PyGLinear, Embedding)):
             expected = _results(_multiplied(layer, name), call, x, edge_index, batch)
@@ -54,8 +56,8 @@ def check_wrapped(layer: Module, call: Call, x: Tensor, edge_index: Tensor, batc
 
 
 def _copy(layer: Module, part: Module) -> Module:
-    r"""Copies one part of a layer and the modules around that part; all other modules are
-    shared."""
+    r"""Returns a copy of :obj:`layer` in which :obj:`part`, one of its submodules, and all modules
+    that contain it are new; other modules are shared with the original."""
     return copy.deepcopy(
         layer,
         {
@@ -67,7 +69,8 @@ def _copy(layer: Module, part: Module) -> Module:
 
 
 def _factor(part: Any) -> Tensor:
-    r"""Returns one factor for each output of a linear part or embedding."""
+    r"""Returns one factor from 1 to 2 for each output channel of :obj:`part`, a Linear layer or
+    embedding."""
     size = part.weight.size(1 if isinstance(part, Embedding) else 0)
     return 1 + torch.arange(size, dtype=part.weight.dtype) / size
 
@@ -120,9 +123,11 @@ def _results(
     batch: Tensor,
     learned: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    r"""Returns the output, the gradient of the features, and the gradient of :obj:`learned`.
+    r"""Runs the layer and returns (output, gradient of the features ``[N, F]``, gradient of
+    :obj:`learned`); the loss is the sum of the squared outputs.
 
-    Without :obj:`learned`, the last gradient is that of the output."""
+    The last gradient is :obj:`None` if :obj:`learned` has no effect. Without :obj:`learned` it is
+    the gradient of the output."""
     x = x.clone().requires_grad_()
     out = call(layer, x, edge_index, batch)
     grad, reached = torch.autograd.grad(

@@ -1,5 +1,5 @@
-r"""Checks any layer, model, transform or loader for the promises that this package's classes
-keep."""
+r"""Checks whether a layer, model, transform or loader keeps the promises of this package's classes,
+also for classes of other packages."""
 
 from torch_geometric_lgt.testing._layer_checks import check_layer
 from torch_geometric_lgt.testing._loader_checks import check_loader

@@ -1,5 +1,5 @@
-r"""Computes the formulas as they read, with an ``N x N`` weight matrix. The definitions share no
-code with the fast paths."""
+r"""Computes the formulas of the papers literally, with an ``N x N`` weight matrix, for tests on
+small graphs. The functions share no code with the rest of the package."""
 
 import torch
 from torch import Tensor
@@ -8,7 +8,16 @@ from torch import Tensor
 def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0
 ) -> Tensor:
-    r"""Applies :math:`\phi(\mathbf{x})` to the last dimension, without a shift of exponents.
+    r"""Computes the features :math:`\phi(\mathbf{x})` of each vector, from ``[*, C]`` to
+    ``[*, M]``. Exponents are not shifted, so that large inputs overflow.
+
+    Args:
+        kind (str): :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, :obj:`"fourier"` or
+            :obj:`"softmax"`.
+        x (torch.Tensor): The vectors ``[*, C]``.
+        projection (torch.Tensor, optional): ``[m, C]``, for the last two maps. (default:
+            :obj:`None`)
+        power (float, optional): The power of the focused map. (default: :obj:`3.0`)
 
     Example:
         >>> import torch
@@ -46,8 +55,15 @@ def attention_matrix(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Returns row-normalised weights ``[N_q, N_k, H]`` from features ``[N, H, M]``. Rows with no
-    key in their graph are 0.
+    r"""Computes the attention weights ``[N_q, N_k, H]`` of all keys for all queries, which sum to 1
+    for each query and head. A query without a key in its graph has the weights 0.
+
+    Args:
+        phi_q (torch.Tensor): The features of the queries ``[N_q, H, M]``.
+        phi_k (torch.Tensor): The features of the keys ``[N_k, H, M]``.
+        mask (torch.Tensor, optional): A factor for each pair ``[N_q, N_k]``. (default: :obj:`None`)
+        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
+        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -78,7 +94,9 @@ def kernel_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes Eq. 6 of MGFormer, or Eq. 8 with a mask, ``[N, H, D]``.
+    r"""Computes the outputs ``[N_q, H, D]`` of kernelised attention to values :obj:`v`
+    ``[N_k, H, D]``: Eq. 6 of MGFormer, or Eq. 8 with a mask. The other arguments are those of
+    :meth:`attention_matrix`.
 
     Example:
         >>> import torch
@@ -98,9 +116,11 @@ def sampled_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes NodeFormer's kernelised Gumbel-softmax, the mean of K attentions.
+    r"""Computes NodeFormer's kernelised Gumbel-softmax ``[N_q, H, D]``: the mean of :math:`K`
+    attentions to values :obj:`v` ``[N_k, H, D]``.
 
-    The noise ``[N, H, K]`` holds the logarithms of the weights of the keys.
+    The :obj:`noise` ``[N_k, H, K]`` is the logarithm of the weight of each key in each of these.
+    The other arguments are those of :meth:`attention_matrix`.
 
     Example:
         >>> import torch
@@ -119,8 +139,14 @@ def sampled_attention(
 
 
 def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
-    r"""Scales each row of ``[N, H, C]`` to length 1, or with :obj:`"frobenius"` the rows of a graph
-    and head together. 0 stays 0.
+    r"""Divides the vectors in :obj:`x` ``[N, H, C]`` by their norm; vectors of norm 0 become 0.
+
+    Args:
+        x (torch.Tensor): The vectors ``[N, H, C]``.
+        norm (str): :obj:`"row"`, the length of each vector, or :obj:`"frobenius"`, the norm of all
+            vectors of its graph and head together.
+        batch (torch.Tensor, optional): The graph id of each vector ``[N]``. (default: :obj:`None`,
+            one graph)
 
     Example:
         >>> import torch
@@ -146,11 +172,17 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
 
 
 def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Tensor:
-    r"""Returns :math:`1 / (c + p)`, ``[N, H, 1]``, and 0 where the constant :math:`c` and the sum
-    :math:`p` of the inner products cancel.
+    r"""Computes :math:`1 / (c + p)` ``[N, H, 1]``, the inverse denominators of attention with inner
+    products as weights, and 0 for sums that cancel.
 
-    They cancel if at most half of :math:`C + 8` units of rounding of :math:`|c| + |p|` remain. The
+    A sum cancels if at most :math:`(C + 8) / 2` units of rounding of :math:`|c| + |p|` remain. The
     bound is 64 times as large with Frobenius norms.
+
+    Args:
+        constant (torch.Tensor): :math:`c`, ``[N, H]``.
+        products (torch.Tensor): :math:`p`, the sum of the inner products ``[N, H]``.
+        channels (int): :math:`C`.
+        norm (str): :obj:`"row"` or :obj:`"frobenius"`.
 
     Example:
         >>> import torch
@@ -177,8 +209,16 @@ def diffusion_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes attention with DIFFormer's simple kernel: weights :math:`1 +
-    \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j`, row-normalised.
+    r"""Computes attention with DIFFormer's simple kernel, ``[N_q, H, D]``: the weights :math:`1 +
+    \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` are divided by their sum for each query.
+
+    Args:
+        q (torch.Tensor): The queries ``[N_q, H, C]``, to be normalised here.
+        k (torch.Tensor): The keys ``[N_k, H, C]``, to be normalised here.
+        v (torch.Tensor): The values ``[N_k, H, D]``.
+        norm (str): :obj:`"row"` or :obj:`"frobenius"`, see :meth:`normalised`.
+        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
+        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -200,8 +240,11 @@ def diffusion_attention(
 def sigmoid_attention(
     q: Tensor, k: Tensor, v: Tensor, batch_q: Tensor | None = None, batch_k: Tensor | None = None
 ) -> Tensor:
-    r"""Computes attention with DIFFormer's sigmoid kernel: weights
-    :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)`, row-normalised.
+    r"""Computes attention with DIFFormer's sigmoid kernel, ``[N_q, H, D]``: the weights
+    :math:`\sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` are divided by their sum for each query.
+
+    The arguments are those of :meth:`diffusion_attention`. A query without a key in its graph gets
+    0.
 
     Example:
         >>> import torch
@@ -228,9 +271,13 @@ def sgformer_attention(
     batch_q: Tensor | None = None,
     batch_k: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes SGFormer's attention over the nodes of a graph: :math:`\mathbf{D}^{-1} [\mathbf{V}
-    + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) / N]`. The first
-    :math:`\mathbf{V}` holds the values of the queries, :obj:`own`.
+    r"""Computes SGFormer's attention ``[N_q, H, D]`` over the :math:`N` keys of each graph:
+    :math:`\mathbf{D}^{-1} [\mathbf{V} + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) /
+    N]`.
+
+    The first :math:`\mathbf{V}` is :obj:`own` ``[N_q, H, D]``, the values of the queries. The
+    second is :obj:`v` ``[N_k, H, D]``, the values of the keys. The other arguments are those of
+    :meth:`diffusion_attention`.
 
     Example:
         >>> import torch
@@ -252,8 +299,9 @@ def sgformer_attention(
 
 
 def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
-    r"""Computes Eq. 10 of MGFormer: :math:`M_{ij} = \sin(\frac{\pi}{2} \cdot \frac{z_i +
-    z_j}{2})`.
+    r"""Computes the mask ``[N_q, N_k]`` of Eq. 10 of MGFormer, :math:`M_{ij} = \sin(\frac{\pi}{2}
+    \cdot \frac{z_i + z_j}{2})`, from numbers :obj:`z_q` ``[N_q]`` and :obj:`z_k` ``[N_k]`` between
+    0 and 1.
 
     Example:
         >>> import torch
@@ -266,8 +314,12 @@ def degree_mask(z_q: Tensor, z_k: Tensor) -> Tensor:
 
 
 def uniformity(x: Tensor, temperature: float) -> Tensor:
-    r"""Computes the second part of Eq. 13 of MGFormer for users or items: the mean runs over all
-    ordered pairs of different rows, on the unit sphere.
+    r"""Computes the uniformity loss, the second part of Eq. 13 of MGFormer, a scalar, for the
+    embeddings :obj:`x` ``[N, D]`` of users or of items.
+
+    The rows are scaled to length 1. The loss is the logarithm of the mean of :math:`\exp(-t
+    \|\mathbf{x}_i - \mathbf{x}_j\|^2)` over all pairs of different rows, with :math:`t` the
+    :obj:`temperature`.
 
     Example:
         >>> import torch
@@ -281,8 +333,9 @@ def uniformity(x: Tensor, temperature: float) -> Tensor:
 
 
 def jaccard(adjacency: Tensor) -> Tensor:
-    r"""Computes Eq. 7 of LiteGT for all pairs, ``[N, N]``, from a 0/1 matrix whose rows are
-    neighbourhoods. The index of two empty neighbourhoods is 0.
+    r"""Computes the Jaccard index of the neighbourhoods of each pair of nodes, ``[N, N]`` (Eq. 7 of
+    LiteGT). Row :math:`i` of the 0/1 matrix :obj:`adjacency` ``[N, N]`` marks the neighbours of
+    node :math:`i`. The index of two empty neighbourhoods is 0.
 
     Example:
         >>> import torch
@@ -299,10 +352,19 @@ def jaccard(adjacency: Tensor) -> Tensor:
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    r"""Returns the weights ``[N_t, N_s, H]`` of one branch of LiteGT (Eq. 3 and 7-9).
+    r"""Computes the normalised weights ``[N_t, N_s, H]`` of sources for targets in one branch of
+    LiteGT (Eq. 3 and 7-9).
 
-    The count holds how many edges join each pair, or the sum of their weights. The scores are
-    logits of the softmax, Jaccard indices or distances.
+    Args:
+        kernel (str): :obj:`"softmax"`, :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
+        count (torch.Tensor): The number of edges from each source to each target ``[N_t, N_s]``, or
+            the sum of their weights.
+        score (torch.Tensor): ``[N_t, N_s, H]``: logits of the softmax, Jaccard indices or
+            distances.
+        mask (torch.Tensor, optional): A bool for each target ``[N_t]``; those with :obj:`False` get
+            the mean in place of the softmax. (default: :obj:`None`)
+        normalize (bool, optional): If :obj:`False`, Jaccard indices and distances are not divided
+            by their sum. (default: :obj:`True`)
 
     Example:
         >>> import torch
@@ -332,7 +394,8 @@ def edge_weights(
 
 
 def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: int) -> Tensor:
-    r"""Sums the weights of the edges from each source to each target, ``[N_t, N_s]``.
+    r"""Computes the matrix ``[N_t, N_s]`` with the sum of the weights :obj:`weight` ``[E]`` of all
+    edges from each source to each target in :obj:`edge_index` ``[2, E]``.
 
     Example:
         >>> import torch
@@ -348,8 +411,9 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
 
 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
-    r"""Computes :math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` of a matrix ``[N_t,
-    N_s]`` with its row sums and column sums. Entries are 0 where such a sum is 0.
+    r"""Computes :math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` for a matrix
+    :obj:`adjacency` ``[N_t, N_s]``; the diagonal matrices contain its row sums and column sums.
+    Entries whose row or column sums to 0 are 0.
 
     Example:
         >>> import torch

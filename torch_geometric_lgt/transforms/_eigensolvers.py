@@ -23,12 +23,19 @@ Solver = Callable[[csr_array, csr_array, np.ndarray], Search]
 def solvers(
     adjacency: csr_array, matrix: csr_array, null: np.ndarray, dtype: type
 ) -> tuple[Solver, ...]:
-    r"""Chooses the solvers to try, the most promising one first.
+    r"""Chooses solvers for the smallest non-trivial eigenvectors of a connected graph's Laplacian,
+    the most promising one first.
 
-    The choice depends on the layers of a breadth-first search. If no layer has more nodes than a
-    few lines of a square grid of the same size, sparse factors stay sparse. If the distance from
-    the first node has a small Rayleigh quotient, the graph has many small eigenvalues. No solver is
-    returned if a decomposition of the whole matrix is less work.
+    A solver takes the :obj:`adjacency` matrix ``[N, N]``, its normalised :obj:`matrix`, and the
+    trivial eigenvector :obj:`null` ``[N]`` of length 1. The result of a solver is a search: a
+    function of known eigenvectors, as columns, a number :math:`K` and a tolerance. A search returns
+    the next :math:`K` eigenvectors ``[N, K]`` without a check.
+
+    The choice depends on a breadth-first search from node 0. If no layer of this search has more
+    than :math:`4 \sqrt{N}` nodes, a sparse factorisation is cheap. If the distance from node 0 has
+    a small Rayleigh quotient, the graph has many small eigenvalues. Single precision is among the
+    choices only if :obj:`dtype` is float32. No solver is returned if a dense decomposition is
+    cheaper.
     """
     distance = hops(adjacency)
     if np.bincount(distance).max() <= 4 * np.sqrt(distance.size):
@@ -41,10 +48,8 @@ def solvers(
 
 
 def hops(adjacency: csr_array) -> np.ndarray:
-    r"""Returns the distance of each node of a connected graph from the first node.
-
-    Each edge must occur in both directions.
-    """
+    r"""Computes the number of hops ``[N]`` from node 0 to each node of a connected graph. Each edge
+    must occur in both directions."""
     order, parent = breadth_first_order(adjacency, 0)
     place, distance = np.empty_like(order), np.zeros_like(order)
     place[order] = np.arange(order.size)
@@ -63,10 +68,18 @@ def _krylov(
     tolerance: float,
     dtype: type = np.float64,
 ) -> np.ndarray:
-    r"""Computes the eigenvectors of the largest eigenvalues of an operator, beyond the known ones.
+    r"""Computes the eigenvectors ``[N, size]`` of the largest eigenvalues of a symmetric operator
+    by Lanczos iteration, beyond the :obj:`known` ones.
 
-    The eigenvalues of the known vectors are moved to -2. Each search starts from another vector: a
-    search from an earlier vector cannot see what that vector left over of a repeated eigenvalue.
+    The columns of :obj:`known` are orthonormal eigenvectors. In the iteration these eigenvectors
+    have the eigenvalue -2, below all others. Each call takes the next of :obj:`seeds` for a new
+    random start vector. The old start vector would find only one eigenvector of a repeated
+    eigenvalue.
+
+    Args:
+        product: Multiplies a vector ``[N]`` by the operator.
+        seeds: The seeds of the start vectors.
+        known: The eigenvectors that are left out.
     """
     known = np.asfortranarray(known, dtype)
     (gemv,) = get_blas_funcs(('gemv',), (known,))
@@ -96,13 +109,14 @@ def _krylov(
 
 
 def _lanczos(_adjacency: csr_array, matrix: csr_array, _null: np.ndarray) -> Search:
-    r"""Returns a search by Lanczos iteration on the normalised adjacency matrix."""
+    r"""Builds a search by Lanczos iteration on the normalised adjacency :obj:`matrix`: the largest
+    eigenvalues of this matrix belong to the smallest of the Laplacian."""
     return partial(_krylov, lambda x: matrix @ x, count())
 
 
 def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Returns a search by Lanczos iteration in single precision; a search for one precise vector
-    uses double precision."""
+    r"""Builds a search by Lanczos iteration in single precision. For one vector with a tolerance
+    below ``SINGLE``, the search uses double precision."""
     short, double = matrix.astype(np.float32), _lanczos(adjacency, matrix, null)
     rough = partial(_krylov, lambda x: short @ x, count(), dtype=np.float32)
 
@@ -117,10 +131,11 @@ def single(adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
 
 
 def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Returns a search by Lanczos iteration on the pseudo-inverse of the Laplacian.
+    r"""Builds a search by Lanczos iteration on the pseudo-inverse of the Laplacian: the largest
+    eigenvalues of this operator belong to the smallest of the Laplacian.
 
-    The pseudo-inverse is applied with a factorisation of the combinatorial Laplacian without its
-    last node, which is positive definite.
+    The pseudo-inverse is applied with a sparse factorisation of :math:`\mathbf{D} - \mathbf{A}`
+    without its last row and column. This matrix is positive definite.
     """
     degree = adjacency.sum(1)
     root, grounded = np.sqrt(degree), (diags_array(degree) - adjacency).tocsc()[:-1, :-1]
@@ -134,7 +149,12 @@ def _inverse(adjacency: csr_array, _matrix: csr_array, null: np.ndarray) -> Sear
 
 
 def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Search:
-    r"""Returns a search by LOBPCG with algebraic multigrid as preconditioner."""
+    r"""Builds a search by LOBPCG on the Laplacian, with algebraic multigrid as preconditioner.
+    Vectors that have not converged are returned, too, without a warning.
+
+    Raises:
+        ImportError: If pyamg is not installed.
+    """
     from pyamg import smoothed_aggregation_solver
 
     laplacian = csr_array(diags_array(np.ones(null.size)) - matrix)
@@ -160,5 +180,5 @@ def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Se
 
 
 def _random(num_nodes: int, size: int, seed: int) -> np.ndarray:
-    r"""Draws random start vectors ``[N, K]`` from a seed."""
+    r"""Draws start vectors ``[num_nodes, size]`` from a normal distribution with a seed."""
     return np.random.default_rng(seed).standard_normal((num_nodes, size))

@@ -40,13 +40,14 @@ Finder = Callable[[int], Pairs]
 
 
 def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64) -> Pairs:
-    r"""Returns the smallest non-trivial eigenvalues ``[K]`` of the normalised Laplacian, ascending,
-    and their orthonormal eigenvectors ``[N, K]``.
+    r"""Computes the smallest non-trivial eigenvalues ``[K]`` of the normalised Laplacian,
+    ascending, and their orthonormal eigenvectors ``[N, K]``, in float64.
 
-    :math:`K` is at most :obj:`k`. The one eigenvalue 0 of each connected component is left out.
-    Components are solved one by one. The basis of a repeated eigenvalue is that of
-    :meth:`canonical`. If :obj:`dtype` is single precision, a solver may use it where the result
-    passes :meth:`defect`.
+    :obj:`adjacency` ``[N, N]`` is symmetric, with ones and an empty diagonal. :math:`K` is
+    :obj:`k`, or the number of non-trivial eigenvectors if that is smaller. The eigenvalue 0 that
+    each connected component has once is trivial and left out. Components are solved one by one.
+    :meth:`canonical` chooses signs, and the basis of a repeated eigenvalue. If :obj:`dtype` is
+    float32, a solver may compute in single precision; its result must pass :meth:`defect`.
 
     Raises:
         RuntimeError: If no solver converges.
@@ -76,19 +77,19 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
 
 
 def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
-    r"""Returns the smallest non-trivial eigenpairs of a connected graph, with all eigenvectors of
-    the last eigenvalue.
+    r"""Computes the smallest non-trivial eigenvalues ``[K]`` of a connected graph's Laplacian,
+    ascending, and their eigenvectors ``[N, K]``.
 
-    Of these eigenvectors, at most ``MOST_SPARE`` lie beyond the :obj:`k`-th.
+    The first :obj:`k` are returned, or all if the graph has fewer. Further eigenvectors of the
+    :obj:`k`-th eigenvalue follow, at most ``MOST_SPARE``.
 
     Small graphs are decomposed as dense matrices, somewhat larger ones in single precision if
-    :meth:`solvers` allows it. Others are searched iteratively. If narrow layers of a breadth-first
-    search promise little fill-in, the search is Lanczos iteration on the inverse of the Laplacian
-    with a sparse factorisation. If the smallest eigenvalue is tiny, it is LOBPCG with algebraic
-    multigrid. Else it is Lanczos iteration on the adjacency matrix.
+    :meth:`solvers` allows it. The solvers of larger graphs are iterative. They are tried in the
+    order of :meth:`solvers` until a result passes :meth:`defect`. If the first one fails on a graph
+    of at most ``DENSE_RETRY_NODES`` nodes, the graph is decomposed as a dense matrix instead.
 
-    If a search fails or its result does not pass :meth:`defect`, graphs of a few thousand nodes are
-    decomposed as dense matrices; larger ones go to the next solver.
+    Raises:
+        RuntimeError: If no solver converges.
     """
     num_nodes, degree = adjacency.shape[0], adjacency.sum(1)
     null = np.sqrt(degree / degree.sum())
@@ -123,9 +124,12 @@ def component_eigenpairs(adjacency: csr_array, k: int, dtype: type) -> Pairs:
 
 
 def whole_eigenspace(k: int, most: int, find: Finder) -> Pairs:
-    r"""Returns the first :obj:`k` eigenpairs and the following ones of the same eigenvalue.
+    r"""Returns the first :obj:`k` eigenvalues and eigenvectors, and the following ones that belong
+    to the :obj:`k`-th eigenvalue.
 
-    All of them are among the first :obj:`most` eigenpairs.
+    ``find(size)`` computes the first :obj:`size` eigenvalues and eigenvectors. :obj:`find` is
+    called with larger sizes, up to :obj:`most`, until the last eigenvalue differs from the
+    :obj:`k`-th.
     """
     size = min(k + SPARE, most)
     values, vectors = find(size)
@@ -137,27 +141,33 @@ def whole_eigenspace(k: int, most: int, find: Finder) -> Pairs:
 
 
 def dense(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
-    r"""Computes the smallest non-trivial eigenpairs of the Laplacian by a dense decomposition, in
-    the precision of the matrix."""
+    r"""Computes the :obj:`size` smallest non-trivial eigenvalues of the Laplacian, ascending, and
+    their eigenvectors ``[N, size]``, by a dense decomposition.
+
+    :obj:`matrix` ``[N, N]`` is the normalised adjacency matrix, and its dtype is the precision.
+    :obj:`null` ``[N]`` is the trivial eigenvector, which is left out.
+    """
     laplacian = 4 * np.outer(null, null).astype(matrix.dtype) - matrix.toarray()
     laplacian[np.diag_indices(null.size)] += 1
     return eigh(laplacian, subset_by_index=(0, size - 1), overwrite_a=True, check_finite=False)
 
 
 def dense_single(matrix: csr_array, null: np.ndarray, size: int) -> Pairs:
-    r"""Computes eigenpairs in the span of the vectors of a dense decomposition in single
-    precision."""
+    r"""Computes the same as :meth:`dense` from a decomposition in single precision: eigenvalues and
+    eigenvectors in double precision within the span of the rough eigenvectors."""
     return _ritz(matrix, null, dense(matrix.astype(np.float32), null, size)[1].astype(np.float64))
 
 
 def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> Pairs:
-    r"""Computes the smallest eigenpairs by a solver, and checks that it missed none.
+    r"""Computes the :obj:`size` smallest non-trivial eigenvalues of the Laplacian and their
+    eigenvectors ``[N, size]`` with :obj:`search`, and checks that none is missing.
 
-    As long as a search of the rest returns a smaller eigenvalue, its eigenpair replaces the largest
-    one.
+    After each step, a rough search looks for one more eigenvector. If the eigenvalue of this vector
+    is smaller than the largest one so far, it replaces the largest one.
 
     Raises:
-        numpy.linalg.LinAlgError: If the eigenpairs do not pass :meth:`defect`.
+        numpy.linalg.LinAlgError: If the result does not pass :meth:`defect`, or each of
+            ``size + 1`` rough searches returns a smaller eigenvalue.
     """
     values, vectors = _ritz(matrix, null, search(null[:, None], size, PRECISE))
     for _ in range(size + 1):
@@ -175,10 +185,12 @@ def complete(matrix: csr_array, null: np.ndarray, search: Search, size: int) -> 
 
 
 def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.ndarray) -> float:
-    r"""Returns the largest error of eigenpairs, over what is allowed: at most 1 passes.
+    r"""Returns the largest error of eigenvalues ``[K]`` and their eigenvectors ``[N, K]``, divided
+    by its limit. A value of at most 1 passes.
 
-    Errors are the residual relative to the smallest eigenvalue, the residual relative to the least
-    distance of two different eigenvalues, and the departure from orthogonality.
+    The residual is compared with the smallest eigenvalue, and with the least distance between two
+    different eigenvalues. The third error is the departure of the eigenvectors and :obj:`null` from
+    orthonormality.
     """
     residual, gap = (
         np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max(),
@@ -196,12 +208,14 @@ def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.
 
 
 def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    r"""Chooses a basis of each eigenspace that depends on the space only, not on the solver.
+    r"""Replaces eigenvectors ``[N, K]`` by a basis of each eigenspace that does not depend on the
+    solver. Ascending :obj:`values` ``[K]`` that differ by at most ``SAME`` count as one eigenvalue.
 
-    The basis consists of projections of unit vectors. The first one is that of the node with the
-    longest projection, or the first of several such nodes. The next ones are chosen in the same way
-    from what is orthogonal to the vectors before. The sum of the cubes of a vector is positive;
-    where this sum is 0, the first of the largest entries is positive.
+    The basis vectors are projections of unit vectors onto the eigenspace, scaled to length 1. The
+    first one belongs to the node with the longest projection, or to the first of several such
+    nodes. The next ones are chosen in the same way from the vectors of the space that are
+    orthogonal to the earlier ones. Signs make the sum of the cubes of a vector positive. If this
+    sum is 0, the first of the largest entries is positive.
     """
     if vectors.size == 0:
         return vectors
@@ -225,10 +239,10 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    r"""Limits BLAS to one thread.
+    r"""Limits BLAS to one thread within this context manager.
 
-    The limit belongs to the process. Of several threads, the first one sets the limit and restores
-    the old one; a second thread would restore the limit of the first.
+    The limit holds for the whole process. If several threads enter the context, the first one sets
+    the limit and later restores the old one. The others change nothing.
     """
     if not LIMITED.acquire(blocking=False):
         yield
@@ -247,7 +261,8 @@ def _controller() -> ThreadpoolController:
 
 
 def _count(k: int, values: np.ndarray) -> int:
-    r"""Returns the number of ascending values up to the :obj:`k`-th, with those equal to it."""
+    r"""Counts the ascending values up to the :obj:`k`-th, including later ones that equal it up to
+    ``SAME``. The count is 0 if there are no values."""
     return (
         int(np.searchsorted(values, values[min(k, values.size) - 1] + SAME, 'right'))
         if values.size
@@ -256,7 +271,9 @@ def _count(k: int, values: np.ndarray) -> int:
 
 
 def _ritz(matrix: csr_array, null: np.ndarray, vectors: np.ndarray) -> Pairs:
-    r"""Computes the eigenpairs of the Laplacian within the span of the vectors."""
+    r"""Computes the eigenvalues ``[K]`` of the Laplacian, ascending, and orthonormal eigenvectors
+    ``[N, K]`` within the span of the :obj:`vectors` ``[N, K]`` (Rayleigh-Ritz). The trivial
+    eigenvector :obj:`null` is removed from the span first."""
     basis = np.linalg.qr(vectors - np.outer(null, null @ vectors))[0]
     values, rotation = np.linalg.eigh(basis.T @ (basis - matrix @ basis))
     return values, basis @ rotation

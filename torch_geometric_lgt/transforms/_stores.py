@@ -7,10 +7,10 @@ from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_e
 
 
 def homogeneous(data: Data) -> Data:
-    r"""Checks that the data has one type of nodes and edges, and returns it.
+    r"""Checks that :obj:`data` has one type of nodes and edges, and returns it unchanged.
 
     Raises:
-        ValueError: If it has several.
+        ValueError: If :obj:`data` is no :class:`torch_geometric.data.Data`.
     """
     if not isinstance(data, Data):
         raise ValueError(f"'data' must be a Data (got {type(data).__name__}); use to_homogeneous()")
@@ -21,7 +21,7 @@ def num_nodes_of(store: NodeStorage) -> int:
     r"""Returns the number of nodes of a store.
 
     Raises:
-        ValueError: If the number is unknown.
+        ValueError: If the store does not know its number of nodes.
     """
     if store.num_nodes is None:
         raise ValueError("'data' must know its number of nodes (got None); set 'num_nodes'")
@@ -29,11 +29,12 @@ def num_nodes_of(store: NodeStorage) -> int:
 
 
 def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:
-    r"""Returns the edges ``[2, E]`` of a store.
+    r"""Reads the edges ``[2, E]`` of a store from :obj:`edge_index`, or else from :obj:`adj_t`.
+    Rows are sources and targets, in int64.
 
     Raises:
-        ValueError: If the store has no edges, an edge does not fit the nodes, or an adjacency
-            matrix has values other than 1.
+        ValueError: If the store has neither, or an adjacency matrix has values other than 1. If an
+            id is outside the :obj:`num_src` sources or the :obj:`num_dst` targets.
     """
     name = _name_of(store)
     return edge_list(store[name], num_src, num_dst, name)
@@ -42,19 +43,26 @@ def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:
 def weighted_edges_of(
     store: EdgeStorage, num_src: int, num_dst: int
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Returns the edges ``[2, E]`` of a store and their weights ``[E]``: the attribute
-    :obj:`edge_weight`, or the values of an adjacency matrix.
+    r"""Reads the edges ``[2, E]`` of a store as :meth:`edges_of` does, and their weights ``[E]``.
+
+    Weights are the attribute :obj:`edge_weight`, or the values of an adjacency matrix. The weights
+    are :obj:`None` if the store has neither, or if all values of the matrix are 1.
 
     Raises:
-        ValueError: If the store has no edges, an edge does not fit the nodes, or the weights do not
-            fit the edges.
+        ValueError: If the store has no edges, or there are weights in both places. If an id is
+            outside the nodes, or the number of weights differs from that of the edges.
     """
     name = _name_of(store)
     return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
 
 
 def _name_of(store: EdgeStorage) -> str:
-    r"""Returns the name of the attribute with the edges."""
+    r"""Returns the name of the attribute with the edges: ``'edge_index'``, or ``'adj_t'`` if the
+    store lacks the former.
+
+    Raises:
+        ValueError: If the store has neither.
+    """
     for name in ('edge_index', 'adj_t'):
         if name in store:
             return name
@@ -62,10 +70,11 @@ def _name_of(store: EdgeStorage) -> str:
 
 
 def check_name(attr_name: str | None, optional: bool) -> None:
-    r"""Checks the name of an attribute. If :obj:`optional`, :obj:`None` is accepted, too.
+    r"""Checks that :obj:`attr_name` is a string that is not empty, or :obj:`None` if
+    :obj:`optional`.
 
     Raises:
-        ValueError: If it is no name.
+        ValueError: If :obj:`attr_name` is neither.
     """
     if not (optional and attr_name is None) and not (isinstance(attr_name, str) and attr_name):
         raise ValueError(
@@ -75,10 +84,12 @@ def check_name(attr_name: str | None, optional: bool) -> None:
 
 
 def add_node_attr(store: NodeStorage, value: Tensor, attr_name: str | None) -> None:
-    r"""Stores values of nodes, ``[N]`` or ``[N, K]``, under a name or as columns of :obj:`x`.
+    r"""Stores node values, ``[N]`` or ``[N, K]``, in :obj:`store` under a name or as columns of
+    :obj:`x`.
 
-    Without a name they are appended to :obj:`x` in its dtype, or become :obj:`x`, as
-    :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does.
+    If the name is :obj:`None`, the values are appended to :obj:`x` in the dtype of :obj:`x`. If the
+    store has no :obj:`x`, they become :obj:`x`, in floating point.
+    :meth:`torch_geometric.transforms.add_positional_encoding.add_node_attr` does the same.
 
     Raises:
         ValueError: If :obj:`x` is sparse, or its dtype cannot hold the values.

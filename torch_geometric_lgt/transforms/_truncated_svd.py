@@ -16,15 +16,16 @@ Triplets = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def truncated_svd(matrix: csr_array, k: int) -> Triplets:
-    r"""Returns at most :obj:`k` largest singular triplets: vectors ``[R, K]``, values ``[K]`` in
-    descending order, vectors ``[C, K]``.
+    r"""Computes the largest singular triplets of a matrix ``[R, C]``: left vectors ``[R, K]``,
+    values ``[K]`` in descending order, and right vectors ``[C, K]``.
 
-    Triplets of value 0 are left out. The largest entry of each pair of vectors is positive; if it
-    occurs in both vectors, the entry of :math:`\mathbf{U}` is.
+    :math:`K` is at most :obj:`k`, because triplets of value 0 are left out. Signs are fixed: among
+    the entries of a left vector and its right vector, the one of largest magnitude is positive. If
+    the two vectors tie, the entry of the left one is positive.
 
-    PROPACK computes them, or ARPACK if PROPACK fails. Both may miss some of many equal values, so
-    :meth:`complete` searches the rest of the matrix for larger ones. Small matrices, and :obj:`k`
-    near the full rank, are decomposed as dense matrices.
+    PROPACK computes the triplets, or ARPACK if PROPACK fails. Both may miss some of many equal
+    values, so :meth:`complete` searches for missing ones. A small matrix is decomposed as a dense
+    matrix, and so is any matrix if :obj:`k` is more than half of its smaller side.
 
     Raises:
         RuntimeError: If neither solver converges.
@@ -56,14 +57,23 @@ def truncated_svd(matrix: csr_array, k: int) -> Triplets:
 
 
 def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Triplets:
-    r"""Replaces the smallest triplets by larger ones of the rest of the matrix, until the rest has
-    none.
+    r"""Adds singular triplets that a solver missed, keeps the :obj:`k` largest, and returns them as
+    :meth:`truncated_svd` does.
 
-    Each search starts from a new vector: a search from an earlier vector cannot see what that
-    vector left over of an eigenspace.
+    Each step searches the matrix minus :math:`\mathbf{U} \mathbf{S} \mathbf{V}^{\top}` for its
+    largest singular value, until that value is not larger than the smallest of :obj:`s`. If fewer
+    than :obj:`k` triplets are given, the value must be 0 instead, up to rounding. Each search
+    starts from a new random vector: the old one would find only one vector of a repeated value.
+
+    Args:
+        matrix: The matrix ``[R, C]``.
+        k: The number of triplets to keep.
+        u: Left vectors ``[R, K]``.
+        s: Values ``[K]``, descending.
+        v: Right vectors ``[C, K]``.
 
     Raises:
-        numpy.linalg.LinAlgError: If each of :math:`k + 1` searches returns a larger one.
+        numpy.linalg.LinAlgError: If each of :math:`k + 1` searches returns a larger value.
     """
     generator = np.random.default_rng(1)
     for _ in range(k + 1):
@@ -87,7 +97,8 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
 
 
 def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> LinearOperator:
-    r"""Returns the matrix without its part in the span of the triplets."""
+    r"""Returns a linear operator that multiplies by the matrix minus
+    :math:`\mathbf{U} \mathbf{S} \mathbf{V}^{\top}`, without storing the difference."""
     return LinearOperator(
         matrix.shape,
         matvec=lambda x: matrix @ x.ravel() - u @ (s * (v.T @ x.ravel())),
@@ -97,15 +108,15 @@ def _rest(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> Lin
 
 
 def defect(matrix: csr_array, u: np.ndarray, s: np.ndarray, v: np.ndarray) -> float:
-    r"""Returns the largest residual of singular triplets over the largest value, or their departure
-    from orthogonality if that is larger."""
+    r"""Returns the largest error of singular triplets. Errors are the entries of the residuals
+    divided by the largest singular value, and the departure of vectors from orthonormality."""
     residual = max(np.abs(matrix @ v - u * s).max(), np.abs(matrix.T @ u - v * s).max()) / s[0]
     return float(max(residual, *(np.abs(part.T @ part - np.eye(s.size)).max() for part in (u, v))))
 
 
 def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
-    r"""Sorts triplets by value, drops those of value 0 and beyond :obj:`k`, and fixes their
-    signs."""
+    r"""Sorts triplets by value, descending, fixes their signs as in :meth:`truncated_svd`, and
+    returns at most the first :obj:`k` without triplets of value 0."""
     order = np.argsort(-s, kind='stable')[:k]
     order = order[s[order] > _rounding(s, u, v)]
     u, s, v = u[:, order], s[order], v[:, order]
@@ -115,5 +126,6 @@ def _canonical(u: np.ndarray, s: np.ndarray, v: np.ndarray, k: int) -> Triplets:
 
 
 def _rounding(s: np.ndarray, u: np.ndarray, v: np.ndarray) -> float:
-    r"""Returns the bound below which a singular value is 0 up to rounding."""
+    r"""Returns the bound up to which a singular value counts as 0: the largest of :obj:`s` times
+    the matrix's larger side times the machine epsilon."""
     return float(s.max() * max(u.shape[0], v.shape[0]) * np.finfo(s.dtype).eps)

@@ -16,17 +16,18 @@ class AttentionNodeSampling(BaseTransform):
     :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` (Eq. 10 of LiteGT; functional name:
     :obj:`attention_node_sampling`).
 
-    In each graph of :math:`N` nodes it marks :math:`\min(N, \max(1, \lceil c \ln N \rceil))` nodes:
-    those whose attention may be farthest from a plain mean, by
-    :meth:`~torch_geometric_lgt.functional.attention_distance`. Nodes of equal distance are taken in
-    the order of their ids, and nodes without neighbours last. Loaders slice the attribute, so a
-    sampled batch carries the mask of the full graph.
+    In each graph of :math:`N` nodes it marks the :math:`\min(N, \max(1, \lceil c \ln N \rceil))`
+    nodes with the largest :meth:`~torch_geometric_lgt.functional.attention_distance`. This distance
+    estimates how far the attention of a node is from a plain mean. Nodes of equal distance are
+    taken in the order of their ids, and nodes without neighbours last. Loaders slice the attribute,
+    so a sampled batch carries the mask of the full graph.
 
     Args:
-        factor (float, optional): :math:`c`. (default: :obj:`5`)
-        measure (str, optional): :obj:`"jaccard"` for Eq. 10, which is nearly a ranking by small
+        factor (float, optional): The factor :math:`c` of the number of marked nodes. (default:
+            :obj:`5`)
+        measure (str, optional): :obj:`"jaccard"` for Eq. 10, which nearly ranks nodes by ascending
             degree, or :obj:`"lse"` for Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
-        attr_name (str, optional): Name of the attribute, ``[N]`` in bool. (default:
+        attr_name (str, optional): Name of the mask, a node attribute ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
 
     Raises:
@@ -54,7 +55,8 @@ class AttentionNodeSampling(BaseTransform):
         self.factor, self.measure, self.attr_name = factor, measure, attr_name
 
     def forward(self, data: Data) -> Data:
-        r"""Returns the graph with the mask, whose length is the number of nodes."""
+        r"""Adds the mask ``[N]`` in bool to the graph, or to a batch of graphs, and returns the
+        graph."""
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         distance = attention_distance(edges, num_nodes, self.measure).to(edges.device)

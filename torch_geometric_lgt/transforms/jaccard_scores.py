@@ -13,18 +13,19 @@ class JaccardScores(BaseTransform):
     functional name: :obj:`jaccard_scores`).
 
     See :meth:`~torch_geometric_lgt.functional.jaccard` for the index. A neighbourhood is a set of
-    nodes without the node itself, so repeated edges have equal scores. A self loop has the score 1,
-    or 0 if its node has no neighbour.
+    nodes without the node itself. Repeated edges have equal scores. A self loop has the score 1, or
+    0 if its node has no neighbour.
 
-    Scores follow the order of :obj:`edge_index`. Those of an :obj:`adj_t`, in any sparse format,
-    are sorted by target, then by source, as layers read them. Loaders slice the attribute, so a
-    sampled batch carries the scores of the full graph.
+    Scores follow the order of :obj:`edge_index`. The scores of an :obj:`adj_t`, in any sparse
+    format, are sorted by target, then by source, the order in which layers read its edges. Loaders
+    slice the attribute, so a sampled batch carries the scores of the full graph.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[E]``. (default: :obj:`"edge_jaccard"`)
-        neighbors (str, optional): Which nodes of a directed graph are neighbours of a node: the
-            sources of its incoming edges (:obj:`"in"`), the targets of its outgoing edges
-            (:obj:`"out"`), or both (:obj:`"all"`). (default: :obj:`"all"`)
+        attr_name (str, optional): Name of the scores, an edge attribute ``[E]`` in the default
+            dtype. (default: :obj:`"edge_jaccard"`)
+        neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
+            sources of a node's incoming edges. :obj:`"out"`: targets of its outgoing edges.
+            :obj:`"all"`: both. (default: :obj:`"all"`)
         num_hashes (int, optional): Number of hash functions that estimate the scores, see
             :meth:`~torch_geometric_lgt.functional.minhash_jaccard`. (default: :obj:`None`, exact
             scores)
@@ -67,7 +68,7 @@ class JaccardScores(BaseTransform):
         )
 
     def forward(self, data: Data) -> Data:
-        r"""Returns the graph with one score for each edge."""
+        r"""Adds one score for each edge ``[E]`` to the graph, and returns the graph."""
         num_nodes, store = num_nodes_of(homogeneous(data)._store), data.edge_stores[0]
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:

@@ -39,37 +39,39 @@ class LaplacianPE(BaseTransform):
 
     :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: the direction of
     edges, repeated edges and self loops do not matter. Each connected component has one trivial
-    eigenvector, of eigenvalue 0, which is left out. With several components, the columns belong to
-    the smallest non-trivial eigenvalues of all components together. Each column is 0 outside of its
+    eigenvector, of eigenvalue 0, which is left out. The columns belong to the smallest non-trivial
+    eigenvalues of all components together, in ascending order. Each column is 0 outside of its
     component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
     for them.
 
-    Columns depend on the graph, not on the solver, up to the precision of the solver. The sum of
-    the cubes of a column is positive; where this sum is 0, the first of the largest entries is
-    positive. The basis of a repeated eigenvalue depends on its eigenspace, and on the order of
-    nodes where these are alike. If an eigenvalue repeats more than 64 times beyond the last column,
-    its basis depends on the solver.
+    Every solver returns the same columns, up to rounding. The sum of the cubes of a column is
+    positive; if this sum is 0, the first of the largest entries is positive. The columns of a
+    repeated eigenvalue are projections of nodes' unit vectors onto its eigenspace. The nodes with
+    the longest projections are chosen. Among equally long ones the first node is chosen, so the
+    columns depend on the order of nodes. If a repeated eigenvalue has more than 64 eigenvectors
+    beyond column :math:`k`, its columns depend on the solver.
 
-    No rule of signs or bases is continuous in the graph. To train a model that does not depend on
-    the signs, add :class:`RandomSignFlip`. All eigenpairs are checked: their residuals, their
-    orthogonality, and that no smaller eigenvalue is left out.
+    A small change of the graph may flip signs, or rotate the columns of close eigenvalues. To train
+    a model that does not depend on the signs, add :class:`RandomSignFlip`. All eigenpairs are
+    checked: their residuals, their orthogonality, and that no smaller eigenvalue is left out.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column whatever the number of components, and flips signs at random. It also fails where a graph
-    has fewer than :math:`k + 2` nodes, and computes in single precision throughout. Here single
-    precision is used with a single default dtype only, and only where the result passes the checks.
+    column for any number of components, and flips signs at random. That transform also fails if a
+    graph has fewer than :math:`k + 2` nodes, and always computes in single precision. Here solvers
+    compute in double precision. If the default dtype is not float64, a solver may compute in single
+    precision; its result must pass the checks.
 
     Args:
         k (int): Number of columns.
-        normalization (str, optional): :obj:`"sym"` or :obj:`"rw"`, whose eigenvectors are
-            :math:`\mathbf{D}^{-1/2}` times the symmetric ones, scaled to length 1. (default:
-            :obj:`"sym"`)
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
-            the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
-            :obj:`x`, or become :obj:`x` where the data has none, and no mask is stored. (default:
-            :obj:`"laplacian_pe"`)
-        cache_dir (str, optional): Folder for results, named by a checksum of the graph and the
-            arguments. (default: :obj:`None`, no cache)
+        normalization (str, optional): :obj:`"sym"` for the eigenvectors of the first matrix above,
+            or :obj:`"rw"` for the second. The latter are :math:`\mathbf{D}^{-1/2}` times the
+            former, scaled to length 1. (default: :obj:`"sym"`)
+        attr_name (str, optional): Name of the columns, a node attribute ``[N, k]`` in the default
+            dtype. With ``_mask`` appended, it is the name of the mask, ``[1, k]`` for each graph.
+            If set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the
+            data has none, and no mask is stored. (default: :obj:`"laplacian_pe"`)
+        cache_dir (str, optional): Folder in which results are stored and found again. The name of a
+            file is a checksum of the graph and the arguments. (default: :obj:`None`, no cache)
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
@@ -108,7 +110,8 @@ class LaplacianPE(BaseTransform):
         )
 
     def forward(self, data: Data) -> Data:
-        r"""Returns the graph, or the batch of graphs, with the eigenvectors and their mask."""
+        r"""Adds the columns ``[N, k]`` and the mask ``[B, k]`` to a graph or a batch of :math:`B`
+        graphs, and returns the graph or batch."""
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
         size = data.num_graphs if isinstance(data, Batch) else None
@@ -139,8 +142,12 @@ class LaplacianPE(BaseTransform):
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
-        r"""Computes the columns ``[N, k]`` and the mask ``[B, k]`` of all graphs, one graph at a
-        time."""
+        r"""Computes the columns, ``'vectors'`` ``[N, k]`` in the default dtype, and the mask,
+        ``'mask'`` ``[B, k]`` in bool, one graph at a time.
+
+        :obj:`edges` ``[2, E]`` are the edges of all graphs, and :obj:`graphs` lists which nodes
+        belong to which graph.
+        """
         num_nodes, dtype = int(graphs.sizes.sum()), torch.get_default_dtype()
         pointer, neighbor = neighborhoods(edges, num_nodes)
         adjacency = csr_array(
@@ -179,7 +186,7 @@ class RandomSignFlip(BaseTransform):
     so that each step sees new signs.
 
     Args:
-        attr_name (str, optional): Name of the attribute ``[N, k]``. (default:
+        attr_name (str, optional): Name of the node attribute ``[N, k]``. (default:
             :obj:`"laplacian_pe"`)
         generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's
             global generator)
@@ -205,7 +212,12 @@ class RandomSignFlip(BaseTransform):
         self.attr_name, self.generator = attr_name, generator
 
     def forward(self, data: Data) -> Data:
-        r"""Returns the graph, or the batch of graphs, with the attribute under new signs."""
+        r"""Multiplies the attribute ``[N, k]`` by new signs, one for each column and graph, and
+        returns the graph or the batch of graphs.
+
+        Raises:
+            ValueError: If the data has no such attribute.
+        """
         if self.attr_name not in data:
             raise ValueError(
                 f"'data' must have the attribute {self.attr_name!r} (got {data}); add it with "

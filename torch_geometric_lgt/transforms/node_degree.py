@@ -21,26 +21,27 @@ class NodeDegree(BaseTransform):
 
     Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
     edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
-    degrees of the full graph. Layers divide by these degrees where each edge occurs once in both
-    directions and no node has a self loop.
+    degrees of the full graph. Layers divide by these degrees in a graph that has each edge once in
+    both directions and no self loops.
 
     With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges, without
     self loops; repeated edges count each time. Weights are the edge attribute :obj:`edge_weight` or
-    the values of :obj:`adj_t`, else 1. Layers divide by these sums where each edge occurs once in
-    both directions with one weight.
+    the values of :obj:`adj_t`, else 1. Layers divide by these sums in a graph that has each edge
+    once in both directions, with one weight for both.
 
     Args:
-        attr_name (str, optional): Name of the attribute, ``[N]`` in int64, or with :obj:`weighted`
-            in floating point. If set to :obj:`None`, the degrees are appended to :obj:`x` as a
-            column in its dtype, or become :obj:`x` where the data has none. (default:
-            :obj:`"degree"`)
+        attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
+            :obj:`weighted` in floating point. If set to :obj:`None`, the degrees are appended to
+            :obj:`x` as a column in the dtype of :obj:`x`. If the data has no :obj:`x`, they become
+            :obj:`x`. (default: :obj:`"degree"`)
         weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours.
             (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has no edges, or an edge names a node that does not exist. If
-            :obj:`x` is sparse and takes no column. If an adjacency matrix has values other than 1
-            without :obj:`weighted`.
+        ValueError: If the data has no edges, or an edge names a node that does not exist. If the
+            degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or of a dtype that
+            cannot hold them. If an adjacency matrix has values other than 1 without
+            :obj:`weighted`.
 
     Example:
         >>> import torch
@@ -60,7 +61,7 @@ class NodeDegree(BaseTransform):
         self.attr_name, self.weighted = attr_name, weighted
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Returns the graph with one degree for each node of each type."""
+        r"""Adds one degree for each node of each type to the graph, and returns the graph."""
         start, count, total = {}, {}, 0
         for store in data.node_stores:
             start[store._key], count[store._key] = total, num_nodes_of(store)

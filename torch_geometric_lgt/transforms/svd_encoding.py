@@ -23,33 +23,34 @@ class SVDEncoding(BaseTransform):
     r"""Adds structural encodings from the :math:`k` largest singular triplets of the interaction
     matrix (functional name: :obj:`svd_encoding`).
 
-    They are Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation". With
-    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, users get the rows of
-    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}` and items those of :math:`\mathbf{V}
-    \sqrt{\mathbf{\Sigma}}`.
+    The encodings are Eq. 3 of "Masked Graph Transformer for Large-Scale Recommendation". With
+    :math:`\mathbf{R} \approx \mathbf{U} \mathbf{\Sigma} \mathbf{V}^{\top}`, a user gets a row of
+    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`, and an item gets a row of
+    :math:`\mathbf{V} \sqrt{\mathbf{\Sigma}}`.
 
     On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` has a 1 for
-    each pair that an edge joins, in either direction. On :class:`~torch_geometric.data.Data` it is
-    the adjacency matrix with a 1 for each edge, and every node gets its row of :math:`\mathbf{U}
-    \sqrt{\mathbf{\Sigma}}`: add reverse edges first where both directions count. Repeated edges
-    count once.
+    each pair that an edge joins, in either direction. Users are the first type, items the second.
+    On :class:`~torch_geometric.data.Data`, :math:`\mathbf{R}` is the adjacency matrix with a 1 for
+    each edge, and every node gets its row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`. Add reverse
+    edges first if both directions count. Repeated edges count once.
 
-    The largest entry of each pair of singular vectors is positive; if it occurs in both vectors,
-    the entry of :math:`\mathbf{U}` is. Columns of a repeated singular value are determined up to a
-    rotation only. Columns beyond the rank are 0, and the mask is :obj:`False` for them. All
-    triplets are checked against the matrix: their residuals, their orthogonality, and that no
-    larger singular value is left out.
+    Signs are fixed: among the entries of two paired singular vectors, the one of largest magnitude
+    is positive. If the vectors tie, the entry of :math:`\mathbf{U}` is positive. Columns of a
+    repeated singular value are determined up to a rotation only. Columns beyond the rank are 0, and
+    the mask is :obj:`False` for them. All triplets are checked against the matrix: their residuals,
+    their orthogonality, and that no larger singular value is left out.
 
     Args:
         k (int): Number of columns.
-        attr_name (str, optional): Name of the attribute, ``[N, k]``; with ``_mask`` appended, of
-            the mask ``[1, k]`` of a graph. If set to :obj:`None`, the columns are appended to
-            :obj:`x`, or become :obj:`x` where the data has none, and no mask is stored. (default:
-            :obj:`"svd_pe"`)
-        normalize (bool, optional): If :obj:`True`, decompose :math:`\mathbf{D}^{-1/2} \mathbf{R}
-            \mathbf{D}^{-1/2}` instead. (default: :obj:`False`)
-        cache_dir (str, optional): Folder for results, named by a checksum of the matrix and the
-            arguments. (default: :obj:`None`, no cache)
+        attr_name (str, optional): Name of the encodings, a node attribute ``[N, k]`` in the default
+            dtype. With ``_mask`` appended, it is the name of the mask ``[1, k]`` of the graph. If
+            set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the data
+            has none, and no mask is stored. (default: :obj:`"svd_pe"`)
+        normalize (bool, optional): If :obj:`True`, decompose
+            :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead: each entry is divided by
+            the square roots of the sums of its row and its column. (default: :obj:`False`)
+        cache_dir (str, optional): Folder in which results are stored and found again. The name of a
+            file is a checksum of the matrix and the arguments. (default: :obj:`None`, no cache)
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
@@ -86,7 +87,8 @@ class SVDEncoding(BaseTransform):
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Returns the graph with the encodings of its nodes and their mask."""
+        r"""Adds the encodings ``[N, k]`` of each node type and the mask ``[1, k]`` to the graph,
+        and returns the graph."""
         matrix, device = self._matrix(data)
         if self.cache_dir is None:
             encodings = self._encode(matrix)
@@ -111,7 +113,16 @@ class SVDEncoding(BaseTransform):
         return data
 
     def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
-        r"""Builds the interaction matrix, and returns it with the device of the edges."""
+        r"""Builds the interaction matrix ``[R, C]`` with a 1 for each pair that an edge joins, and
+        returns the matrix with the device of the edges.
+
+        Rows and columns are the first and the second node type, or both all nodes if there is one
+        type.
+
+        Raises:
+            ValueError: If there are more than two node types, or an edge type does not join the
+                two.
+        """
         names = [store._key for store in data.node_stores]
         if len(names) > 2 or any(
             len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores
@@ -134,7 +145,8 @@ class SVDEncoding(BaseTransform):
         return matrix, device
 
     def _encode(self, matrix: csr_array) -> dict[str, Tensor]:
-        r"""Computes the encodings ``[R, k]`` of the matrix's rows and ``[C, k]`` of its columns."""
+        r"""Computes the encodings of a matrix ``[R, C]`` in the default dtype: ``'row'`` ``[R, k]``
+        of its rows and ``'column'`` ``[C, k]`` of its columns. Columns beyond the rank are 0."""
         if self.normalize:
             left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
             matrix = (diags_array(left) @ matrix @ diags_array(right)).tocsr()

@@ -6,8 +6,12 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 
 
 class Affine:
-    r"""Evaluates several linear parts of one input by one product, chunk by chunk. Each part is a
-    weight, a bias and the factor of both; a part without a weight is the identity."""
+    r"""Evaluates several linear parts of the same input :obj:`x` ``[N, F]`` by one matrix product,
+    for some rows at a time.
+
+    A linear part is a Linear layer, given as a tuple: weight ``[C, F]``, bias ``[C]`` and a factor
+    of both. If no part has a weight, the result is the input times the factor of the first part.
+    """
 
     def __init__(self, x: Tensor, *parts: tuple[Tensor | None, Tensor | None, float]) -> None:
         self.x = x
@@ -19,7 +23,8 @@ class Affine:
         self.bias = torch.cat(biases) if biases else None
 
     def __call__(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
-        r"""Returns the input of some nodes and its linear parts."""
+        r"""Returns the input ``[n, F]`` of the rows :obj:`nodes` in the dtype of sums, and the
+        outputs of all linear parts side by side, ``[n, C_1 + C_2 + ..]``."""
         x = take(self.x, nodes)
         if self.transposed is None:
             return x, x if self.scales[0] == 1.0 else x * self.scales[0]
@@ -29,8 +34,9 @@ class Affine:
 
 
 class AffineGrad:
-    r"""Adds up the gradients of an :class:`Affine`. The gradient of the input is added to
-    :obj:`shared`, if it is a tensor."""
+    r"""Accumulates the gradients of input, weights and biases of an :class:`Affine` over chunks of
+    rows. The gradient of the input is added to the tensor :obj:`shared` ``[N, F]``, if given, else
+    to new zeros."""
 
     def __init__(self, affine: Affine, shared: Tensor | None = None) -> None:
         self.affine = affine
@@ -42,7 +48,9 @@ class AffineGrad:
         )
 
     def add(self, nodes: Nodes, x: Tensor, grad: Tensor) -> None:
-        r"""Adds the gradients of some nodes with the input :obj:`x`."""
+        r"""Adds the gradients of the rows :obj:`nodes` in place. :obj:`x` ``[n, F]`` is their input
+        and :obj:`grad` ``[n, C_1 + C_2 + ..]`` the gradient of the outputs, both as :class:`Affine`
+        returned them."""
         if self.weight is None or self.affine.weight is None:
             scale = self.affine.scales[0]
             self.x[nodes] += grad if scale == 1.0 else grad * scale
@@ -56,7 +64,9 @@ class AffineGrad:
             self.bias += grad.sum(0)
 
     def parameters(self, *lengths: int) -> list[Tensor | None]:
-        r"""Returns the gradients of weight and bias of each part, of so many rows each."""
+        r"""Returns the gradients of weight and bias of the first linear part, then of the second,
+        and so on; :obj:`None` where there is none. :obj:`lengths` are the numbers of rows of the
+        weights."""
         weight = None if self.weight is None else self.weight.t().contiguous()
         return [
             None if grad is None else grad.split(lengths)[part] * scale

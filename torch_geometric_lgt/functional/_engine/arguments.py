@@ -1,5 +1,5 @@
-r"""Describes the arguments of an operator by a dataclass. The schema of the operator, the order of
-its values and its gradients follow from the fields."""
+r"""Describes the arguments of an operator by a dataclass. The operator's schema, the order of its
+values and its gradients follow from the fields of the dataclass."""
 
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +20,9 @@ SCHEMAS = {Tensor: 'Tensor', int: 'int', float: 'float', bool: 'bool', str: 'str
 
 
 class Slot(NamedTuple):
-    r"""Describes one value of an operator: its path in the arguments, its type in the schema, and
-    whether it has a gradient."""
+    r"""Describes one value that an operator takes: its path in the arguments such as
+    ``'keys.weight'``, its type in the operator's schema such as ``'Tensor?'``, and whether it gets
+    a gradient."""
 
     path: str
     schema: str
@@ -29,8 +30,9 @@ class Slot(NamedTuple):
 
 
 class Record(NamedTuple):
-    r"""Describes one field of the arguments: its type, its first slot, and the names of its values,
-    none for a plain value."""
+    r"""Describes one field of an :class:`Arguments` class: its name, its type, the index of its
+    first slot (a value that the operator takes) and the names of its values. A field that is one
+    plain value has no names."""
 
     field: str
     kind: Any
@@ -40,9 +42,11 @@ class Record(NamedTuple):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 class Arguments:
-    r"""Makes each subclass a frozen dataclass with keywords: the arguments of one operator.
+    r"""Makes each subclass a frozen, keyword-only dataclass: the arguments of one operator.
 
-    A field is a tensor, a number, a text, or a record of such values, a dataclass or a named tuple.
+    A field is a tensor, a number, a text, or a record of these (a dataclass or named tuple). Each
+    such value has a slot: a position in the flat list that the operator takes.
+
     :obj:`shares` maps paths of tensors to other paths, as ``{'keys.x': 'queries.x'}``. If both are
     the same object, the tensor is passed once and has one gradient.
     """
@@ -71,7 +75,8 @@ class Arguments:
         cls._gradient_places = tuple(places)
 
     def pack(self) -> list[Any]:
-        r"""Returns the values in the order of the slots."""
+        r"""Returns the flat list of values that the operator takes, one for each slot. A tensor
+        that is the same object as its partner in :obj:`shares` is replaced by :obj:`None`."""
         values = list(self._traced() if torch.compiler.is_compiling() else type(self)._values(self))
         for position, other in reversed(self._shared):
             if values[position] is values[other]:
@@ -79,12 +84,13 @@ class Arguments:
         return values
 
     def _traced(self) -> tuple[Any, ...]:
-        r"""Returns the values in a way that torch.compile traces."""
+        r"""Returns the values of all slots (one for each value of the operator) by code that
+        :meth:`torch.compile` traces."""
         return tuple(_at(self, slot.path) for slot in self.slots)
 
     @classmethod
     def unpack(cls, values: Sequence[Any]) -> Self:
-        r"""Returns the arguments with these values, the inverse of :meth:`pack`."""
+        r"""Returns the arguments from the flat list that :meth:`pack` returned."""
         values = list(values)
         for position, other in cls._shared:
             if values[position] is None:
@@ -93,11 +99,15 @@ class Arguments:
 
     @classmethod
     def pack_gradients(cls, gradients: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-        r"""Sorts gradients by the order of their slots. An operator cannot return :obj:`None`: an
-        empty tensor replaces it.
+        r"""Returns a list with the gradient of each slot (value of the operator) that is
+        differentiable, in the order of the slots.
+
+        :obj:`gradients` maps names of fields to gradients, and names of records to such mappings. A
+        gradient that is missing or :obj:`None` becomes an empty tensor of the dtype and device of
+        :obj:`like`, because operators return tensors only.
 
         Raises:
-            KeyError: If an argument without a gradient gets one.
+            KeyError: If :obj:`gradients` names an argument that is not differentiable.
         """
         unknown = set(_paths_of(gradients)) - cls._gradients
         if unknown:
@@ -111,7 +121,8 @@ class Arguments:
 
 
 def _made(record: Record, values: list[Any]) -> Any:
-    r"""Returns the value of one field."""
+    r"""Returns the value of the field :obj:`record` from the flat list :obj:`values` of an
+    operator."""
     if not record.names:
         return values[record.first]
     part = values[record.first : record.first + len(record.names)]
@@ -121,14 +132,15 @@ def _made(record: Record, values: list[Any]) -> Any:
 
 
 def _filled(kind: type[K], values: dict[str, Any]) -> K:
-    r"""Returns a frozen dataclass with these values, without the cost of its constructor."""
+    r"""Returns an object of the frozen dataclass :obj:`kind` with the fields :obj:`values`. The
+    slow constructor is not called."""
     made = object.__new__(kind)
     made.__dict__.update(values)
     return made
 
 
 def _types(record: type) -> dict[str, Any]:
-    r"""Returns the type hints of a dataclass or named tuple by name."""
+    r"""Returns the type hints of the fields of a dataclass or named tuple, by field name."""
     hints = typing.get_type_hints(record, include_extras=True)
     if is_dataclass(record):
         return {field.name: hints[field.name] for field in fields(record)}
@@ -136,7 +148,8 @@ def _types(record: type) -> dict[str, Any]:
 
 
 def _kind(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
-    r"""Returns the type in a hint, whether it may be None, and the marks of the hint."""
+    r"""Returns the type in a type hint, whether the value may be :obj:`None`, and the hint's
+    :obj:`Annotated` metadata."""
     marks = getattr(hint, '__metadata__', ())
     plain = hint.__origin__ if marks else hint
     choices = set(typing.get_args(plain))
@@ -145,7 +158,8 @@ def _kind(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
 
 
 def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Iterator[Slot]:
-    r"""Iterates over the slots of a record; :obj:`above` is the path of the record."""
+    r"""Yields a :class:`Slot` for each value in the class :obj:`record`, records in it included.
+    :obj:`above` is the path of the record with a final dot, empty for the arguments themselves."""
     for name, hint in _types(record).items():
         path = above + name
         kind, optional, marks = _kind(hint)
@@ -157,7 +171,8 @@ def _slots_of(record: type, shares: Mapping[str, str], above: str = '') -> Itera
 
 
 def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
-    r"""Iterates over the fields of arguments."""
+    r"""Yields a :class:`Record` for each field of the class :obj:`arguments`; :obj:`paths` are the
+    paths of all its slots (the values of the operator)."""
     fields_of_paths = [path.partition('.')[0] for path in paths]
     for name, hint in _types(arguments).items():
         names = [path.partition('.')[2] for path in paths if path.partition('.')[0] == name]
@@ -166,14 +181,15 @@ def _records_of(arguments: type, paths: list[str]) -> Iterator[Record]:
 
 
 def _at(value: Any, path: str) -> Any:
-    r"""Returns the attribute at a path."""
+    r"""Returns the attribute of :obj:`value` at a path with dots, such as ``'keys.weight'``."""
     for name in path.split('.'):
         value = getattr(value, name)
     return value
 
 
 def _paths_of(gradients: Mapping[str, Any]) -> Iterator[str]:
-    r"""Iterates over the paths of gradients."""
+    r"""Yields the paths such as ``'keys.weight'`` of gradients that are given by field, and inside
+    a record by name."""
     for field, value in gradients.items():
         if isinstance(value, Mapping):
             yield from (f'{field}.{name}' for name in value)

@@ -25,8 +25,9 @@ from torch_geometric_lgt.functional.numerics import (
 
 
 def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
-    r"""Returns ``[G, H, n, W]``: :obj:`v` times each mask weight, then :obj:`last` ``[G, H, n, 1]``
-    times each mask weight."""
+    r"""Returns ``[G, H, n, W]``: :obj:`v` ``[G, H, n, D]`` times each of the :math:`R` mask weights
+    ``[G, 1, n, R]``, then :obj:`last` ``[G, H, n, 1]`` times each. Without a mask it appends
+    :obj:`last` to :obj:`v`."""
     if mask is None:
         return torch.cat([v, last], -1)
     rank, channels = mask.size(-1), v.size(-1)
@@ -38,8 +39,9 @@ def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
-    r"""Adds up the values of :obj:`columns` times the mask weights, ``[G, H, n, D]``; the transpose
-    of :meth:`spread`."""
+    r"""Returns ``[G, H, n, D]``: the sum over :math:`r` of mask weight :math:`r` times the value
+    columns :math:`r` of :obj:`columns` ``[G, H, n, W]``. This is the transpose of :meth:`spread`
+    with respect to :obj:`v`."""
     channels = columns.size(-1) // rank - 1
     if mask is None:
         return columns[..., :channels]
@@ -50,14 +52,15 @@ def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
 
 
 def inner(columns: Tensor, v: Tensor, rank: int) -> Tensor:
-    r"""Returns the inner products of :obj:`v` with the values of :obj:`columns` for each mask
-    weight, ``[G, H, n, R]``."""
+    r"""Returns ``[G, H, n, R]``: the inner product of :obj:`v` ``[G, H, n, D]`` with the value
+    columns :math:`r` of :obj:`columns` ``[G, H, n, W]``, for each :math:`r` up to :obj:`rank`."""
     return (columns[..., :-rank].unflatten(-1, (rank, -1)) * v[..., None, :]).sum(-1)
 
 
 def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
-    r"""Divides the features by :math:`\exp(c)` with :math:`c` the :obj:`maximum` of a feature or of
-    a row. Features below the smallest normal number are 0, because denormal numbers are slow."""
+    r"""Returns the features :math:`s \exp(l)` divided by :math:`\exp(c)` from the logarithms
+    :obj:`log`, the factors :obj:`value` and the :obj:`maximum` :math:`c`. Exponentials below the
+    smallest normal number become 0, because denormal numbers are slow."""
     if log is None:
         return cast(Tensor, value)
     log_tiny = math.log(torch.finfo(log.dtype).tiny)
@@ -66,28 +69,39 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
 
 
 def largest(log: Tensor, dim: int) -> Tensor:
-    r"""Returns the maximum along a dimension, which has size 1 then. It has no gradient, and is
-    finite even where all logarithms are :math:`-\infty`."""
+    r"""Returns the maximum of :obj:`log` along :obj:`dim`, which is kept with size 1. The result
+    has no gradient and is at least :meth:`neutral`, so that it is finite even if all entries are
+    :math:`-\infty`."""
     return log.detach().amax(dim, keepdim=True).clamp_(min=neutral(log.dtype))
 
 
 def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
-    r"""Adds the log-weight of each sample to log-features, ``[G, H, n, K * M]``."""
+    r"""Returns the log-features of weighted keys, ``[G, H, n, K * M]``: :obj:`log` ``[G, H, n, M]``
+    plus the log-weight :obj:`noise` ``[G, H, n, K]`` of each sample. Returns :obj:`log` if either
+    is :obj:`None`."""
     if log is None or noise is None:
         return log
     return (log[..., None, :] + noise[..., None]).flatten(-2)
 
 
 class Queries:
-    r"""Computes the features of queries and reads states."""
+    r"""Computes the attention outputs of queries from states (sums over all keys of a graph), and
+    the features of the queries."""
 
     def __init__(self, inputs: KernelInput) -> None:
         self.inputs = inputs
         self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G,
-        H, n, M]``, whose largest exponential in each row is 1."""
+        r"""Computes the queries at the positions :obj:`nodes` of :math:`G` graphs of equal size,
+        and their features.
+
+        :obj:`maximum` ``[G, H, M]`` is added to the logarithms, since the features of keys were
+        divided by its exponential. Features are divided by the largest exponential of their row.
+
+        Returns:
+            The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the features ``[G, H, n, M]``
+        """
         inputs = self.inputs
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), inputs.heads)
@@ -100,8 +114,18 @@ class Queries:
     def read(
         self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
     ) -> None:
-        r"""Writes the rows of :obj:`chunks` of :obj:`out` ``[N, H * D]`` and of
-        :obj:`denominators` ``[N, H]``."""
+        r"""Computes the outputs and denominators of some queries and writes them to :obj:`out` and
+        :obj:`denominators`.
+
+        Args:
+            sums (torch.Tensor): The sums over the keys of :math:`G` graphs of equal size,
+                ``[G, H, M, W]``.
+            maximum (torch.Tensor): ``[G, H, M]``; :obj:`sums` are divided by its exponential.
+            chunks (list): Positions of the queries: slices or index tensors, each a chunk that is
+                computed together.
+            out (torch.Tensor): ``[N, H * D]``; only the rows in :obj:`chunks` are written.
+            denominators (torch.Tensor): ``[N, H]`` (with samples ``[N, H * K]``), likewise.
+        """
         inputs, graphs = self.inputs, sums.size(0)
         rank = inputs.rank()
         for nodes in chunks:
@@ -126,7 +150,8 @@ class Queries:
 
 
 class QueryGrads(Queries):
-    r"""Computes the gradients of queries."""
+    r"""Accumulates the gradients of queries: of their input, weight, bias, mask weights and self
+    values."""
 
     def __init__(self, inputs: KernelInput) -> None:
         super().__init__(inputs)
@@ -144,8 +169,12 @@ class QueryGrads(Queries):
         denominators: Tensor,
         grad_out: Tensor,
     ) -> Tensor:
-        r"""Adds the gradients of the rows of :obj:`chunks` and returns the gradient of
-        :obj:`sums`."""
+        r"""Adds the gradients of the queries in :obj:`chunks` and returns the gradient of
+        :obj:`sums`, ``[G, H, M, W]``.
+
+        Arguments and shapes are as in :meth:`Queries.read`. :obj:`denominators` are its result, and
+        :obj:`grad_out` ``[N, H * D]`` is the gradient of its outputs.
+        """
         inputs, graphs = self.inputs, sums.size(0)
         transposed = sums.transpose(2, 3).contiguous()
         # [G, H, W, M], wide by features: the faster shape of the product
@@ -188,8 +217,9 @@ class QueryGrads(Queries):
         return grad_sums.transpose(2, 3)
 
     def result(self) -> dict[str, Tensor | None]:
-        r"""Returns the gradients by name. Call it after :meth:`KeyGrads.add` of keys that share the
-        input."""
+        r"""Returns the gradients by name: x, weight, bias, mask and self_value, :obj:`None` where
+        there is none. If keys share the input, call it after :meth:`KeyGrads.add`, which adds to
+        the same gradient."""
         weight, bias = self.grad.parameters(self.inputs.heads * self.inputs.channels())
         return {
             'x': self.grad.x.to(self.inputs.x.dtype),
@@ -201,7 +231,8 @@ class QueryGrads(Queries):
 
 
 class Keys:
-    r"""Computes the features of keys and builds states."""
+    r"""Computes the features of keys and builds states: for each graph the sums of the features of
+    all keys, times their values and alone."""
 
     def __init__(self, inputs: KernelInput, values: ValueInput) -> None:
         self.inputs, self.values = inputs, values
@@ -216,30 +247,37 @@ class Keys:
         self.value_affine = self.affine if self.joint else Affine(values.x, value_part)
 
     def flat(self, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        r"""Returns the input of the keys ``[G * n, F]``, the keys ``[G * n, H * C]``, the input of
-        the values and the values ``[G * n, H * D]``."""
+        r"""Evaluates the linear parts of keys and values at the positions :obj:`nodes`. Returns the
+        input of the keys ``[n, F]``, the keys ``[n, H * C]``, the input of the values and the
+        values ``[n, H * D]``."""
         x, k = self.affine(nodes)
         if self.joint:
             return x, k[:, : self.widths[0]], x, k[:, self.widths[0] :]
         return x, k, *self.value_affine(nodes)
 
     def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        r"""Returns the results of :meth:`flat` with keys ``[G, H, n, C]`` and values ``[G, H, n,
-        D]``."""
+        r"""Returns the results of :meth:`flat` with keys ``[G, H, n, C]`` and values
+        ``[G, H, n, D]``. The positions :obj:`nodes` belong to :obj:`graphs` = G graphs of equal
+        size."""
         x, k, value_x, v = self.flat(nodes)
         return x, split(k, graphs, self.inputs.heads), value_x, split(v, graphs, self.inputs.heads)
 
     def weighed(
         self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor
     ) -> Tensor:
-        r"""Multiplies the features of keys by the weights of the samples, ``[G, H, n, K * M]``, and
-        divides them by the exponential of the maximum."""
+        r"""Returns the features of weighted keys, ``[G, H, n, K * M]``, divided by the exponential
+        of :obj:`maximum` ``[G, H, K * M]``.
+
+        :obj:`log` and :obj:`value` are the results of :meth:`Map.log_features` for the keys
+        :obj:`nodes`. Without samples :math:`K` is 1 and the weights are 1.
+        """
         noise = noise_of(self.inputs, nodes, maximum.size(0))
         return scaled(sampled(log, noise), value, maximum[:, :, None])
 
     def empty_state(self, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the state of graphs without nodes: the sums ``[G, H, M, W]``, the maximum ``[G,
-        H, M]`` and the sums of squares of the keys ``[G, H]``."""
+        r"""Returns the state (sums over all keys) of :obj:`graphs` = B graphs without keys: the
+        sums ``[B, H, M, W]``, the maximum ``[B, H, M]`` of log-features and the sums of squares
+        ``[B, H]`` of keys."""
         inputs, dtype = self.inputs, compute_dtype(self.inputs.x.dtype)
         start = neutral(dtype) if inputs.map.is_exponential else 0.0
         shape = (graphs, inputs.heads, inputs.num_features())
@@ -249,7 +287,9 @@ class Keys:
         return sums, maximum, sums.new_zeros((graphs, inputs.heads))
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the state of :obj:`graphs` graphs, in the order of :meth:`empty_state`."""
+        r"""Returns the state (sums over all keys) of :obj:`graphs` = G graphs of equal size, in the
+        order of :meth:`empty_state`. :obj:`chunks` are the positions of the keys: slices or index
+        tensors, each a chunk that is computed together."""
         inputs = self.inputs
         sums, maximum, squares = self.empty_state(graphs)
         # [G, H, W, M], wide by features: the faster shape of the product
@@ -276,8 +316,8 @@ class Keys:
 
 
 class KeyGrads(Keys):
-    r"""Computes the gradients of keys and values. The gradient of the input is added to
-    :obj:`shared`, the tensor of queries with the same input, if there is one."""
+    r"""Accumulates the gradients of keys and values. The gradient of the input is added to
+    :obj:`shared` ``[N, F]``, if given: the gradient of queries with the same input."""
 
     def __init__(
         self, inputs: KernelInput, values: ValueInput, shared: Tensor | None = None
@@ -293,7 +333,16 @@ class KeyGrads(Keys):
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
     ) -> None:
-        r"""Adds the gradients of the nodes of :obj:`chunks`."""
+        r"""Adds the gradients of the keys and values in :obj:`chunks`, given the gradients of the
+        results of :meth:`Keys.build`.
+
+        Args:
+            maximum (torch.Tensor): ``[G, H, M]``, a result of :meth:`Keys.build`.
+            chunks (list): Positions of the keys: slices or index tensors, each a chunk that is
+                computed together.
+            grad_sums (torch.Tensor): The gradient of the sums, ``[G, H, M, W]``.
+            grad_squares (torch.Tensor, optional): The gradient of the sums of squares, ``[G, H]``.
+        """
         inputs, graphs = self.inputs, grad_sums.size(0)
         transposed = grad_sums.transpose(2, 3).contiguous()
         for nodes in chunks:
@@ -324,8 +373,12 @@ class KeyGrads(Keys):
     def collect(
         self, nodes: Nodes, x: Tensor, grad_k: Tensor, value_x: Tensor, grad_v: Tensor
     ) -> None:
-        r"""Passes the gradients of the keys ``[G * n, H * C]`` and of the values ``[G * n, H * D]``
-        to their linear parts and inputs."""
+        r"""Adds the gradients of input, weight and bias of the keys and values at the positions
+        :obj:`nodes`.
+
+        :obj:`x` and :obj:`value_x` are the inputs as :meth:`Keys.flat` returns them. :obj:`grad_k`
+        ``[n, H * C]`` and :obj:`grad_v` ``[n, H * D]`` are the gradients of keys and values.
+        """
         if self.joint:
             self.grad.add(nodes, x, torch.cat([grad_k, grad_v], 1))
         else:
@@ -333,14 +386,18 @@ class KeyGrads(Keys):
             self.value_grad.add(nodes, value_x, grad_v)
 
     def result(self) -> dict[str, Tensor | None]:
-        r"""Returns the gradients of the keys by name."""
+        r"""Returns the gradients of the keys by name: x, weight, bias and mask, :obj:`None` where
+        there is none. The gradient of x is also :obj:`None` if it was added to the gradient of the
+        queries."""
         widths = self.widths if self.joint else self.widths[:1]
         weight, bias = self.grad.parameters(*widths)[:2]
         x = None if self.shared else self.grad.x.to(self.inputs.x.dtype)
         return {'x': x, 'weight': weight, 'bias': bias, 'mask': self.grad_mask}
 
     def value_result(self) -> dict[str, Tensor | None]:
-        r"""Returns the gradients of the values by name."""
+        r"""Returns the gradients of the values by name: x, weight and bias, :obj:`None` where
+        there is none. The gradient of x is also :obj:`None` if it was added to the gradient of
+        the keys."""
         widths = self.widths if self.joint else self.widths[1:]
         weight, bias = self.value_grad.parameters(*widths)[-2:]
         shared = self.values.x is self.inputs.x

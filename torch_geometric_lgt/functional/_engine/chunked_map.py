@@ -17,15 +17,23 @@ def chunked_map(
     gathered: Sequence[tuple[Tensor | None, Tensor]],
     whole: Sequence[Tensor | None] = (),
 ) -> Tensor:
-    r"""Applies :obj:`function` to :obj:`step` rows at a time and returns ``[E, K]``.
+    r"""Applies :obj:`function` to at most :obj:`step` rows at a time (a chunk) and returns the
+    results of all rows, ``[E, K]``.
 
-    The function gets the slice of rows, the rows of each tensor of :obj:`gathered` at its indices
-    ``[E]``, and the tensors of :obj:`whole`. The backward pass computes it again. Gradients are
-    added up in place, so that no chunk allocates a tensor of full size. The gradient of a tensor
-    with fewer rows than a chunk is summed per chunk first, which keeps the rounding error small.
+    The backward pass computes each chunk again. Gradients are added up in place, so that no chunk
+    allocates a tensor of full size. The gradient of a tensor with fewer rows than a chunk is first
+    summed per chunk, which keeps the rounding error small.
 
-    Compiled code has one chunk of all rows: a loop over chunks would be another program for each
-    number of chunks."""
+    Compiled code has one chunk of all rows, because each number of chunks would be another program.
+
+    Args:
+        function (callable): Gets the slice of the rows, the rows of each gathered tensor, then the
+            whole tensors. Returns ``[n, K]``.
+        step (int): The most rows of a chunk.
+        gathered (sequence): Pairs of a tensor and an index ``[E]``, which says the row of the
+            tensor for each row of the result.
+        whole (sequence): Tensors that :obj:`function` gets undivided.
+    """
     indices = [index for _, index in gathered]
     tensors = [*(tensor for tensor, _ in gathered), *whole]
     reverse_mode_only(*tensors)
@@ -81,7 +89,8 @@ class _ChunkedMap(torch.autograd.Function):
 
 
 def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
-    r"""Adds the gradients of the rows at :obj:`index`, or of a whole tensor."""
+    r"""Adds the gradients :obj:`rows` to the rows :obj:`index` of :obj:`total` in place, or to all
+    of it if :obj:`index` is :obj:`None`."""
     if index is None:
         total += rows
     elif total.size(0) > index.numel():
@@ -91,7 +100,8 @@ def _add(total: Tensor, index: Tensor | None, rows: Tensor) -> None:
 
 
 def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Tensor, ...]]]:
-    r"""Iterates over spans of :obj:`step` rows, with the part of each index."""
+    r"""Yields the slice of at most :obj:`step` rows of the result, and the entries of each index
+    ``[E]`` in it."""
     start = 0
     for at in zip(*(index.split(step) for index in indices), strict=True):
         span = slice(start, start + at[0].numel())
@@ -100,7 +110,8 @@ def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Ten
 
 
 def _rows(tensors: Sequence[Tensor | None], indices: tuple[Tensor, ...]) -> Rows:
-    r"""Returns the rows of the first tensors at their indices, and the other tensors."""
+    r"""Returns the rows of the first tensors at their :obj:`indices`, then the other tensors
+    unchanged."""
     gathered, whole = tensors[: len(indices)], tensors[len(indices) :]
     rows = (
         None if tensor is None else tensor.index_select(0, index)

@@ -1,4 +1,5 @@
-r"""Registers operators of PyTorch. It knows tensors and schemas, no attention."""
+r"""Registers operators of PyTorch. This module handles tensors and schemas and contains no
+attention."""
 
 import functools
 from collections import namedtuple
@@ -17,7 +18,8 @@ A = TypeVar('A', bound=Arguments)
 
 
 class Operator(Generic[A]):
-    r"""Registers an operator of PyTorch over arguments of one class, see :meth:`operator`."""
+    r"""Registers a function of an :class:`Arguments` object as a custom operator of PyTorch; see
+    :meth:`operator`. The backward pass is a second operator, :attr:`gradient`."""
 
     gradient: Any
 
@@ -32,20 +34,25 @@ class Operator(Generic[A]):
         functools.update_wrapper(self, function)
 
     def __call__(self, arguments: A) -> Any:
-        r"""Runs the operator with automatic differentiation."""
+        r"""Runs the operator and records it for automatic differentiation in reverse mode. Returns
+        its tensor, or a tuple if there are several."""
         values = arguments.pack()
         reverse_mode_only(*values)
         return self.forward(*values)
 
     def fake(self, function: Callable[[A], Any]) -> Callable[[A], Any]:
-        r"""Registers a function that makes outputs of the right shape, for compilation."""
+        r"""Decorates a function of the arguments that returns empty outputs of the right shape and
+        dtype. :meth:`torch.compile` runs it in place of the operator while it traces."""
         self.forward.register_fake(lambda *values: function(self.arguments.unpack(values)))
         return function
 
     def backward(self, outputs: tuple[str, ...], saved: tuple[str, ...] = ()) -> Callable:
-        r"""Registers the backward pass, a function of the arguments, the gradients of
-        :obj:`outputs` and the outputs :obj:`saved`, both by name. It returns gradients by the names
-        of the arguments. Gradients of gradients raise an error."""
+        r"""Returns a decorator that registers a function as the backward pass.
+
+        The function gets the arguments, the gradients of :obj:`outputs`, and the forward results
+        :obj:`saved`, both as named tuples. It returns a dict of gradients by argument name, with a
+        dict for a record. Differentiating these gradients raises an error.
+        """
 
         def decorate(function: Callable[[A, Any, Any], dict[str, Any]]) -> Callable:
             cls, num_grads = self.arguments, len(outputs)
@@ -82,7 +89,8 @@ class Operator(Generic[A]):
         return decorate
 
     def flops(self, forward: Callable[[A], int], backward: Callable[[A], int]) -> None:
-        r"""Registers functions that count the flops of both passes."""
+        r"""Registers functions that return the number of flops of the forward and of the backward
+        pass, given the arguments."""
         _count(self.name, self.arguments, forward)
         _count(f'{self.name}_backward', self.arguments, backward)
 
@@ -90,8 +98,9 @@ class Operator(Generic[A]):
 def operator(
     arguments: type[A], returns: tuple[str, ...]
 ) -> Callable[[Callable[[A], Any]], Operator[A]]:
-    r"""Registers a function as an operator. It takes an object of the class :obj:`arguments` and
-    returns the tensors :obj:`returns`."""
+    r"""Returns a decorator that makes a function an :class:`Operator`. The function takes an object
+    of the class :obj:`arguments` and returns the tensors named :obj:`returns`, a tuple if there are
+    several."""
     return lambda function: Operator(function, arguments, returns)
 
 
@@ -143,7 +152,8 @@ def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:
 
 
 def reverse_mode_only(*values: Any) -> None:
-    r"""Raises an error where an operator would drop a tangent.
+    r"""Raises an error if one of :obj:`values` needs a derivative in forward mode or by a
+    :mod:`torch.func` transform. An operator supports reverse mode only and would drop it silently.
 
     Raises:
         NotImplementedError: Under forward mode, :func:`torch.vmap` and the other :mod:`torch.func`
@@ -162,7 +172,8 @@ def reverse_mode_only(*values: Any) -> None:
 
 
 def raise_second_order(name: str) -> NoReturn:
-    r"""Raises a RuntimeError: the operator :obj:`name` has first derivatives only."""
+    r"""Raises a RuntimeError which says that the operator :obj:`name` has first derivatives
+    only."""
     raise RuntimeError(
         f'{name!r} of torch_geometric_lgt has first derivatives only, no gradients of gradients '
         '(create_graph=True). Where a loss needs them, as gradient penalties and forces do, write '
@@ -172,7 +183,8 @@ def raise_second_order(name: str) -> NoReturn:
 
 
 class FirstOrder(torch.autograd.Function):
-    r"""Passes gradients through. Their gradients raise an error."""
+    r"""Returns gradients unchanged in the forward pass. Differentiating them raises a RuntimeError
+    that names the operator :obj:`name`."""
 
     @staticmethod
     def forward(
@@ -187,8 +199,8 @@ class FirstOrder(torch.autograd.Function):
 
 
 def first_order(name: str) -> Callable:
-    r"""Decorates the backward pass of an autograd function :obj:`name` that cannot be
-    differentiated."""
+    r"""Returns a decorator for the backward method of an autograd function. The method runs without
+    recording gradients; differentiating its result raises a RuntimeError with :obj:`name`."""
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)

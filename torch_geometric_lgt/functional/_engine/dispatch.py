@@ -23,7 +23,8 @@ FUSED_ROWS = 1 << 16
 
 
 class Backend(NamedTuple):
-    r"""Stores the classes that compute a call: keys and queries, forward and backward."""
+    r"""Stores the four classes that compute a call: for keys (which build states) and for queries
+    (which read them), each in the forward and in the backward pass."""
 
     keys: type[Keys]
     key_grads: type[KeyGrads]
@@ -36,8 +37,9 @@ SAMPLED = Backend(SampledKeys, SampledKeyGrads, SampledQueries, SampledQueryGrad
 
 
 def is_fused(inputs: KernelInput, channels: int) -> bool:
-    r"""Tells whether kernels of Triton serve queries or keys with values of so many
-    :obj:`channels`: softmax features in float32 on a GPU."""
+    r"""Returns whether Triton kernels can compute queries or keys whose values have :obj:`channels`
+    channels per head. They need softmax features, one sample, no noise, no self values, sums in
+    float32, at most 128 channels, and Triton on a CUDA device."""
     is_softmax = inputs.kind == 'softmax' and inputs.samples == 1
     is_plain = is_softmax and inputs.noise is None and inputs.self_value is None
     return (
@@ -50,7 +52,8 @@ def is_fused(inputs: KernelInput, channels: int) -> bool:
 
 
 def backend_of(inputs: KernelInput, channels: int) -> Backend:
-    r"""Chooses the backend of queries or keys with values of so many :obj:`channels`."""
+    r"""Returns the classes that compute queries or keys whose values have :obj:`channels` channels
+    per head: Triton kernels if possible, otherwise PyTorch code for one sample or for several."""
     if is_fused(inputs, channels):
         from torch_geometric_lgt.functional._engine import fused
 
@@ -61,13 +64,26 @@ def backend_of(inputs: KernelInput, channels: int) -> Backend:
 
 
 def chunk_rows(inputs: KernelInput, channels: int) -> int:
-    r"""Returns the number of nodes of a chunk."""
+    r"""Returns the number of nodes that are computed together (a chunk). Values have
+    :obj:`channels` channels per head."""
     return FUSED_ROWS if is_fused(inputs, channels) else rows(inputs)
 
 
 def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources: Any) -> Any:
-    r"""Tells whether all pairs of a graph take less work than its state: with at most :obj:`most`
-    targets and sources, whose numbers are integers or tensors."""
+    r"""Returns whether a graph is computed pair by pair: if weights of all its pairs take less work
+    than a state (sums over all keys), and its nodes fit one chunk.
+
+    Args:
+        keys (KernelInput): How keys are computed; keys of samples or Triton kernels are never
+            paired.
+        channels (int): The channels of a value per head.
+        most (int): The most nodes of a chunk, which bounds targets and sources.
+        targets (int or torch.Tensor): The number of targets of a graph, or of each graph ``[B]``.
+        sources (int or torch.Tensor): The number of sources, likewise.
+
+    Returns:
+        A bool, or a tensor of bools ``[B]``
+    """
     if keys.noise is not None or keys.samples > 1 or is_fused(keys, channels):
         return targets < 0
     num_features = keys.num_features()

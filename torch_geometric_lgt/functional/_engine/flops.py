@@ -7,8 +7,9 @@ from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 def build_flops(
     keys: KernelInput, values: ValueInput, backward: bool = False, nodes: int | None = None
 ) -> int:
-    r"""Counts the matrix products that build the states of :obj:`nodes` keys and values (default:
-    all). The backward pass evaluates them again, and has two more products for each."""
+    r"""Returns the flops of the matrix products that build the states of :obj:`nodes` keys and
+    values (default: all). A state has the sums over all keys of a graph. The backward pass
+    evaluates keys and values again, and has two more products for each."""
     nodes = keys.x.shape[0] if nodes is None else nodes
     linear = _linear(keys.weight) + _linear(values.weight)
     state = _state(keys, keys.rank() * (values.channels(keys.heads) + 1))
@@ -20,11 +21,13 @@ def build_flops(
 def read_flops(
     queries: KernelInput, width: int, backward: bool = False, nodes: int | None = None
 ) -> int:
-    r"""Counts the matrix products that read states of :obj:`width` columns.
+    r"""Returns the flops of the matrix products by which :obj:`nodes` queries (default: all) read
+    states (sums over all keys of a graph) of :obj:`width` columns.
 
-    In the backward pass the product with the gradient has the values alone, and with one sample the
-    product for the state has the weights, too. With a mask both have all columns, and the state is
-    read again."""
+    The backward pass has one product for the gradient of the features and one for the gradient of
+    the state. Without a mask the first product has the columns of the values only, and so has the
+    second with several samples. With a mask both have all columns, and the state is read again.
+    """
     nodes = queries.x.shape[0] if nodes is None else nodes
     linear, state = _linear(queries.weight), _state(queries, width)
     if not backward:
@@ -44,8 +47,9 @@ def pair_flops(
     sources: int,
     pairs: int,
 ) -> int:
-    r"""Counts the matrix products of graphs whose pairs are computed, with so many targets, sources
-    and pairs in all: weights and sums."""
+    r"""Returns the flops of the matrix products if weights are computed for all pairs of targets
+    and sources. :obj:`targets`, :obj:`sources` and :obj:`pairs` are their numbers in all graphs
+    together."""
     key_linear = _linear(keys.weight) + _linear(values.weight)
     linear = targets * _linear(queries.weight) + sources * key_linear
     features = targets * _features(queries) + sources * _features(keys)

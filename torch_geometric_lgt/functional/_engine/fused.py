@@ -21,23 +21,30 @@ PRECISION = 'tf32x3'  # products of float32 in three parts, with the error of fl
 
 
 def power_of_2(size: int) -> int:
-    r"""Returns the least power of 2 that is no smaller than :obj:`size`."""
+    r"""Returns the least power of 2 that is at least :obj:`size`, and at least 1."""
     return 1 << max(0, size - 1).bit_length()
 
 
 def padded(size: int) -> int:
-    r"""Returns the size of a block of so many columns."""
+    r"""Returns the width of a kernel's block for :obj:`size` columns: a power of 2, at least 16."""
     return max(16, power_of_2(size))
 
 
 def ceil_div(number: int, divisor: int) -> int:
-    r"""Divides and rounds up."""
+    r"""Returns :obj:`number` / :obj:`divisor`, rounded up."""
     return -(-number // divisor)
 
 
 class Sizes:
-    r"""Computes the sizes that the kernels of a call take: :obj:`nodes` of each of some graphs, and
-    values of so many :obj:`channels`."""
+    r"""Computes the sizes and constants that a Triton kernel takes for one chunk (rows that are
+    computed together).
+
+    Args:
+        inputs (KernelInput): How the queries or keys are computed.
+        graphs (int): The number of graphs in the chunk, which have equal sizes.
+        nodes (int): The nodes of each graph in the chunk.
+        channels (int): The channels of a value per head.
+    """
 
     def __init__(self, inputs: KernelInput, graphs: int, nodes: int, channels: int) -> None:
         self.graphs, self.heads, self.nodes = graphs, inputs.heads, nodes
@@ -59,27 +66,32 @@ class Sizes:
 
     @property
     def spans(self) -> tuple[int, int]:
-        r"""The number of spans and the nodes of each."""
+        r"""Returns the number of spans and the nodes of a span. A span is the part of a graph's
+        nodes that one program adds up."""
         span = ceil_div(ceil_div(self.nodes, SPANS), 64) * 64
         return ceil_div(self.nodes, span), span
 
     @property
     def span_counts(self) -> tuple[int, int, int, int]:
-        r"""The nodes of a graph and of a span, the heads and the features."""
+        r"""Returns the numbers of nodes of a graph, of nodes of a span, of heads and of
+        features."""
         return self.nodes, self.spans[1], self.heads, self.features
 
     def by_nodes(self, meta: dict[str, int]) -> tuple[int, int]:
-        r"""Returns the grid of kernels with a program for each block of nodes."""
+        r"""Returns the launch grid with a program for each block of nodes and each head of a graph.
+        :obj:`meta` has the block sizes."""
         return ceil_div(self.nodes, meta['BN']), self.graphs * self.heads
 
     def by_features(self, meta: dict[str, int]) -> tuple[int, int, int]:
-        r"""Returns the grid of kernels with a program for each span and block of features."""
+        r"""Returns the launch grid with a program for each span of nodes, head of a graph, block of
+        features and mask weight. :obj:`meta` has the block sizes."""
         blocks = ceil_div(self.features, meta['BM']) * self.rank
         return self.spans[0], self.graphs * self.heads, blocks
 
 
 class FusedKeys(Keys):
-    r"""Builds states of softmax features without features in memory."""
+    r"""Builds states (sums over all keys of a graph) of softmax features by Triton kernels, which
+    store no features in memory."""
 
     def build(self, graphs: int, chunks: list[Nodes]) -> tuple[Tensor, Tensor, Tensor]:
         sums, maximum, squares = self.empty_state(graphs)
@@ -114,7 +126,7 @@ class FusedKeys(Keys):
 
 
 class FusedKeyGrads(KeyGrads, FusedKeys):
-    r"""Computes the gradients of keys with softmax features, and of values."""
+    r"""Accumulates the gradients of values and of keys with softmax features by Triton kernels."""
 
     def add(
         self, maximum: Tensor, chunks: list[Nodes], grad_sums: Tensor, grad_squares: Tensor | None
@@ -150,7 +162,8 @@ class FusedKeyGrads(KeyGrads, FusedKeys):
 
 
 class FusedQueries(Queries):
-    r"""Reads states of softmax features without features in memory."""
+    r"""Computes the outputs of queries with softmax features from states (sums over all keys of a
+    graph). Triton kernels do it without storing features in memory."""
 
     def read(
         self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
@@ -181,7 +194,7 @@ class FusedQueries(Queries):
 
 
 class FusedQueryGrads(QueryGrads, FusedQueries):
-    r"""Computes the gradients of queries with softmax features."""
+    r"""Accumulates the gradients of queries with softmax features by Triton kernels."""
 
     def add(
         self,
@@ -244,5 +257,6 @@ class FusedQueryGrads(QueryGrads, FusedQueries):
 
 
 def _mask(inputs: KernelInput, nodes: Nodes, like: Tensor) -> Tensor:
-    r"""Returns the mask weights of nodes. A kernel without a mask takes any tensor in its place."""
+    r"""Returns the mask weights ``[n, R]`` of the rows :obj:`nodes`. Without a mask it returns the
+    tensor :obj:`like`, which the kernel takes as a placeholder."""
     return like if inputs.mask is None else take(inputs.mask, nodes).contiguous()

@@ -12,14 +12,14 @@ GRAM_ELEMENTS = 1 << 21
 
 
 class CentreArguments(Arguments):
-    r"""The arguments of :obj:`centres`."""
+    r"""Holds the arguments of the operator behind :meth:`centres`."""
 
     x: Tensor
     nodes: Segments
 
 
 class GramArguments(Arguments):
-    r"""The arguments of :obj:`gram`."""
+    r"""Holds the arguments of the operator behind :meth:`gram`."""
 
     x: Differentiable
     centre: Tensor
@@ -27,7 +27,7 @@ class GramArguments(Arguments):
 
 
 class RatioArguments(Arguments):
-    r"""The arguments of :obj:`affine_ratio`."""
+    r"""Holds the arguments of the operator behind :meth:`affine_ratio`."""
 
     x: Differentiable
     numerator: Differentiable
@@ -38,21 +38,24 @@ class RatioArguments(Arguments):
 
 
 def centres(x: Tensor, nodes: Segments) -> Tensor:
-    r"""Computes the mean row of each graph, or of its first nodes in a large graph, ``[B, F]``.
+    r"""Computes the mean row of :obj:`x` ``[N, F]`` in each graph, ``[B, F]``. In a graph of
+    several chunks it is the mean of the first chunk.
 
-    Sums of products of rows lose digits where the common part of the rows is much larger than their
-    differences. A centre is subtracted from the rows for this reason. It is a constant without
-    gradient, because no result depends on it."""
+    Sums of products of rows lose digits if the rows have a large part in common. Subtracting the
+    centre removes this part. It is a constant without gradient, because no result depends on it.
+    """
     return _centres(CentreArguments(x=x.detach(), nodes=nodes))
 
 
 def gram(x: Tensor, centre: Tensor, nodes: Segments) -> Tensor:
-    r"""Computes the inner products of the columns of :obj:`x` less its :obj:`centre` and of a column
-    of ones over the nodes of each graph, ``[B, F + 1, F + 1]`` in double precision.
+    r"""Computes the products :math:`\mathbf{X}^{\top} \mathbf{X}` of each graph,
+    ``[B, F + 1, F + 1]`` in double precision. A row of :math:`\mathbf{X}` is a row of :obj:`x`
+    ``[N, F]`` minus the :obj:`centre` ``[B, F]`` of its graph, followed by 1.
 
-    All sums over the nodes of products of two affine maps of :obj:`x` follow from it. Where columns
-    are nearly equal, these sums lose twice as many digits as the maps themselves. For :obj:`x` in
-    single precision, double precision has enough digits."""
+    Sums over the nodes of products of two affine maps of :obj:`x` follow from the result. If
+    columns are nearly equal, these sums lose twice as many digits as the maps themselves. For
+    :obj:`x` in single precision, double precision has enough digits.
+    """
     return _gram(GramArguments(x=x, centre=centre, nodes=nodes))
 
 
@@ -64,12 +67,17 @@ def affine_ratio(
     nodes: Segments,
     least: Tensor,
 ) -> Tensor:
-    r"""Divides affine maps of rows by other ones, head by head, and returns ``[N, H * D]``.
+    r"""Divides one affine map of each row by another, head by head, and returns ``[N, H * D]``.
 
-    The maps have the coefficients :obj:`numerator` ``[B, F + 1, H * D]`` and :obj:`denominator`
-    ``[B, F + 1, H]`` for each graph, of which the last row is the constant. They apply to the rows
-    of :obj:`x` less the :obj:`centre` of the graph. A denominator of at most :obj:`least` ``[B]``
-    gives 0."""
+    Args:
+        x (torch.Tensor): The rows ``[N, F]``.
+        numerator (torch.Tensor): The coefficients ``[B, F + 1, H * D]`` of each graph; the last row
+            is the constant.
+        denominator (torch.Tensor): The coefficients ``[B, F + 1, H]``, likewise.
+        centre (torch.Tensor): ``[B, F]``, subtracted from the rows of each graph first.
+        nodes (Segments): Which rows belong to which graph.
+        least (torch.Tensor): ``[B]``. A denominator whose absolute value is at most this gives 0.
+    """
     arguments = RatioArguments(
         x=x, numerator=numerator, denominator=denominator, centre=centre, nodes=nodes, least=least
     )
@@ -77,13 +85,16 @@ def affine_ratio(
 
 
 def _groups(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
-    r"""Iterates over graphs whose rows of :obj:`width` numbers and coefficients fit the cache."""
+    r"""Yields groups of graphs of equal size, with chunks (rows computed together) that fit the
+    cache. Rows of :obj:`width` numbers and coefficients ``[width + 1, columns]`` of each graph have
+    about :obj:`elements` numbers at most."""
     rows, max_graphs = max(64, elements // width), max(1, elements // ((width + 1) * columns))
     return iterate_groups(rows, max_graphs, x.shape[:1], axis)
 
 
 def _rows(x: Tensor, nodes: Nodes, centre: Tensor) -> Tensor:
-    r"""Returns rows of some graphs less their centres ``[G, F]``, ``[G, n, F]``."""
+    r"""Returns the rows :obj:`nodes` of :obj:`x` minus the centres ``[G, F]`` of their graphs,
+    ``[G, n, F]``."""
     return take(x, nodes).unflatten(0, (centre.size(0), -1)) - centre[:, None]
 
 
@@ -140,7 +151,9 @@ def _(arguments: GramArguments):
 
 
 def _inverse(x: Tensor, denominator: Tensor, least: Tensor) -> Tensor:
-    r"""Computes the inverse denominators of rows, ``[G, n, H, 1]``."""
+    r"""Returns the reciprocal denominators ``[G, n, H, 1]`` of the rows :obj:`x` ``[G, n, F]``, 0
+    where a denominator is at most :obj:`least` ``[G]``. The coefficients :obj:`denominator` are
+    ``[G, F + 1, H]``."""
     value = torch.baddbmm(denominator[:, -1:], x, denominator[:, :-1])
     value = without_cancellation(value, least[:, None, None])
     return inverse_of(value).unsqueeze(-1)

@@ -9,39 +9,44 @@ Nodes = Tensor | slice
 
 
 def rows(inputs: KernelInput) -> int:
-    r"""Returns the number of nodes of a chunk. Its features fill the nearest cache."""
+    r"""Returns the number of nodes of a chunk (rows that are computed together), from 64 to 4096.
+    The features of a chunk fill the nearest cache."""
     return min(4096, max(64, CHUNK_ELEMENTS // (inputs.heads * inputs.num_features())))
 
 
 def take(x: Tensor, nodes: Nodes) -> Tensor:
-    r"""Returns rows in the dtype of sums."""
+    r"""Returns the rows :obj:`nodes` of :obj:`x`, float16 and bfloat16 as float32."""
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))
 
 
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
-    r"""Views ``[G * n, H * C]`` as ``[G, H, n, C]``; n is 1 without graphs."""
+    r"""Views :obj:`x` ``[G * n, H * C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G and :obj:`heads`
+    = H. Without graphs, n is 1."""
     num_nodes = x.size(0) // graphs if graphs > 0 else 1
     return x.unflatten(0, (graphs, num_nodes)).unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
-    r"""Returns ``[G, H, n, C]`` as ``[G * n, H * C]``, the inverse of :meth:`split`."""
+    r"""Returns :obj:`x` ``[G, H, n, C]`` as ``[G * n, H * C]``, the inverse of :meth:`split`."""
     return x.transpose(1, 2).reshape(x.size(0) * x.size(2), -1)
 
 
 def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""Returns the mask weights of nodes, ``[G, 1, n, R]``."""
+    r"""Returns the mask weights ``[G, 1, n, R]`` of the rows :obj:`nodes`, which belong to
+    :obj:`graphs` = G graphs of equal size; :obj:`None` without a mask."""
     return None if inputs.mask is None else split(take(inputs.mask, nodes), graphs, 1)
 
 
 def noise_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""Returns the log-weights of nodes in the samples, ``[G, H, n, K]``."""
+    r"""Returns the log-weights ``[G, H, n, K]`` of the keys :obj:`nodes` in the :math:`K` samples,
+    or :obj:`None`. The keys belong to :obj:`graphs` = G graphs of equal size."""
     return None if inputs.noise is None else split(take(inputs.noise, nodes), graphs, inputs.heads)
 
 
 def self_value_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
-    r"""Returns the values that queries add to their sums, ``[G, H, n, D]``."""
+    r"""Returns the values ``[G, H, n, D]`` that the queries :obj:`nodes` include with weight 1, or
+    :obj:`None`. The queries belong to :obj:`graphs` = G graphs of equal size."""
     if inputs.self_value is None:
         return None
     return split(take(inputs.self_value, nodes), graphs, inputs.heads)

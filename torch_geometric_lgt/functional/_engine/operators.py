@@ -22,7 +22,8 @@ MAX_PROGRAMS = (1 << 16) - 1  # of a GPU along its second axis
 
 
 class BuildArguments(Arguments):
-    r"""The arguments of :obj:`build_state`."""
+    r"""Holds the arguments of :obj:`build_state`: how keys and values are computed, and which node
+    belongs to which graph."""
 
     keys: KernelInput
     values: ValueInput
@@ -31,7 +32,8 @@ class BuildArguments(Arguments):
 
 
 class ReadArguments(Arguments):
-    r"""The arguments of :obj:`read_state`."""
+    r"""Holds the arguments of :obj:`read_state`: how queries are computed, which node belongs to
+    which graph, and two results of :obj:`build_state`."""
 
     queries: KernelInput
     nodes: Segments
@@ -40,9 +42,13 @@ class ReadArguments(Arguments):
 
 
 class AttendArguments(Arguments):
-    r"""The arguments of :obj:`attend`. The features of the states are multiplied by the
-    :obj:`factor` ``[B, H, M]`` before they are read. With :obj:`store_states` the backward pass
-    finds the states, without this factor, among the outputs."""
+    r"""Holds the arguments of :obj:`attend`: how queries, keys and values are computed, and which
+    node belongs to which graph.
+
+    :obj:`factor` ``[B, H, M]`` multiplies the features of the states (sums over all keys of a
+    graph) before queries read them. If :obj:`store_states`, the states without this factor are
+    outputs, which the backward pass uses; otherwise it builds them again.
+    """
 
     queries: KernelInput
     targets: Segments
@@ -54,21 +60,29 @@ class AttendArguments(Arguments):
     shares: ClassVar = {'keys.x': 'queries.x', 'values.x': 'keys.x'}
 
     def groups(self) -> Iterator[Group]:
-        r"""Iterates over graphs that are computed together, with their targets and sources."""
+        r"""Yields groups of graphs that are computed together, with chunks of the positions of
+        targets, then of sources."""
         width = self.keys.rank() * (self.values.channels(self.keys.heads) + 1)
         lengths = self.queries.x.size(0), self.keys.x.size(0)
         return iterate_state_groups(self.keys, width, lengths, self.targets, self.sources)
 
 
 def scaled_sums(sums: Tensor, factor: Tensor | None, graphs: Tensor) -> Tensor:
-    r"""Multiplies the sums of some graphs by the factor of their features."""
+    r"""Returns the sums ``[G, H, M, W]`` of the graphs with the ids :obj:`graphs` ``[G]``, times
+    their :obj:`factor` ``[B, H, M]`` if there is one."""
     return sums if factor is None else sums * factor[graphs].unsqueeze(-1)
 
 
 def iterate_state_groups(
     inputs: KernelInput, width: int, lengths: Sequence[int], *axes: Segments
 ) -> Iterator[Group]:
-    r"""Iterates over graphs whose states of :obj:`width` columns are computed together."""
+    r"""Yields groups of graphs of equal size that are computed together, with chunks of node
+    positions for each axis.
+
+    The states (sums over all keys) of a group have at most :obj:`STATE_ELEMENTS` numbers, unless it
+    is a single graph. :obj:`width` are the columns of a state, :obj:`lengths` and :obj:`axes` the
+    nodes as in :meth:`iterate_groups`.
+    """
     max_states = STATE_ELEMENTS // (inputs.heads * inputs.num_features() * width)
     max_graphs = max(1, min(max_states, MAX_PROGRAMS // inputs.heads))
     rows = chunk_rows(inputs, width // inputs.rank() - 1)
@@ -76,7 +90,7 @@ def iterate_state_groups(
 
 
 def count_nodes(chunks: list[Nodes]) -> int:
-    r"""Counts the nodes of chunks."""
+    r"""Returns the number of nodes of some chunks: slices or index tensors of node positions."""
     return sum(
         nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks
     )
@@ -85,7 +99,9 @@ def count_nodes(chunks: list[Nodes]) -> int:
 def pairwise_backend(
     queries: Queries, keys: Keys, group: Group, factor: Tensor | None
 ) -> PairwiseBackend | None:
-    r"""Returns the pairs of nodes of some graphs, if these take less work than states."""
+    r"""Returns an object that computes the attention of the graphs in :obj:`group` from the weights
+    of all pairs of nodes. Returns :obj:`None` if states (sums over all keys of a graph) take less
+    work."""
     graphs, (targets, sources) = group
     channels, num_graphs = keys.values.channels(keys.inputs.heads), graphs.numel()
     sizes = count_nodes(targets) // num_graphs, count_nodes(sources) // num_graphs
@@ -96,7 +112,8 @@ def pairwise_backend(
 
 
 def empty_read(queries: KernelInput, channels: int) -> tuple[Tensor, Tensor]:
-    r"""Returns empty tensors for the output ``[N, H * D]`` and the denominators ``[N, H * K]``."""
+    r"""Returns uninitialized tensors for the outputs ``[N, H * D]`` and the denominators
+    ``[N, H * K]`` of queries, for values of :obj:`channels` = D channels per head."""
     x, heads = queries.x, queries.heads
     out = x.new_empty((x.shape[0], heads * channels))
     dtype = compute_dtype(x.dtype)
@@ -105,7 +122,9 @@ def empty_read(queries: KernelInput, channels: int) -> tuple[Tensor, Tensor]:
 
 @operator(BuildArguments, returns=('sums', 'maximum', 'squares'))
 def build_state(arguments: BuildArguments) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Builds the states of all graphs."""
+    r"""Builds the state of each graph: the sums ``[B, H, M, W]`` over its keys, the maximum
+    ``[B, H, M]`` of their log-features and the sums of their squares ``[B, H]``. The sums are
+    divided by the exponential of the maximum."""
     inputs, values, nodes = arguments.keys, arguments.values, arguments.nodes
     keys = backend_of(inputs, values.channels(inputs.heads)).keys(inputs, values)
     sums, maximum, squares = keys.empty_state(nodes.sizes.numel())
@@ -131,7 +150,8 @@ def _(arguments: BuildArguments):
 
 @operator(ReadArguments, returns=('out', 'denominator'))
 def read_state(arguments: ReadArguments) -> tuple[Tensor, Tensor]:
-    r"""Reads the states of all graphs."""
+    r"""Computes the outputs ``[N, H * D]`` of all queries from the states (sums over all keys) of
+    their graphs. Also returns the denominators ``[N, H * K]``."""
     inputs, nodes = arguments.queries, arguments.nodes
     sums, maximum = arguments.sums, arguments.maximum
     width = sums.size(3)
@@ -164,7 +184,14 @@ def _(arguments: ReadArguments):
 
 @operator(AttendArguments, returns=('out', 'denominator', 'sums', 'maximum'))
 def attend(arguments: AttendArguments) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Builds and reads the states of a few graphs at a time."""
+    r"""Computes the attention outputs of all queries over the keys of their graphs, some graphs at
+    a time to bound memory.
+
+    Returns:
+        The outputs ``[N_t, H * D]`` and denominators ``[N_t, H * K]``, then the sums
+        ``[B, H, M, W]`` and maxima ``[B, H, M]`` of the states, which are empty unless
+        :obj:`store_states`
+    """
     query_inputs, key_inputs = arguments.queries, arguments.keys
     values, factor = arguments.values, arguments.factor
     channels = values.channels(query_inputs.heads)
@@ -229,7 +256,8 @@ def _(arguments: AttendArguments):
 
 
 def attend_flops(arguments: AttendArguments, backward: bool = False) -> int:
-    r"""Counts the matrix products of :obj:`attend`, by pairs where it computes pairs."""
+    r"""Returns the flops of the matrix products in the forward or backward pass of :obj:`attend`.
+    Graphs that are computed pair by pair count with their pairs."""
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
     channels = values.channels(queries.heads)
     num_targets, num_sources = arguments.targets.sizes, arguments.sources.sizes

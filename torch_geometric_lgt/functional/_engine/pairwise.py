@@ -22,9 +22,19 @@ from torch_geometric_lgt.functional.numerics import inverse_of, without_cancella
 
 
 class PairwiseBackend:
-    r"""Computes the weights of all pairs of nodes of equally large graphs, which are fewer than the
-    numbers of a state where graphs are small. The features of the queries are multiplied by
-    :obj:`factor` ``[G, H, M]``."""
+    r"""Computes attention from the weights of all pairs (target, source) of :math:`G` graphs of
+    equal size, in place of a state (sums over all keys).
+
+    For small graphs the pairs are fewer than the numbers of a state.
+
+    Args:
+        queries (Queries): Computes queries.
+        keys (Keys): Computes keys and values.
+        targets (torch.Tensor or slice): The positions of the :math:`G n` queries, graph by graph.
+        sources (torch.Tensor or slice): The positions of the :math:`G m` keys, graph by graph.
+        graphs (int): :math:`G`.
+        factor (torch.Tensor, optional): ``[G, H, M]``, multiplies the features of the queries.
+    """
 
     def __init__(
         self,
@@ -68,7 +78,8 @@ class PairwiseBackend:
         return x if self.masks is None else x * (self.masks[0] @ self.masks[1].transpose(2, 3))
 
     def read(self, out: Tensor, denominators: Tensor) -> None:
-        r"""Writes the rows of the targets, see :meth:`Queries.read`."""
+        r"""Writes the outputs and the denominators of the targets to their rows of :obj:`out`
+        ``[N_t, H * D]`` and :obj:`denominators` ``[N_t, H]``."""
         denominator = self.weight.sum(-1, keepdim=True)
         if self.self_value is not None:
             denominator = denominator + 1
@@ -86,8 +97,13 @@ class PairwiseBackend:
     def add_grads(
         self, queries: QueryGrads, keys: KeyGrads, denominators: Tensor, grad_out: Tensor
     ) -> Tensor | None:
-        r"""Adds the gradients of queries, keys and values, and returns the gradient of the factor
-        ``[G, H, M]``, if there is one."""
+        r"""Adds the gradients of queries to :obj:`queries`, and the gradients of keys and values to
+        :obj:`keys`.
+
+        :obj:`denominators` ``[N_t, H]`` are the results of :meth:`read`, and :obj:`grad_out`
+        ``[N_t, H * D]`` is the gradient of its outputs. Returns the gradient of the factor
+        ``[G, H, M]``, or :obj:`None` without a factor.
+        """
         graphs, heads = self.kernel.size(0), keys.inputs.heads
         denominator, grad_rows = (
             split(take(rows, self.targets), graphs, heads) for rows in (denominators, grad_out)

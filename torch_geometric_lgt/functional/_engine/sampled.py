@@ -20,9 +20,14 @@ STEP = 1 / 64
 
 
 def split_maximum(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Splits a maximum ``[G, H, K * M]`` into the differences of the features to the largest one,
-    ``[G, H, K, M]``, and the largest one of each sample, ``[G, H, K]``. Also tells for which
-    graphs, ``[G]``, all samples have the same differences; NaN counts as the same."""
+    r"""Splits the maximum ``[G, H, K * M]`` of log-features into a part for each feature and a part
+    for each sample.
+
+    Returns:
+        Each maximum minus the largest one of its sample, ``[G, H, K, M]``. The largest one of each
+        sample, ``[G, H, K]``. Whether all samples of a graph have the same differences, ``[G]``;
+        NaN counts as the same.
+    """
     both = maximum.unflatten(-1, (samples, -1))
     sample_maximum = both.amax(-1)
     feature_maximum = both - sample_maximum[..., None]
@@ -31,27 +36,31 @@ def split_maximum(maximum: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor
 
 
 def round_up(x: Tensor) -> Tensor:
-    r"""Rounds up to multiples of a power of 2, whose sums are exact."""
+    r"""Rounds each number up to a multiple of 1/64. Sums of such numbers are exact."""
     return (x / STEP).ceil() * STEP
 
 
 def outer_sum(of_features: Tensor, of_samples: Tensor) -> Tensor:
-    r"""Adds numbers ``[..., M]`` of features and ``[..., K]`` of samples to ``[..., K * M]``."""
+    r"""Returns the sums ``[..., K * M]`` of each number of :obj:`of_samples` ``[..., K]`` and each
+    of :obj:`of_features` ``[..., M]``, sample by sample."""
     return (of_features[..., None, :] + of_samples[..., None]).flatten(-2)
 
 
 def outer_product(of_features: Tensor, of_samples: Tensor) -> Tensor:
-    r"""Multiplies numbers ``[..., M]`` of features and ``[..., K]`` of samples to ``[..., K *
-    M]``."""
+    r"""Returns the products ``[..., K * M]`` of each number of :obj:`of_samples` ``[..., K]`` and
+    each of :obj:`of_features` ``[..., M]``, sample by sample."""
     return (of_features[..., None, :] * of_samples[..., None]).flatten(-2)
 
 
 class SampledKeys(Keys):
-    r"""Computes the features of keys that are weighed :math:`K` times, and builds states.
+    r"""Computes the features of keys with :math:`K` random weightings (samples), and builds states:
+    sums over all keys of a graph.
 
-    Where the logarithms allow it, a state is divided by the exponential of a bound for each feature
-    plus one for each sample, so that its exponentials are products of :math:`M + K`. Otherwise it
-    is divided by the exponential of the maximum of all :math:`K M`."""
+    A state is stored divided by exponentials. Usually their exponents are the sum of a bound for
+    each feature and a bound for each sample. Then :math:`M + K` exponentials per key give all
+    :math:`K M` features as products. If the bounds are far above the logarithms, the exponents are
+    the maxima of all :math:`K M` logarithms.
+    """
 
     def weighed(
         self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor
@@ -113,17 +122,26 @@ class SampledKeys(Keys):
 
 
 class SampledKeyGrads(KeyGrads, SampledKeys):
-    r"""Computes the gradients of keys that are weighed :math:`K` times, and of values."""
+    r"""Accumulates the gradients of values and of keys with :math:`K` random weightings
+    (samples)."""
 
 
 class SampledQueries(Queries):
-    r"""Computes the mean of the :math:`K` reads of keys that were weighed :math:`K` times. The
-    features of the state are those of all samples, ``[G, H, K * M]``, of rank 1."""
+    r"""Computes the mean of the :math:`K` attention outputs from :math:`K` random weightings
+    (samples) of the keys. A state (sums over all keys of a graph) has the features of all samples,
+    ``[G, H, K * M]``, and rank 1."""
 
     def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and their features ``[G,
-        H, n, K, M]``, whose largest one in each sample is 1. If all samples have the same features,
-        these are ``[G, H, n, 1, M]``."""
+        r"""Computes the queries at the positions :obj:`nodes` of :math:`G` graphs of equal size,
+        and their features for each sample.
+
+        :obj:`maximum` ``[G, H, K * M]`` is added to the logarithms, since the features of keys were
+        divided by its exponential. The largest feature of each sample is 1.
+
+        Returns:
+            The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the features
+            ``[G, H, n, K, M]``, or ``[G, H, n, 1, M]`` if all samples have the same
+        """
         inputs = self.inputs
         x, q = self.affine(nodes)
         q = split(q, maximum.size(0), inputs.heads)
@@ -149,16 +167,19 @@ class SampledQueries(Queries):
             denominators[nodes] = join(denominator)
 
     def _split_sums(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Returns the values ``[G, H, K * M, D]`` and the weights ``[G, H, K, M]`` of a state."""
+        r"""Splits the sums ``[G, H, K * M, D + 1]`` of a state (over all keys of a graph) into the
+        value sums ``[G, H, K * M, D]`` and the weights ``[G, H, K, M]``."""
         return sums[..., :-1].contiguous(), sums[..., -1].unflatten(-1, (self.inputs.samples, -1))
 
     def _inverse(self, denominator: Tensor) -> Tensor:
-        r"""Returns 1 over :math:`K` times the denominator, ``[G, H, n, K, 1]``, 0 without keys."""
+        r"""Returns the reciprocal of :math:`K` times :obj:`denominator` ``[G, H, n, K]``,
+        ``[G, H, n, K, 1]``; 0 for a graph without keys."""
         return inverse_of(self.inputs.samples * denominator)[..., None]
 
 
 class SampledQueryGrads(QueryGrads, SampledQueries):
-    r"""Computes the gradients of queries whose keys were weighed :math:`K` times."""
+    r"""Accumulates the gradients of queries that read keys with :math:`K` random weightings
+    (samples)."""
 
     def add(
         self,

@@ -18,11 +18,12 @@ def gram_state(
     sources: Segments,
     targets: Segments,
 ) -> AttentionState:
-    r"""Builds the state of keys and values that are affine maps of one input, with linear features,
-    and the sum of squares of the queries.
+    r"""Builds the state of each graph (the sums over all its keys) from products of input columns.
+    Keys, values and queries are not evaluated.
 
-    All of it follows from the inner products of the columns of the input, so that no key, value or
-    query is evaluated. The state is in double precision."""
+    Keys and values must be linear parts (Linear layers) of the same input, and the feature map must
+    be linear. The state is in double precision and contains the sums of squares of the queries.
+    """
     with torch.autocast(keys.x.device.type, enabled=False):
         shared = queries.x is keys.x and targets is sources
         key_centre = centres(keys.x, sources)
@@ -47,9 +48,13 @@ def gram_state(
 def gram_read(
     state: AttentionState, queries: KernelInput, self_values: ValueInput | None, targets: Segments
 ) -> Tensor:
-    r"""Reads a state by queries that are affine maps of their input, with linear features, and
-    returns ``[N_t, H * D]``. Each output is the ratio of two affine maps of the input of the query.
-    With :obj:`self_values` each query adds this affine map of its input with weight 1."""
+    r"""Computes the outputs ``[N_t, H * D]`` of queries from a state (sums over all keys of a
+    graph), without evaluating the queries.
+
+    Queries must be a linear part (a Linear layer) of their input, with a linear feature map: each
+    output is a ratio of two affine maps of the input. The values :obj:`self_values` of the queries,
+    if given, are included with weight 1. :obj:`targets` says which query belongs to which graph.
+    """
     with torch.autocast(queries.x.device.type, enabled=False):
         centre = centres(queries.x, targets)
         sums = state.sums.double()
@@ -68,8 +73,9 @@ def gram_read(
 
 
 def _map(part: KernelInput | ValueInput, heads: int, centre: Tensor) -> Tensor:
-    r"""Returns the affine map ``[B, F + 1, H, C]`` of an input less the centre ``[B, F]`` of its
-    graph. The last of its rows is the constant."""
+    r"""Returns the coefficients ``[B, F + 1, H, C]`` of the linear part (Linear layer) of
+    :obj:`part` as an affine map of the input minus :obj:`centre` ``[B, F]``. The last row is the
+    constant."""
     weight = cast(Tensor, part.weight).to(centre.dtype).t()
     bias = convert(part.bias, centre.dtype)
     constant = centre @ weight if bias is None else torch.addmm(bias, centre, weight)
@@ -78,6 +84,7 @@ def _map(part: KernelInput | ValueInput, heads: int, centre: Tensor) -> Tensor:
 
 
 def _constant(like: Tensor) -> Tensor:
-    r"""Returns the affine map to 1, ``[B, F + 1, H, 1]``."""
+    r"""Returns the coefficients ``[B, F + 1, H, 1]`` of the affine map whose value is always 1;
+    :obj:`like` is another map."""
     linear, constant = like[:, :-1, :, :1], like[:, -1:, :, :1]
     return torch.cat([torch.zeros_like(linear), torch.ones_like(constant)], 1)

@@ -39,15 +39,16 @@ def kernel_attention(
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose
     denominator is 0 gives 0.
 
-    With log-weights :math:`g_{jk}` of the keys the result is the mean of :math:`K` such attentions,
-    each with :math:`b(j) = \exp(g_{jk})`. For Gumbel noise divided by a temperature this is the
-    kernelised Gumbel-softmax of `NodeFormer <https://arxiv.org/abs/2306.08385>`_.
+    With :obj:`key_noise`, log-weights :math:`g_{jk}` of the keys, the result is the mean of
+    :math:`K` such attentions, each with :math:`b(j) = \exp(g_{jk})`. For Gumbel noise divided by
+    a temperature this is the kernelised Gumbel-softmax of `NodeFormer
+    <https://arxiv.org/abs/2306.08385>`_.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
-        feature_map (str, optional): The kind of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`,
+        feature_map (str, optional): The name of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`,
             :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or :obj:`"logits"` and :obj:`"values"` if
             :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already. (default:
             :obj:`"softmax"`)
@@ -96,7 +97,8 @@ def kernel_attention(
 
 
 def check_alike(q: Tensor, k: Tensor, v: Tensor) -> None:
-    r"""Raises a ValueError unless queries, keys and values fit each other."""
+    r"""Raises a ValueError unless queries, keys and values have the same dtype and device, and
+    queries and keys the same heads and channels."""
     for name, other in (('k', k), ('v', v)):
         if (other.dtype, other.device) != (q.dtype, q.device):
             raise ValueError(
@@ -117,7 +119,9 @@ def node_pair(
     batch_size: int | None,
     device: torch.device,
 ) -> tuple[Segments, Segments]:
-    r"""Reads the batch vectors of sources and targets. A single vector serves both."""
+    r"""Returns two :class:`Segments`: which of :obj:`num_src` sources and which of :obj:`num_dst`
+    targets belong to which graph. :obj:`batch` is one batch vector for both, or a pair (sources,
+    targets)."""
     if not isinstance(batch, tuple):
         sources = segments(batch, num_src, batch_size, device)
         if num_src == num_dst:
@@ -145,9 +149,12 @@ def attend(
     targets: Segments,
     factor: Tensor | None = None,
 ) -> Tensor:
-    r"""Returns ``[N_t, H * D]``: builds the states of the keys and reads them by the queries, with
-    features multiplied by :obj:`factor` ``[B, H, M]``. States that need more room than the inputs
-    of the keys are computed again in the backward pass."""
+    r"""Computes the attention outputs ``[N_t, H * D]`` of queries over the keys of their graphs.
+
+    States (sums over all keys of a graph) that need more memory than the input of the keys are
+    built again in the backward pass. :obj:`sources` and :obj:`targets` say which key and which
+    query belongs to which graph; :obj:`factor` ``[B, H, M]`` multiplies the features.
+    """
     num_graphs, num_features = sources.sizes.size(0), keys.num_features()
     check_fit(queries, targets, (num_graphs, keys.heads, num_features, keys.rank(), keys.samples))
     arguments = operators.AttendArguments(
@@ -163,8 +170,10 @@ def attend(
 
 
 def folded(queries: KernelInput) -> KernelInput:
-    r"""Multiplies the projection of the queries into their linear part, where that takes less work.
-    The norm of a query cancels, so that its features need one product instead of two."""
+    r"""Multiplies the projection of softmax features into the linear part (Linear layer) of the
+    queries, and returns the result as new queries. Returns :obj:`queries` itself if that takes no
+    less work. A query's norm cancels in the attention, so that log-features are linear in its
+    input."""
     x, channels = queries.x, queries.channels()
     num_features = queries.num_features() // queries.samples
     less = num_features * x.size(1) <= channels * (x.size(1) + num_features)
@@ -189,8 +198,9 @@ def folded(queries: KernelInput) -> KernelInput:
 
 
 def stores_states(keys: KernelInput, values: ValueInput, nodes: Segments) -> bool:
-    r"""Tells whether the states of all graphs need no more room than the inputs of the keys. An
-    exported program stores no states, so that it serves any number of nodes."""
+    r"""Returns whether the states (sums over all keys) of all graphs have at most as many numbers
+    as the input of the keys. Returns :obj:`False` for an exported program, which serves any number
+    of nodes."""
     if torch.compiler.is_exporting():
         return False
     width = keys.rank() * (values.channels(keys.heads) + 1)

@@ -34,9 +34,9 @@ def linear_attention(
     self_value: Tensor | None = None,
 ) -> Tensor:
     r"""Computes attention with the inner products of normalised queries and keys as weights, in
-    :math:`O(N)`.
+    :math:`O(N)` time.
 
-    Without :obj:`self_value` it has the simple kernel of `DIFFormer
+    Without :obj:`self_value` it is the attention with the simple kernel of `DIFFormer
     <https://arxiv.org/abs/2301.09474>`_,
 
     .. math::
@@ -44,17 +44,17 @@ def linear_attention(
             \mathbf{v}_j}
         {\sum_j (1 + \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j)},
 
-    and with the values :math:`\mathbf{v}_i` of the queries that of `SGFormer
-    <https://arxiv.org/abs/2306.10759>`_,
+    and with :obj:`self_value`, the values :math:`\mathbf{v}_i` of the queries, it is the attention
+    of `SGFormer <https://arxiv.org/abs/2306.10759>`_,
 
     .. math::
         \mathbf{h}_i = \frac{\mathbf{v}_i + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top}
             \tilde{\mathbf{k}}_j \, \mathbf{v}_j}
         {1 + \frac{1}{N} \sum_j \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j},
 
-    over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding errors gives
-    0. With norms of rows this happens where every key of the graph is the opposite of the query;
-    with Frobenius norms it happens in graphs of one node.
+    with sums over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding
+    errors gives 0. With :obj:`norm="row"` this happens if every key of the graph is the opposite of
+    the query. With :obj:`norm="frobenius"` it happens in graphs of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
@@ -101,8 +101,8 @@ def linear_attention(
 
 
 class LinearForm(NamedTuple):
-    r"""Describes an attention whose weights are inner products: queries, keys, values, the values
-    that each query adds with weight 1, and the norm."""
+    r"""Describes an attention whose weights are inner products: how queries, keys and values are
+    computed, the values that each query includes with weight 1 (or :obj:`None`), and the norm."""
 
     queries: KernelInput
     keys: KernelInput
@@ -111,12 +111,15 @@ class LinearForm(NamedTuple):
     norm: str
 
     def affine(self, nodes: Segments) -> bool:
-        r"""Tells whether the state is computed from the products of the columns of one input.
+        r"""Returns whether the state (sums over all keys of a graph) is computed from the products
+        :math:`\mathbf{X}^{\top} \mathbf{X}` of the input.
 
-        Keys and values must be linear parts of one input, and these products must be cheaper and
-        need no more room than the input. They are in double precision, which must be wider than
-        that of the input. An exported program, for any number of nodes, evaluates keys and
-        values."""
+        This requires that keys and values are linear parts (Linear layers) of the same input. The
+        products must fit the memory of the input and take less work than evaluating the keys. They
+        are in double precision, which the device must support and the input must not have. In an
+        exported program the result is :obj:`False`. :obj:`nodes` says which key belongs to which
+        graph.
+        """
         keys, width = self.keys, self.keys.x.size(1)
         if (
             keys.weight is None
@@ -132,8 +135,9 @@ class LinearForm(NamedTuple):
         return fits and width <= 3 * keys.heads * keys.channels()
 
     def with_values(self) -> tuple[KernelInput, ValueInput]:
-        r"""Evaluates the values of the queries, and returns queries and values. Both share the
-        evaluated values where these are the same."""
+        r"""Evaluates the self values of the queries, if there are any. Returns the queries with
+        evaluated self values, and the values. If both have the same values, they share one
+        evaluated tensor."""
         if self.self_values is None:
             return self.queries, self.values
         x, weight, bias = self.self_values.x, self.self_values.weight, self.self_values.bias
@@ -143,19 +147,25 @@ class LinearForm(NamedTuple):
         return queries, ValueInput(x=evaluated) if shared else self.values
 
     def squares(self, sources: Segments, targets: Segments) -> tuple[Tensor, Tensor]:
-        r"""Computes the sums of squares of keys and queries, ``[B, H]`` each."""
+        r"""Computes the sums of squares of the keys and of the queries of each graph, ``[B, H]``
+        each."""
         return sums_of_squares(self.keys, sources), sums_of_squares(self.queries, targets)
 
     def state_factor(self, state: AttentionState) -> Tensor | None:
-        r"""Computes the :meth:`factor` of the features of a state."""
+        r"""Computes the :meth:`factor` from the counts and sums of squares in a state (sums over
+        all keys of a graph)."""
         if self.norm == 'row':
             return self.factor(state.count)
         return self.factor(state.count, state.squares, state.query_squares)
 
     def factor(self, count: Tensor, *squares: Tensor) -> Tensor | None:
-        r"""Computes the factor ``[B, H, M]`` of the features, :obj:`None` where it is 1: the inverse
-        norms, divided by the number of keys if queries add values. The constant feature has the
-        factor 1."""
+        r"""Computes the factor ``[B, H, M]`` of the features of a state (sums over all keys of a
+        graph), :obj:`None` if all factors are 1.
+
+        The factor is the product of the inverse roots of :obj:`squares` ``[B, H]``. With self
+        values it is divided by the number of keys, :obj:`count` ``[B]``. The constant feature keeps
+        the factor 1.
+        """
         if not squares and self.self_values is None:
             return None
         dtype = compute_dtype(self.queries.x.dtype)
@@ -171,7 +181,8 @@ class LinearForm(NamedTuple):
 
 
 def linear_kind(norm: str, self_term: bool) -> str:
-    r"""Returns the name of the feature map of keys and queries.
+    r"""Returns the name of the feature map of keys and queries for a norm, without or with self
+    values (:obj:`self_term`).
 
     Raises:
         ValueError: If :obj:`norm` is unknown.
@@ -184,7 +195,8 @@ def linear_kind(norm: str, self_term: bool) -> str:
 
 
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
-    r"""Computes the output ``[N_t, H * D]`` of an attention."""
+    r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
+    :obj:`targets` say which key and which query belongs to which graph."""
     if form.norm == 'frobenius' and form.affine(sources):
         state = gram_state(form.queries, form.keys, form.values, sources, targets)
         return _read(form, state, targets)
@@ -195,7 +207,8 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
 
 
 def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
-    r"""Builds the state of the keys, with the sum over the queries that the Frobenius norm needs."""
+    r"""Builds the state of each graph (the sums over all its keys). For Frobenius norms the state
+    contains the sums of squares of the queries."""
     if form.norm == 'row':
         return build_state(form.keys, form.values, sources)
     if form.affine(sources):
@@ -207,7 +220,8 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
 
 
 def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:
-    r"""Reads a state of :meth:`linear_state` by some of the queries and returns ``[N_t, H * D]``."""
+    r"""Computes the outputs ``[N_t, H * D]`` of the queries of :obj:`form` from the result of
+    :meth:`linear_state`. They may be fewer queries than :meth:`linear_state` got."""
     check_readable(state, form.queries, targets)
     return _read(form, state, targets)
 

@@ -18,7 +18,15 @@ from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
 
 class ScoredPairs:
-    r"""Evaluates queries and keys of pairs (source, target), once for each node."""
+    r"""Evaluates the queries and keys of pairs of nodes, each node once, to score the pairs.
+
+    Args:
+        queries (KernelInput): How the queries of all targets are computed.
+        keys (KernelInput): How the keys of all sources are computed.
+        pairs (torch.Tensor): Node ids ``[2, E]``, sources and targets.
+        sources (Segments): Which source belongs to which graph.
+        targets (Segments): Which target belongs to which graph.
+    """
 
     def __init__(
         self,
@@ -37,9 +45,13 @@ class ScoredPairs:
         self.same_node = (pairs[0] == pairs[1])[:, None]
 
     def map(self, score: Callable[..., Tensor], *graph_tensors: Tensor | None) -> Tensor:
-        r"""Applies :obj:`score` to the pairs chunk by chunk and returns ``[E, H]``. The function gets
-        queries, keys, the rows of :obj:`graph_tensors` of the graphs of the queries, and whether
-        both nodes are in one graph and are the same, ``[E, 1]``."""
+        r"""Applies :obj:`score` to some pairs at a time and returns ``[E, H]``.
+
+        The function gets the queries and the keys of the pairs, then for each tensor of
+        :obj:`graph_tensors` ``[B, ..]`` the rows of the pairs' target graphs. Its last arguments
+        are two tensors of bools ``[E, 1]``: whether both nodes are in the same graph, and whether
+        they are the same node.
+        """
 
         def score_rows(
             span: slice,
@@ -75,8 +87,19 @@ def attention_scores(
     targets: Segments,
     factor: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes the weight ``[E, H]`` of source ``pairs[0]`` in the output of target ``pairs[1]``, 0
-    across graphs."""
+    r"""Computes the attention weight ``[E, H]`` of each pair: the share of the source's value in
+    the output of the target.
+
+    Args:
+        queries (KernelInput): How the queries of all targets are computed.
+        keys (KernelInput): How the keys of all sources are computed.
+        state (AttentionState): The sums over all keys of each graph.
+        pairs (torch.Tensor): Node ids ``[2, E]``, sources and targets. Pairs across graphs have the
+            weight 0.
+        sources (Segments): Which source belongs to which graph.
+        targets (Segments): Which target belongs to which graph.
+        factor (torch.Tensor, optional): ``[B, H, M]``, multiplies the features of the queries.
+    """
     self_weight = 0 if queries.self_value is None else 1
     same_node_weight = self_weight if keys.x is queries.x else 0
     scored = ScoredPairs(queries, keys, pairs, sources, targets)
@@ -118,9 +141,12 @@ def log_attention_scores(
     sources: Segments,
     targets: Segments,
 ) -> Tensor:
-    r"""Computes the logarithm of the weights ``[E, H]`` of pairs within a graph, for softmax features
-    without a mask. It is finite where a weight itself would vanish. Exponents add up, so that the
-    features of a pair are those of the sum of its query and its key."""
+    r"""Computes the logarithm ``[E, H]`` of the weights of :meth:`attention_scores`, for softmax
+    features without a mask and pairs within graphs.
+
+    Arguments are as in :meth:`attention_scores`. The logarithm is finite even if the weight would
+    vanish. Log-features of a query and a key add up: the projection is applied to the sum of both.
+    """
     scored = ScoredPairs(queries, keys, pairs, sources, targets)
 
     def log_denominator(
@@ -142,14 +168,16 @@ def log_attention_scores(
 
 
 def _exponents(queries: KernelInput) -> Tensor:
-    r"""Computes the logarithms of the features of queries, ``[E, H, M]``."""
+    r"""Computes the logarithms ``[E, H, M]`` of the features of evaluated queries
+    ``[E, H * C]``."""
     q = split(queries.x, 1, queries.heads)
     log, _ = queries.map.log_features(q, queries.projection, queries.power, None)
     return cast(Tensor, log)[0].transpose(0, 1)
 
 
 def _key_features(keys: KernelInput) -> tuple[Tensor | None, Tensor | None]:
-    r"""Computes the features of keys by :meth:`Map.log_features`, ``[E, H, M]``."""
+    r"""Computes the results of :meth:`Map.log_features` for evaluated keys ``[E, H * C]``:
+    logarithms and factors ``[E, H, M]``, or :obj:`None`."""
     k = split(keys.x, 1, keys.heads)
     squared = k.square().sum(-1, keepdim=True)
     features = keys.map.log_features(k, keys.projection, keys.power, squared)
@@ -158,15 +186,17 @@ def _key_features(keys: KernelInput) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _distinct(nodes: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Returns the distinct nodes and the position of each node among them. Compiled code must know
-    their number and takes all nodes of :obj:`x`."""
+    r"""Returns the distinct ids in :obj:`nodes` ``[E]`` and the position ``[E]`` of each node among
+    them. In compiled code, which must know their number, it returns all node ids of :obj:`x` and
+    :obj:`nodes` itself."""
     if torch.compiler.is_compiling():
         return torch.arange(x.size(0), device=x.device), nodes
     return nodes.unique(return_inverse=True)
 
 
 def _evaluated(inputs: KernelInput, nodes: Tensor) -> KernelInput:
-    r"""Returns the queries or keys of some nodes, with an evaluated linear part."""
+    r"""Returns the queries or keys of the node ids :obj:`nodes` ``[n]`` with an evaluated linear
+    part (Linear layer): :obj:`x` of the result is ``[n, H * C]``."""
     inputs = inputs.aligned()
     with torch.autocast(inputs.x.device.type, enabled=False):
         x = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))(nodes)[1]

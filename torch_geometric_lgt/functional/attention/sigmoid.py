@@ -21,7 +21,7 @@ MAX_PAIRS = 1 << 33
 
 
 class SigmoidArguments(Arguments):
-    r"""The arguments of the operator of :meth:`sigmoid_attention`."""
+    r"""Holds the arguments of the operator behind :meth:`sigmoid_attention`."""
 
     q: Differentiable
     k: Differentiable
@@ -31,8 +31,9 @@ class SigmoidArguments(Arguments):
     sources: Segments
 
     def blocks(self) -> Iterator[tuple[int, Nodes, list[Nodes]]]:
-        r"""Iterates over the number of graphs, some of their targets, and all of their sources in
-        blocks."""
+        r"""Yields blocks that are computed together: the number of graphs (of equal size),
+        positions of some of their targets, and a list of the positions of all their sources in
+        chunks."""
         rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5))
         lengths = self.q.size(0), self.k.size(0)
         for graphs, (target_chunks, source_chunks) in iterate_groups(
@@ -45,7 +46,7 @@ class SigmoidArguments(Arguments):
 def sigmoid_attention(
     q: Tensor, k: Tensor, v: Tensor, heads: int, sources: Segments, targets: Segments
 ) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Applies DIFFormer's attention with the sigmoid kernel over the nodes of each graph,
+    r"""Computes DIFFormer's attention with the sigmoid kernel over the nodes of each graph,
 
     .. math::
         \mathbf{h}_i = \frac{\sum_j \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j) \, \mathbf{v}_j}
@@ -55,16 +56,16 @@ def sigmoid_attention(
 
     in :math:`O(N^2)` time and :math:`O(N)` memory (`DIFFormer
     <https://arxiv.org/abs/2301.09474>`_). The maximum :math:`c_i` of each row is subtracted before
-    the exponential, so that no logit is too small. Pairs are computed block by block, and again in
-    the backward pass.
+    the exponential, so that very negative logits do not vanish. Pairs are computed block by block,
+    and again in the backward pass.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H * C]``.
         k (torch.Tensor): Keys ``[N_s, H * C]``.
         v (torch.Tensor): Values ``[N_s, H * D]``.
         heads (int): :math:`H`.
-        sources (Segments): The graphs of the keys.
-        targets (Segments): The graphs of the queries.
+        sources (Segments): Which key belongs to which graph.
+        targets (Segments): Which query belongs to which graph.
 
     Returns:
         The outputs ``[N_t, H * D]``, the maxima ``[N_t, H]``, without gradient, and the sums
@@ -94,9 +95,18 @@ def sigmoid_scores(
     pairs: Tensor,
     same_graph: Tensor,
 ) -> Tensor:
-    r"""Computes the weight ``[E, H]`` of each pair of a key and a query, chunk by chunk, 0 unless
-    :obj:`same_graph` ``[E]``; :obj:`maximum` and :obj:`total` are results of
-    :meth:`sigmoid_attention`."""
+    r"""Computes the attention weight ``[E, H]`` of each pair (source, target), some pairs at a
+    time.
+
+    Args:
+        q (torch.Tensor): Queries ``[N_t, H * C]``.
+        k (torch.Tensor): Keys ``[N_s, H * C]``.
+        maximum (torch.Tensor): ``[N_t, H]``, as :meth:`sigmoid_attention` returns it.
+        total (torch.Tensor): ``[N_t, H]``, likewise.
+        heads (int): :math:`H`.
+        pairs (torch.Tensor): Node ids ``[2, E]``, sources and targets.
+        same_graph (torch.Tensor): Bools ``[E]``; a pair with :obj:`False` has the weight 0.
+    """
     source, target = pairs
 
     def score(
@@ -160,7 +170,8 @@ def _(arguments: SigmoidArguments, grad, saved):
 
 @_sigmoid_attention.fake
 def _empty(arguments: SigmoidArguments) -> tuple[Tensor, Tensor, Tensor]:
-    r"""Makes the results of queries without keys."""
+    r"""Returns the results for queries without keys: outputs 0, maxima :meth:`neutral` and sums 0.
+    It also gives the shapes of results to compiled code."""
     q, num_nodes = arguments.q, arguments.q.shape[0]
     dtype = compute_dtype(q.dtype)
     out = q.new_zeros((num_nodes, arguments.v.shape[1]), dtype=dtype)

@@ -20,7 +20,7 @@ ROUNDINGS = 64  # differences of sums below so many roundings are none
 
 
 class AttentionState:
-    r"""Stores all that queries need to know of the keys of each graph, whatever their number:
+    r"""Stores the sums over all keys of each graph from which queries compute their attention:
 
     .. math::
         \mathbf{S}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}, \qquad
@@ -30,8 +30,8 @@ class AttentionState:
     <https://arxiv.org/abs/2405.04028>`_). Feature :math:`m` is stored divided by
     :math:`\exp(c_m)` for each graph and head. Here :math:`c_m` is the :obj:`maximum` of
     :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no norm of the keys
-    overflows or vanishes. States form a commutative monoid under :meth:`merge`, up to rounding; the
-    state of no node is neutral.
+    overflows or vanishes. States may be merged (:meth:`merge`) in any order, with the same result
+    up to rounding; merging the state of no node changes nothing.
 
     Attributes:
         sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`,
@@ -39,11 +39,11 @@ class AttentionState:
         maximum (torch.Tensor): ``[B, H, M]``, without gradient: it cancels in every read.
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
         count (torch.Tensor): ``[B]``, the number of nodes.
-        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, 0 where no norm
-            over the queries of a graph is needed.
+        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, or 0 if the
+            attention needs no norm over the queries of a graph.
         rank (int): :math:`R`.
-        samples (int): :math:`K`, the number of weightings of the keys, whose reads are averaged.
-            The :math:`M` features are those of all samples.
+        samples (int): :math:`K`, how many times the keys are weighed at random. Outputs are the
+            mean of the samples, and the :math:`M` features are the features of all samples.
 
     Raises:
         ValueError: If the shapes of the tensors do not fit each other.
@@ -126,9 +126,9 @@ class AttentionState:
         key_mask: Tensor | None = None,
         key_noise: Tensor | None = None,
     ) -> 'AttentionState':
-        r"""Builds the state of the keys ``[N, H, C]`` and values ``[N, H, D]``. The arguments are
-        those of :meth:`~torch_geometric_lgt.functional.kernel_attention`, which equals :meth:`read`
-        of this state.
+        r"""Builds the state (the sums over all keys of each graph) of keys ``[N, H, C]`` and values
+        ``[N, H, D]``. Arguments have the same meaning as in
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`, whose output :meth:`read` returns.
 
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not
@@ -168,6 +168,10 @@ class AttentionState:
             \mathbf{h}_i = \frac{\sum_r a_r(i) \, \mathbf{S}_r^{\top} \phi(\mathbf{q}_i)}
             {\sum_r a_r(i) \, \mathbf{z}_r^{\top} \phi(\mathbf{q}_i)}
 
+        Arguments have the same meaning as in
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`; the feature map, projection, scale
+        and power must be the same as in :meth:`from_keys`.
+
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the
                 queries, or an argument does not fit.
@@ -185,11 +189,13 @@ class AttentionState:
         return read_state(self, queries, nodes).unflatten(1, (q.size(1), -1))
 
     def merge(self, other: 'AttentionState') -> 'AttentionState':
-        r"""Returns the state of the nodes of both states, graph by graph:
+        r"""Returns the state of the keys of both states together, graph by graph:
 
         .. math::
             c = \max(c^{(1)}, c^{(2)}), \qquad \bar{z} = e^{c^{(1)} - c} \, \bar{z}^{(1)} +
                 e^{c^{(2)} - c} \, \bar{z}^{(2)}
+
+        with the stored sums :math:`\bar{z}` and maxima :math:`c`.
 
         Raises:
             ValueError: If the two states are not of the same graphs, heads, features and channels.
@@ -223,12 +229,12 @@ class AttentionState:
         )
 
     def without(self, other: 'AttentionState') -> 'AttentionState':
-        r"""Removes the nodes of :obj:`other` from this state, of which all must be part with the
-        same keys and values.
+        r"""Returns this state without the nodes of :obj:`other`. This state must contain each of
+        these nodes, with the same key and value.
 
-        The result is a difference: build both states in double precision where a few keys outweigh
-        the rest. A difference below 64 roundings of the minuend becomes 0, so that nodes without
-        weight read 0. A graph that loses all nodes is exactly empty.
+        The result is a difference. Build both states in double precision if a few keys outweigh the
+        rest. A difference below 64 rounding errors of this state's sums becomes 0, so that the
+        output over nodes without weight is 0. A graph that loses all nodes is exactly empty.
 
         Raises:
             ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
@@ -266,8 +272,8 @@ class AttentionState:
         return rest._like(sums, maximum, rest.count, *squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
-        r"""Multiplies the features by :obj:`factor` ``[B, H, M]``. Scale a state just before it is
-        read, as scaled states do not merge.
+        r"""Returns this state with features multiplied by :obj:`factor` ``[B, H, M]``. Scale a
+        state just before it is read: a scaled state must not be merged.
 
         Example:
             >>> import torch
@@ -286,11 +292,11 @@ class AttentionState:
         )
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
-        r"""Merges the states of all processes of :obj:`group` (:obj:`None`: the default group) by a
-        maximum and one packed sum.
+        r"""Returns the state of the keys of all processes in :obj:`group` together (:obj:`None`:
+        the default group). It takes one maximum and one packed sum over the processes.
 
-        Every process must call it for the same graphs, even one without nodes. The gradient is that
-        of the sum of the losses of all processes.
+        Every process must call this method for the same graphs, even a process without nodes.
+        Gradients are the derivatives of the sum of the losses of all processes.
 
         Raises:
             RuntimeError: If :mod:`torch.distributed` is not initialised, or a process is lost
@@ -320,7 +326,8 @@ class AttentionState:
         return self._like(sums, maximum, count, squares, query_squares)
 
     def detach(self) -> 'AttentionState':
-        r"""Returns the state without its gradients, as :meth:`torch.Tensor.detach`.
+        r"""Returns a state with the same tensors, detached from the graph of gradients as by
+        :meth:`torch.Tensor.detach`.
 
         Example:
             >>> import torch
@@ -339,8 +346,8 @@ class AttentionState:
         )
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
-        r"""Converts the state to another device or another floating-point dtype, as
-        :meth:`torch.Tensor.to`. Counts stay whole numbers.
+        r"""Returns the state on another device or in another floating-point dtype. It takes
+        the arguments of :meth:`torch.Tensor.to`. Counts stay int64.
 
         Example:
             >>> import torch
@@ -357,7 +364,7 @@ class AttentionState:
         return self._like(sums, maximum, self.count.to(sums.device), *squares)
 
     def state_dict(self) -> dict[str, Tensor]:
-        r"""Returns the tensors by name, for any checkpoint format.
+        r"""Returns all attributes as tensors by name, for any checkpoint format.
 
         Example:
             >>> import torch
@@ -412,7 +419,7 @@ class AttentionState:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'AttentionState':
-        r"""Reads a file of :meth:`save`, without unpickling anything.
+        r"""Reads the state from a file that :meth:`save` wrote, without unpickling anything.
 
         Raises:
             FileNotFoundError: If the file does not exist.
@@ -446,15 +453,17 @@ class AttentionState:
 
 
 def build_state(keys: KernelInput, values: ValueInput, nodes: Segments) -> AttentionState:
-    r"""Builds the state of keys and values, and evaluates their linear parts chunk by chunk."""
+    r"""Builds the state of each graph (the sums over all its keys). Keys and values are evaluated
+    for some rows at a time; :obj:`nodes` says which key belongs to which graph."""
     arguments = operators.BuildArguments(keys=keys.aligned(), values=values.aligned(), nodes=nodes)
     sums, maximum, squares = operators.build_state(arguments)
     return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank(), keys.samples)
 
 
 def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> Tensor:
-    r"""Reads a state and returns ``[N, H * D]``. The linear part of the queries is evaluated chunk
-    by chunk."""
+    r"""Computes the outputs ``[N, H * D]`` of queries from a state (sums over all keys of a graph).
+    Queries are evaluated for some rows at a time; :obj:`nodes` says which query belongs to which
+    graph."""
     check_readable(state, queries, nodes)
     arguments = operators.ReadArguments(
         queries=queries.aligned(), nodes=nodes, sums=state.sums, maximum=state.maximum
@@ -463,8 +472,8 @@ def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> 
 
 
 def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
-    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph, by a state
-    without values."""
+    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. It builds a
+    state (sums over all keys of a graph) without values."""
     plain = replace(
         inputs, mask=None, projection=None, kind='values', noise=None, samples=1, self_value=None
     )
@@ -473,7 +482,8 @@ def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
 
 
 def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments) -> None:
-    r"""Raises a ValueError unless the queries can read the state."""
+    r"""Raises a ValueError unless the queries fit the state (sums over all keys of a graph) in
+    sizes, dtype and device."""
     check_fit(queries, nodes, (*state.sums.shape[:3], state.rank, state.samples))
     dtype, device = compute_dtype(queries.x.dtype), queries.x.device
     if (state.sums.dtype, state.sums.device) != (dtype, device):
@@ -484,8 +494,8 @@ def check_readable(state: AttentionState, queries: KernelInput, nodes: Segments)
 
 
 def check_fit(queries: KernelInput, nodes: Segments, state_sizes: tuple[int, ...]) -> None:
-    r"""Raises a ValueError unless a state of these sizes fits the queries: graphs, heads, features,
-    rank and samples."""
+    r"""Raises a ValueError unless the queries have the sizes of a state (sums over all keys of a
+    graph): the numbers :obj:`state_sizes` of graphs, heads, features, rank and samples."""
     num_graphs, num_features = nodes.sizes.size(0), queries.num_features()
     sizes = (num_graphs, queries.heads, num_features, queries.rank(), queries.samples)
     if sizes != state_sizes:

@@ -54,8 +54,8 @@ def adjacency_attention(
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
         edge_weight (torch.Tensor, optional): :math:`w_{ij}`, ``[E]``, not negative. (default:
             :obj:`None`, 1 for each edge)
-        edge_mask (torch.Tensor, optional): ``[E]``, a factor of each edge in the numerator alone.
-            (default: :obj:`None`)
+        edge_mask (torch.Tensor, optional): ``[E]``, a factor of each edge in the numerator but not
+            in the denominator, as in dropout. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
@@ -132,8 +132,8 @@ def _largest(value: Tensor) -> Tensor:
 
 
 def _scaled(x: Tensor, size: Tensor) -> Tensor:
-    r"""Divides each row by its :obj:`size`, a constant that cancels in the attention. Rows so small
-    that gradients would overflow are 0, with a gradient of 0."""
+    r"""Divides each row of :obj:`x` by its :obj:`size`, a constant that cancels in the attention. A
+    row is 0, with a gradient of 0, if its size is so small that gradients would overflow."""
     limits = torch.finfo(x.dtype)
     return x / size.masked_fill(size < limits.tiny / limits.eps, torch.inf)
 
@@ -148,8 +148,22 @@ def _weights(
     value_k: Tensor | None,
     bound: float | None = None,
 ) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of edges, scaled for each target: the largest exponential and
-    the largest value of its keys are 1."""
+    r"""Computes the unnormalised weights ``[n, H]`` of some edges from the features of their
+    queries and keys, all ``[n, H, M]``.
+
+    Features are factors times exponentials of logarithms; :obj:`None` is the factor 1 or the
+    logarithm 0. For each target, the largest exponential and the largest key factor become 1.
+
+    Args:
+        _at (slice): The positions of the edges.
+        top (torch.Tensor, optional): The largest logarithm of each target's edges, ``[n, H]``.
+        largest (torch.Tensor, optional): The largest key factor of each target's edges, ``[n, H]``.
+        log_q (torch.Tensor, optional): The logarithms of query features.
+        value_q (torch.Tensor, optional): The factors of query features.
+        log_k (torch.Tensor, optional): The logarithms of key features.
+        value_k (torch.Tensor, optional): The factors of key features.
+        bound (float, optional): The largest exponent that is used.
+    """
     if value_k is not None and largest is not None:
         value_k = _scaled(value_k, largest[..., None])
     factors = [value for value in (value_q, value_k) if value is not None]
@@ -163,8 +177,9 @@ def _weights(
 
 
 def _bounded_weights(span: slice, *rows: Tensor | None) -> Tensor:
-    r"""Computes :meth:`_weights` where the largest weighted exponential of a target is 1.
-    Exponentials are bounded, so that edges of weight 0 are finite."""
+    r"""Computes :meth:`_weights` with bounded exponents. The largest exponential is taken after
+    edge weights are multiplied in, so that an edge of weight 0 may exceed it and must stay
+    finite."""
     bound = next(largest_power(row.dtype) for row in rows if row is not None)
     # leaves room for a sum over thousands of features
     return _weights(span, *rows, bound=bound - 10)

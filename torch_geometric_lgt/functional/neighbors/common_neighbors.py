@@ -16,14 +16,16 @@ _lookups = 0
 def common_neighbors(
     pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    r"""Counts the neighbours that the nodes of each pair share, in the time of the smaller degree of
-    both and in memory :math:`O(N + E + P)`. Repeated pairs, in either order, are counted once.
+    r"""Counts the neighbours that both nodes of each pair have in common.
+
+    The time of a pair is the smaller of both degrees, and memory is :math:`O(N + E + P)`. A pair
+    that is repeated, in either order, is computed once.
 
     Args:
         pointer (numpy.ndarray): ``[N + 1]``, the position of the first neighbour of each node.
         neighbor (numpy.ndarray): ``[E]``, the neighbours, distinct and sorted for each node.
-        one (numpy.ndarray): ``[P]`` in int64.
-        other (numpy.ndarray): ``[P]`` in int64.
+        one (numpy.ndarray): The first node of each pair, ``[P]`` in int64.
+        other (numpy.ndarray): The second node of each pair, ``[P]`` in int64.
 
     Returns:
         ``[P]`` in int64
@@ -40,7 +42,8 @@ def common_neighbors(
 
 
 def _worth_compiling(lookups: int) -> bool:
-    r"""Tells whether all lookups of this process take longer than to compile the loop."""
+    r"""Adds :obj:`lookups` to the lookups of this process. Returns whether all of them take longer
+    than to compile the loop."""
     global _lookups
     _lookups += lookups
     return _lookups > SEARCHED_ELEMENTS
@@ -49,8 +52,9 @@ def _worth_compiling(lookups: int) -> bool:
 def _mark(
     loop: Callable, pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray
 ) -> np.ndarray:
-    r"""Marks the neighbours of each larger node once and looks up those of all smaller ones that it
-    is paired with."""
+    r"""Counts the common neighbours ``[P]`` of the pairs (:obj:`large`, :obj:`small`) by the
+    compiled :obj:`loop`, on all threads. It marks the neighbours of each larger node once, then
+    looks up the neighbours of all smaller nodes that are paired with it."""
     start = np.zeros(1, np.int64)
     if large.size > 0:
         start = np.flatnonzero(np.concatenate([[True], large[1:] != large[:-1], [True]]))
@@ -64,8 +68,9 @@ def _mark(
 def _search(
     pointer: np.ndarray, neighbor: np.ndarray, large: np.ndarray, small: np.ndarray
 ) -> np.ndarray:
-    r"""Looks up neighbours by bisection among all sorted pairs of a node and a neighbour, without a
-    compiler."""
+    r"""Counts the common neighbours ``[P]`` of the pairs (:obj:`large`, :obj:`small`) without a
+    compiler. Each neighbour of the smaller node is looked up by bisection among all sorted (node,
+    neighbour) pairs."""
     degree, num_nodes = np.diff(pointer), max(1, pointer.size - 1)
     known = np.repeat(np.arange(degree.size), degree) * num_nodes + neighbor
     length = degree[small]
@@ -83,8 +88,8 @@ def _search(
 
 @cache
 def _compiled() -> Callable | None:
-    r"""Compiles the loop of :meth:`_mark`; returns :obj:`None` without numba. Each process compiles
-    it, because numba reads its cache on disk as a pickle."""
+    r"""Returns the compiled loop that :meth:`_mark` runs, or :obj:`None` without numba. Each
+    process compiles the loop, because numba would read its cache on disk as a pickle."""
     try:
         from numba import njit
     except ImportError:

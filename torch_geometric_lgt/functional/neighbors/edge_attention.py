@@ -31,7 +31,7 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
 class EdgeAttentionArguments(Arguments):
-    r"""The arguments of the operator of :meth:`edge_attention`."""
+    r"""Holds the arguments of the operator behind :meth:`edge_attention`."""
 
     x_src: Differentiable
     x_dst: Differentiable
@@ -48,7 +48,7 @@ class EdgeAttentionArguments(Arguments):
 
 
 class DistanceArguments(Arguments):
-    r"""The arguments of the operator of :meth:`edge_distances`."""
+    r"""Holds the arguments of the operator behind :meth:`edge_distances`."""
 
     k: Differentiable
     q: Differentiable
@@ -64,7 +64,7 @@ def edge_attention(
     mask: Tensor | None,
     heads: int,
 ) -> Tensor:
-    r"""Computes the softmax attention of nodes to their neighbours (Eq. 3-4 of LiteGT)
+    r"""Computes the softmax attention of target nodes to their neighbours (Eq. 3-4 of LiteGT)
 
     .. math::
         \mathbf{h}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in \mathcal{N}_i}{\mathrm{softmax}}
@@ -72,17 +72,19 @@ def edge_attention(
         \frac{\mathbf{q}_i^{\top} \mathbf{k}_j}{\sqrt{C}} \right) \mathbf{v}_j, \qquad
         \mathbf{q}_i = \mathbf{W}_Q \mathbf{x}_i, \quad \mathbf{k}_j = \mathbf{W}_K \mathbf{x}_j
 
-    of the targets in :obj:`mask`, 0 for all others. Queries are computed for these targets, keys
-    for their neighbours and scores for the edges between. No tensor of the size ``[E, C]`` is
-    stored. Repeated edges count repeatedly; the weight of an edge multiplies its exponential.
+    Targets that :obj:`mask` leaves out have the output 0. Queries are computed for the other
+    targets, keys for their neighbours and scores for the edges between. No tensor of the size
+    ``[E, C]`` is stored. Repeated edges count repeatedly; the weight of an edge multiplies its
+    exponential.
 
     Args:
-        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias of the queries. Without a
-            weight the input has the queries.
+        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias ``[H * C]`` of the
+            queries. Without a weight the input is the queries.
         key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
-        v (torch.Tensor): ``[N_s, H * C]``.
-        edges (SortedEdges): ``[2, E]``, sources and targets.
-        mask (torch.Tensor, optional): ``[N_t]``; :obj:`None` are all targets.
+        v (torch.Tensor): Values ``[N_s, H * C]``.
+        edges (SortedEdges): ``[2, E]``, sources and targets, with weights if there are any.
+        mask (torch.Tensor, optional): Bools ``[N_t]``, the targets that attend; :obj:`None` means
+            all targets.
         heads (int): :math:`H`.
 
     Returns:
@@ -107,16 +109,18 @@ def edge_attention(
 
 
 def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""Computes :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge, head by head, ``[E, H]`` (Eq. 8
-    of LiteGT)."""
+    r"""Computes :math:`\|\mathbf{q}_i - \mathbf{k}_j\|_1` of each edge from :math:`j` to :math:`i`,
+    head by head, ``[E, H]`` (Eq. 8 of LiteGT). Keys :obj:`k` are ``[N_s, H * C]``, queries :obj:`q`
+    are ``[N_t, H * C]``."""
     return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
 def edge_softmax(
     k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None
 ) -> Tensor:
-    r"""Computes the weights ``[E, H]`` of :meth:`edge_attention` from keys ``[N_s, H * C]`` and
-    queries ``[N_t, H * C]``."""
+    r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
+    the edges into each target. Keys :obj:`k` are ``[N_s, H * C]``, queries :obj:`q` are
+    ``[N_t, H * C]``, and :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
     if edge_weight is None:
         return softmax(_logits(k, q, edge_index, heads), edge_index[1], num_nodes=q.size(0))
     share = _softmax_share(_logits(k, q, edge_index, heads), edge_index[1], q.size(0), edge_weight)
@@ -131,8 +135,8 @@ def mean_weight(
     edge_weight: Tensor | None = None,
 ) -> Tensor:
     r"""Divides the weight of each edge (default: 1) by the sum of the weights into its target,
-    ``[E, 1]``. The result is 0 where the sum is 0, and for the targets in :obj:`left_out`
-    ``[N_t]``."""
+    ``[E, 1]``. The result is 0 if the sum is 0, or if the target is marked in :obj:`left_out`,
+    bools ``[N_t]``."""
     target = edge_index[1]
     weight = None if edge_weight is None else edge_weight.to(dtype)
     total = weighted_degree(target, num_targets, dtype, weight)
@@ -144,8 +148,8 @@ def mean_weight(
 def row_normalized(
     score: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None
 ) -> Tensor:
-    r"""Divides scores ``[E, H]`` times the weights of the edges by their sum over the edges into a
-    target. Where the sum is 0, the edges have the weights of a mean."""
+    r"""Multiplies scores ``[E, H]`` by the weights ``[E]`` of the edges, and divides them by their
+    sum over the edges into each target. If the sum is 0, the result is :meth:`mean_weight`."""
     score = score if edge_weight is None else score * edge_weight.to(score.dtype)[:, None]
     total = scatter(score, edge_index[1], 0, num_targets, 'sum')[edge_index[1]]
     is_zero = total == 0
@@ -158,9 +162,12 @@ def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
 
 
 def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight: Tensor) -> Tensor:
-    r"""Divides the exponential of each edge by the weighted sum of exponentials into its target,
-    ``[E, H]``, 0 where all weights are 0. The maximum is over weighted exponentials, so that it
-    leaves out edges of weight 0."""
+    r"""Divides the exponential of each edge's logit by the weighted sum of exponentials into its
+    target, ``[E, H]``.
+
+    The result is 0 if all weights into the target are 0. The maximum that is subtracted from logits
+    includes the logarithms of the weights, so that edges of weight 0 do not count.
+    """
     weight = edge_weight.to(logits.dtype)[:, None]
     with torch.no_grad():
         top = scatter(logits + weight.log(), target, 0, num_targets, 'max')[target]
@@ -171,8 +178,9 @@ def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight
 
 
 class _Subgraph(NamedTuple):
-    r"""Stores the ids of the targets that attend and of their sources (:obj:`None`: all), and the
-    edges between as positions among these."""
+    r"""Stores the ids of the targets that attend, the ids of their sources, and the edges between
+    them. Edges ``[2, E]`` are positions among these sources and targets; :obj:`None` in place of
+    ids means all nodes."""
 
     sources: Tensor | None
     targets: Tensor | None
@@ -180,7 +188,8 @@ class _Subgraph(NamedTuple):
 
     @classmethod
     def into(cls, edge_index: Tensor, mask: Tensor | None, num_sources: int) -> '_Subgraph':
-        r"""Selects the edges into the targets of a mask ``[N_t]``."""
+        r"""Builds the subgraph of the edges into the targets that :obj:`mask` marks, bools
+        ``[N_t]``; :obj:`None` means all targets."""
         if mask is None:
             return cls(None, None, edge_index)
         edges = edge_index[:, mask[edge_index[1]]]
@@ -192,19 +201,21 @@ class _Subgraph(NamedTuple):
         return cls(used.nonzero().flatten(), mask.nonzero().flatten(), edges)
 
     def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
-        r"""Returns the sorted edges, from :obj:`orders` if these are all edges."""
+        r"""Returns the edges of the subgraph, sorted by target or by source, as :class:`Rows`. If
+        they are all edges, their order is read from :obj:`orders`; :obj:`num_targets` is the number
+        of nodes that they are sorted by."""
         orders = orders if self.targets is None else EdgeOrders()
         return stored_rows(orders, self.edges, num_targets, by_source)
 
 
 def _select(x: Tensor, nodes: Tensor | None) -> Tensor:
-    r"""Returns the rows of some nodes."""
+    r"""Returns the rows :obj:`nodes` of :obj:`x`, all rows if :obj:`nodes` is :obj:`None`."""
     return x if nodes is None else x[nodes]
 
 
 def _expand(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
-    r"""Returns rows of all nodes, 0 for other nodes than :obj:`nodes`; the transpose of
-    :meth:`_select`."""
+    r"""Returns a tensor with the number of rows and the dtype of :obj:`like`: :obj:`x` in the rows
+    :obj:`nodes`, 0 in others. This is the transpose of :meth:`_select`."""
     x = x.to(like.dtype)
     return x if nodes is None else x.new_zeros(like.size(0), x.size(1)).index_copy_(0, nodes, x)
 
@@ -212,21 +223,24 @@ def _expand(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
 def _select_edges(
     edge_weight: Tensor | None, edge_index: Tensor, mask: Tensor | None
 ) -> Tensor | None:
-    r"""Returns the weights of the edges into the targets that attend."""
+    r"""Returns the weights of the edges into the targets that :obj:`mask` marks, bools ``[N_t]``;
+    all weights if the mask is :obj:`None`."""
     return edge_weight if edge_weight is None or mask is None else edge_weight[mask[edge_index[1]]]
 
 
 def _expand_edges(
     grad: Tensor, edge_weight: Tensor, edge_index: Tensor, mask: Tensor | None
 ) -> Tensor:
-    r"""Returns the gradients of all weights; the transpose of :meth:`_select_edges`."""
+    r"""Returns the gradient of all edge weights ``[E]``: :obj:`grad` for edges into the targets
+    that :obj:`mask` marks, 0 for others. This is the transpose of :meth:`_select_edges`."""
     if mask is None:
         return grad
     return torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
 
 
 def _project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    r"""Evaluates a linear part, if there is one."""
+    r"""Applies a Linear layer of :obj:`weight` and :obj:`bias` to :obj:`x` in at least single
+    precision; without a weight returns :obj:`x`."""
     x = x.to(compute_dtype(x.dtype))
     return x if weight is None else linear(x, weight.to(x.dtype), convert(bias, x.dtype))
 
@@ -290,8 +304,9 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
 def _projection_grads(
     grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the gradients of the input, weight and bias of a linear part from the gradient of its
-    output."""
+    r"""Returns the gradients of input :obj:`x`, weight and bias of a Linear layer
+    (:meth:`_project`) from the gradient :obj:`grad` of its output. Without a weight they are
+    :obj:`grad` and twice :obj:`None`."""
     if weight is None:
         return grad, None, None
     grad_weight = (grad.t() @ x.to(grad.dtype)).to(weight.dtype)

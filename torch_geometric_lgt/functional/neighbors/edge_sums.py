@@ -12,8 +12,9 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
-    r"""Adds up the sources ``[N_s, H * C]`` of each target with weights ``[E, H]``, head by head, and
-    returns ``[N_t, H * C]``."""
+    r"""Computes weighted sums of :obj:`x` ``[N_s, H * C]`` over the sources of each target,
+    ``[N_t, H * C]``. :obj:`rows` has the edges sorted by target; :obj:`weight` ``[E, H]`` is in the
+    order of the unsorted edges."""
     (num_edges, heads), num_targets = weight.shape, rows.pointer.numel() - 1
     if num_edges == 0:
         return x.new_zeros(num_targets, x.size(1))
@@ -31,18 +32,20 @@ def sums(x: Tensor, rows: Rows, weight: Tensor) -> Tensor:
 
 
 def products(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""Computes the inner product of the source of each edge in :obj:`x` ``[N_s, H * C]`` and the
-    target in :obj:`y` ``[N_t, H * C]``, head by head, ``[E, H]``."""
+    r"""Computes inner products ``[E, H]`` per edge and head: the source's row in :obj:`x`
+    ``[N_s, H * C]`` with the target's row in :obj:`y` ``[N_t, H * C]``."""
     return _summed(torch.mul, x, y, edge_index, heads)
 
 
 def distances(x: Tensor, y: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    r"""Computes sums of absolute differences in place of :meth:`products`."""
+    r"""Computes the sums of absolute differences ``[E, H]`` per edge and head: the source's row in
+    :obj:`x` ``[N_s, H * C]`` minus the target's row in :obj:`y` ``[N_t, H * C]``."""
     return _summed(lambda one, other: (one - other).abs_(), x, y, edge_index, heads)
 
 
 def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Computes the gradients of :meth:`distances` with respect to :obj:`x` and :obj:`y`."""
+    r"""Returns the gradients of :obj:`x` and :obj:`y` from the gradient :obj:`grad` ``[E, H]`` of
+    :meth:`distances`."""
     grad_x, grad_y = (
         part.new_zeros(part.shape, dtype=compute_dtype(part.dtype)) for part in (x, y)
     )
@@ -65,7 +68,8 @@ def _summed(
     edge_index: Tensor,
     heads: int,
 ) -> Tensor:
-    r"""Combines the rows of each edge and adds up the channels of each head, ``[E, H]``."""
+    r"""Applies :obj:`combine` to the source's row of :obj:`x` and the target's row of :obj:`y` for
+    each edge. Returns the sums of the result over the channels of each head, ``[E, H]``."""
     dtype, out = compute_dtype(x.dtype), []
     for source, target in _chunks(x, edge_index):
         rows = combine(x.index_select(0, source).to(dtype), y.index_select(0, target))

@@ -14,9 +14,9 @@ from torch_geometric_lgt.typing import Adj
 
 
 class Rows(NamedTuple):
-    r"""Stores edges sorted by target: the position of the first edge of each target ``[N_t + 1]``,
-    the sources ``[E]``, and the :obj:`order` ``[E]`` that sorts the edges. The order is
-    :obj:`None` if they are sorted already."""
+    r"""Stores edges sorted by target: :obj:`source` ``[E]`` has the sources in this order, and
+    edges into target ``i`` are at ``pointer[i] : pointer[i + 1]``. Entry ``e`` was edge
+    ``order[e]`` before; :obj:`order` is :obj:`None` if the edges were sorted already."""
 
     pointer: Tensor
     source: Tensor
@@ -24,8 +24,8 @@ class Rows(NamedTuple):
 
 
 class EdgeOrders(NamedTuple):
-    r"""Stores two orders of edges as arguments of an operator. An operator sorts the edges if an
-    order is :obj:`None`."""
+    r"""Stores edges sorted by target and by source (see :class:`Rows`), as arguments of an
+    operator. An operator sorts the edges itself if a pointer is :obj:`None`."""
 
     target_pointer: Tensor | None = None
     target_source: Tensor | None = None
@@ -36,16 +36,20 @@ class EdgeOrders(NamedTuple):
 
 
 class SortedEdges(NamedTuple):
-    r"""Stores edges and their orders, the result of :meth:`sorted_edges`.
+    r"""Stores edges together with the edges sorted by target and by source, the result of
+    :meth:`sorted_edges`.
 
     Attributes:
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
-        by_target (Rows): The order by target: a pointer ``[N_t + 1]``, the sources ``[E]`` and the
-            order ``[E]``, :obj:`None` if the edges are sorted already.
-        by_source (Rows, optional): The order by source, :obj:`None` if backward passes are to sort.
+        by_target (Rows): The edges sorted by target. Its :obj:`source` ``[E]`` has the sources,
+            and ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. Its :obj:`order`
+            ``[E]`` sorts the edges; it is :obj:`None` if they are sorted already.
+        by_source (Rows, optional): The edges sorted by source, in the same form with sources and
+            targets exchanged. If :obj:`None`, backward passes sort the edges.
         weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
-        first (torch.Tensor, optional): ``[E]``, marks the edges that count. Only compiled code has
-            it, where the number of distinct edges is unknown.
+        first (torch.Tensor, optional): Bools ``[E]``, :obj:`True` for the first of equal edges,
+            which alone counts. Only compiled code sets it, because it does not know the number of
+            distinct edges.
 
     Example:
         >>> import torch
@@ -64,7 +68,7 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns both orders as arguments of an operator.
+        r"""Returns the edges sorted by target and by source, as arguments of an operator.
 
         Example:
             >>> import torch
@@ -78,7 +82,7 @@ class SortedEdges(NamedTuple):
         return EdgeOrders(*self.by_target, *(self.by_source or ()))
 
     def fit(self, num_src: int, num_dst: int) -> bool:
-        r"""Tells whether the edges were sorted for these numbers of sources and targets.
+        r"""Returns whether the edges were sorted for these numbers of sources and targets.
 
         Example:
             >>> import torch
@@ -95,16 +99,17 @@ class SortedEdges(NamedTuple):
 
 
 def edge_list(edge_index: Adj, num_src: int, num_dst: int, argument: str = 'edge_index') -> Tensor:
-    r"""Reads edges ``[2, E]`` (sources, targets) in int64 from any format of PyG's layers: a dense
-    :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
-    :class:`torch_sparse.SparseTensor`, a transposed sparse :class:`torch.Tensor`, or sorted edges.
-    Errors name the :obj:`argument`.
+    r"""Returns edges ``[2, E]`` (sources, targets) in int64 from any format of PyG's layers.
+
+    The formats are a dense :obj:`edge_index`, a :class:`torch_geometric.EdgeIndex`, a transposed
+    :class:`torch_sparse.SparseTensor`, a transposed sparse :class:`torch.Tensor`, and
+    :class:`SortedEdges`. Error messages call the edges by the name :obj:`argument`.
 
     Raises:
         TypeError: If :obj:`edge_index` has none of these formats.
         ValueError: If the shape is not ``[2, E]``, the ids are neither int64 nor int32, or an id
-            lies outside the nodes. Also if edges were sorted for other numbers of nodes, or edges
-            have weights other than 1, which would be dropped.
+            lies outside the :obj:`num_src` sources or :obj:`num_dst` targets. Also if edges were
+            sorted for other numbers of nodes, or have weights other than 1.
     """
     edges, weight = weighted_edges(edge_index, num_src, num_dst, argument=argument)
     # in compiled code values of a matrix may be 1, and sorted edges have weights that are not
@@ -127,9 +132,11 @@ def weighted_edges(
     edge_weight: Tensor | None = None,
     argument: str = 'edge_index',
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Reads edges as :meth:`edge_list`, and their weights ``[E]``: :obj:`edge_weight`, the values of
-    a sparse matrix or the weights of sorted edges. Edges of a sparse matrix are read row by row.
-    The weights are :obj:`None` if all values are 1 and need no gradient.
+    r"""Returns edges ``[2, E]`` like :meth:`edge_list`, and their weights ``[E]`` or :obj:`None`.
+
+    The weights are :obj:`edge_weight`, the values of a sparse matrix or the weights of
+    :class:`SortedEdges`. Edges of a sparse matrix are read row by row. Its values become
+    :obj:`None` if they are all 1 and need no gradient.
 
     Raises:
         TypeError: As :meth:`edge_list`.
@@ -165,7 +172,8 @@ def weighted_edges(
 
 
 def check_not_negative(weight: Tensor | None) -> None:
-    r"""Raises a ValueError where a weight is negative, infinite or NaN."""
+    r"""Raises a ValueError if a weight ``[E]`` is negative, infinite or NaN. Code that is compiled
+    or captured is not checked."""
     if weight is None or not may_read_values():
         return
     if not bool(((weight >= 0) & (weight < torch.inf)).all()):
@@ -209,7 +217,8 @@ def _read(
 
 
 def _weights_of(value: Tensor, argument: str) -> Tensor | None:
-    r"""Returns the values of a sparse matrix as weights, :obj:`None` if all are 1."""
+    r"""Returns the values ``[E]`` of a sparse matrix as floating-point weights, :obj:`None` if all
+    are 1 and need no gradient. Raises a ValueError unless each edge has one value."""
     if value.dim() != 1:
         raise ValueError(
             f'{argument!r} must have one value for each edge (got values of shape '
@@ -221,7 +230,8 @@ def _weights_of(value: Tensor, argument: str) -> Tensor | None:
 
 
 def _checked(edge_index: Tensor, num_src: int, num_dst: int, argument: str) -> Tensor:
-    r"""Returns edges in int64. Raises a ValueError if shape, dtype or an id is wrong."""
+    r"""Returns edges ``[2, E]`` in int64. Raises a ValueError if the shape, the dtype or an id is
+    wrong."""
     if edge_index.dim() != 2 or edge_index.size(0) != 2:
         hint = '; transpose it' if edge_index.dim() == 2 and edge_index.size(1) == 2 else ''
         raise ValueError(
@@ -262,10 +272,11 @@ def sorted_edges(
             format of PyG's layers. Sorted edges are returned as they are.
         num_src (int): The number of sources.
         num_dst (int): The number of targets.
-        backward (bool, optional): If :obj:`False`, the edges are not sorted by source; backward
-            passes do it then. (default: :obj:`None`, whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, of a sparse matrix
-            row by row. (default: :obj:`None`, the values of a sparse matrix if it has some)
+        backward (bool, optional): Whether the edges are also sorted by source. If :obj:`False`,
+            each backward pass sorts them. (default: :obj:`None`, whether gradients are enabled)
+        edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges; the edges of a
+            sparse matrix count row by row. (default: :obj:`None`, the values of a sparse matrix if
+            it has some)
 
     Returns:
         SortedEdges
@@ -294,7 +305,8 @@ def sorted_edges(
 
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
-    r"""Sorts edges by target."""
+    r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
+    targets."""
     (source, target), order = edge_index, None
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
@@ -306,7 +318,9 @@ def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
 def stored_rows(
     orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False
 ) -> Rows:
-    r"""Returns the sorted edges among the arguments of an operator, or sorts the edges."""
+    r"""Returns the edges sorted by target, or by source, as :class:`Rows`: from :obj:`orders` if it
+    has them, otherwise by sorting :obj:`edge_index`. :obj:`num_targets` is the number of nodes that
+    they are sorted by."""
     pointer, source, order = orders[3:] if by_source else orders[:3]
     if pointer is None or source is None:
         return rows_of(edge_index.flip(0) if by_source else edge_index, num_targets)
@@ -314,7 +328,7 @@ def stored_rows(
 
 
 class SortArguments(Arguments):
-    r"""The arguments of the operator that sorts edges in compiled code."""
+    r"""Holds the arguments of the operator that sorts edges in compiled code."""
 
     edge_index: Tensor
     num_targets: Size
@@ -336,31 +350,34 @@ def _(arguments: SortArguments):
 
 
 def _sort(edge_index: Tensor, num_targets: int) -> Rows:
-    r"""Sorts edges by target, in compiled code by an operator."""
+    r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`. Compiled code calls an operator,
+    whose result always has an order."""
     if torch.compiler.is_compiling():
         return Rows(*_sorted_edges(SortArguments(edge_index=edge_index, num_targets=num_targets)))
     return rows_of(edge_index, num_targets)
 
 
 def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
-    r"""Counts the distinct neighbours of each node in either direction, without the node itself,
-    ``[N]``."""
+    r"""Counts the distinct neighbours of each node along edges ``[2, E]`` in either direction,
+    without the node itself, ``[N]``."""
     (row, col), first = distinct_pairs(torch.cat([edge_index, edge_index.flip(0)], 1), num_nodes)
     return row.new_zeros(num_nodes).scatter_add_(0, row, (first & (row != col)).long())
 
 
 def distinct_pairs(pairs: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    r"""Sorts pairs ``[2, E]`` of nodes by the first node and then by the second, and marks the first
-    of equal pairs, ``[E]``. The shapes do not depend on the values."""
+    r"""Returns the pairs ``[2, E]`` of node ids sorted by first, then by second node, and bools
+    ``[E]`` that mark the first of equal pairs. The shapes do not depend on the ids."""
     key = (pairs[0] * num_nodes + pairs[1]).sort().values
     first = key != torch.cat([key.new_full((1,), -1), key])[:-1]
     return torch.stack([key // max(num_nodes, 1), key % max(num_nodes, 1)]), first
 
 
 def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True) -> list[Tensor]:
-    r"""Finds the pairs ``[2, E_p]`` that paths of :math:`p` edges connect, for each :math:`p` up to
-    :obj:`order`. Pairs are distinct and sorted by target. With :obj:`self_loops` shorter paths
-    count, too. The number of pairs may grow fast with :math:`p`.
+    r"""Returns a list with the pairs ``[2, E_p]`` (sources, targets) that paths of :math:`p` edges
+    connect, for :math:`p` from 1 to :obj:`order`.
+
+    Pairs are distinct and sorted by target. With :obj:`self_loops` shorter paths count, too, and
+    each node is paired with itself. The number of pairs may grow fast with :math:`p`.
 
     Raises:
         ValueError: If a program with a higher order than 1 is exported.
@@ -372,8 +389,9 @@ def hops(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool = True
 
 
 def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tuple[Tensor, Tensor]:
-    r"""Sorts edges ``[2, E]`` by target, with a self loop of each node if :obj:`self_loops`, and
-    marks the first of equal edges, ``[E]``."""
+    r"""Returns the edges ``[2, E]`` sorted by target, and bools ``[E]`` that mark the first of
+    equal edges. With :obj:`self_loops` both include a self loop of each node: they have N more
+    entries."""
     loops = torch.arange(num_nodes if self_loops else 0, device=edge_index.device).expand(2, -1)
     pairs, first = distinct_pairs(torch.cat([edge_index.flip(0), loops], 1), num_nodes)
     return pairs.flip(0), first
@@ -386,7 +404,8 @@ def first_hop(edge_index: Tensor, num_nodes: int, self_loops: bool = True) -> tu
     )
 )
 def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> list[Tensor]:
-    r"""Finds the pairs of :meth:`hops` by products of the adjacency matrix."""
+    r"""Returns the result of :meth:`hops` for an order above 1, computed by products of the
+    adjacency matrix on the CPU."""
     if torch.compiler.is_compiling():
         raise ValueError(
             "'relational_order' must be at most 1 to be exported with edges: pass what the method "
@@ -408,10 +427,13 @@ def _paths(edge_index: Tensor, num_nodes: int, order: int, self_loops: bool) -> 
 def weighted_hop(
     edge_index: Tensor, num_nodes: int, self_loops: bool, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    r"""Returns edges and weights that add up to the first order of :meth:`hops`.
+    r"""Returns edges ``[2, E]`` and weights ``[E]`` of the weighted adjacency matrix: the pairs
+    that one edge connects, :math:`p = 1` in :meth:`hops`.
 
-    Repeated edges share the mean of their weights. With :obj:`self_loops` a self loop of each node
-    with the weight 1 is appended, and other self loops have the weight 0."""
+    If a pair of nodes has several edges, each weight is divided by their number; together they have
+    the mean weight. If :obj:`self_loops`, a self loop of weight 1 is appended for each node, and
+    self loops among :obj:`edge_index` get the weight 0.
+    """
     source, target = edge_index
     pair = target * num_nodes + source
     known = pair.sort().values
@@ -428,8 +450,11 @@ def weighted_hop(
 def edges_into(
     nodes: Tensor, edge_index: Tensor, weight: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    r"""Returns the edges into :obj:`nodes` and their weights. Targets become positions in
-    :obj:`nodes`, which may repeat nodes. Edges that are sorted by target are not sorted again."""
+    r"""Returns the edges into some nodes, ``[2, E']``, and their weights ``[E']``.
+
+    Sources are node ids, and targets are positions in :obj:`nodes`, in which an id may occur
+    several times. If :obj:`edge_index` is sorted by target, it is not sorted again.
+    """
     if not bool((edge_index[1, 1:] >= edge_index[1, :-1]).all()):
         order = edge_index[1].argsort()
         edge_index, weight = edge_index[:, order], None if weight is None else weight[order]
@@ -440,8 +465,9 @@ def edges_into(
 
 
 def ranges(start: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Concatenates ranges of :obj:`length` numbers from each :obj:`start` on. Returns the index of
-    the range and the number."""
+    r"""Concatenates the integers from :math:`s` to :math:`s + l - 1` for each :math:`s` in
+    :obj:`start` and :math:`l` in :obj:`length`. Returns for each integer the index of its range,
+    then the integers."""
     index = torch.repeat_interleave(length)
     first = length.cumsum(0) - length
     return index, torch.arange(index.numel(), device=index.device) + (start - first)[index]

@@ -30,7 +30,7 @@ def jaccard(
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
         num_nodes (int): :math:`N`.
-        pairs (torch.Tensor, optional): ``[2, P]``. (default: :obj:`None`, the edges)
+        pairs (torch.Tensor, optional): Node ids ``[2, P]``. (default: :obj:`None`, the edges)
         neighbors (str, optional): The neighbours that count: the sources of the edges into a node
             (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
             (:obj:`"all"`). (default: :obj:`"all"`)
@@ -57,7 +57,9 @@ def jaccard(
 def jaccard_of(
     pointer: np.ndarray, neighbor: np.ndarray, one: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    r"""Computes the index of each pair ``[P]`` from the results of :meth:`neighborhoods`."""
+    r"""Computes the Jaccard index ``[P]`` in float64 of each pair of nodes from the neighbours
+    that :meth:`neighborhoods` returns. :obj:`one` and :obj:`other` ``[P]`` are the nodes of the
+    pairs."""
     shared, degree = common_neighbors(pointer, neighbor, one, other), np.diff(pointer)
     return shared / np.maximum(degree[one] + degree[other] - shared, 1)
 
@@ -70,7 +72,8 @@ def minhash_jaccard(
     neighbors: str = 'all',
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    r"""Estimates :meth:`jaccard` without bias (`"On the resemblance and containment of documents"
+    r"""Estimates the result of :meth:`jaccard` without bias
+    (`"On the resemblance and containment of documents"
     <https://doi.org/10.1109/SEQUEN.1997.666900>`_):
 
     .. math::
@@ -133,8 +136,11 @@ def minhash_jaccard(
 def neighborhoods(
     edges: Tensor, num_nodes: int, neighbors: str = 'all'
 ) -> tuple[np.ndarray, np.ndarray]:
-    r"""Returns the position of the first neighbour of each node ``[N + 1]``, and the neighbours:
-    distinct, sorted, without the node itself.
+    r"""Returns the neighbours of all nodes: node :obj:`i` has
+    ``neighbor[pointer[i] : pointer[i + 1]]``, distinct, sorted, without itself.
+
+    The result is the pointer ``[N + 1]`` in int64, then the neighbours. :obj:`neighbors` is
+    ``'all'``, ``'in'`` or ``'out'`` as in :meth:`jaccard`.
 
     Raises:
         ValueError: If :obj:`neighbors` is none of the three.
@@ -158,7 +164,8 @@ def _checked(edge_index: Adj, pairs: Tensor | None, num_nodes: int) -> tuple[Ten
 
 
 def _scrambled(ids: np.ndarray, key: int) -> np.ndarray:
-    r"""Maps ids to distinct pseudo-random numbers, by the finaliser of splitmix64."""
+    r"""Maps ids ``[N]`` to distinct pseudo-random numbers in uint64 that depend on :obj:`key`, by
+    the finaliser of splitmix64."""
     x = ids.astype(np.uint64) + np.uint64(key)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(factor)

@@ -16,8 +16,9 @@ from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, Pai
 
 
 class SumArguments(Arguments):
-    r"""The arguments of the operator of :meth:`neighbor_sum`. Weights are either learned or
-    constant."""
+    r"""Holds the arguments of the operator behind :meth:`neighbor_sum`. Weights are
+    :obj:`learned_weight` if they get a gradient, otherwise :obj:`constant_weight`; the other one is
+    :obj:`None`."""
 
     x: Differentiable
     edge_index: Tensor
@@ -28,7 +29,7 @@ class SumArguments(Arguments):
 
     @property
     def weight(self) -> Tensor:
-        r"""The weights of either kind."""
+        r"""Returns the weights ``[E, H]``, learned or constant."""
         learned, constant = self.learned_weight, self.constant_weight
         return cast(Tensor, constant if learned is None else learned)
 
@@ -47,7 +48,7 @@ def neighbor_sum(
     Args:
         x (torch.Tensor): ``[N_s, H * C]``.
         edges (torch.Tensor or SortedEdges): ``[2, E]``, sources and targets, in int64.
-        weight (torch.Tensor): ``[E, H]``.
+        weight (torch.Tensor): ``[E, H]``, in the order of the edges before sorting.
         num_targets (int): :math:`N_t`.
 
     Returns:
@@ -77,16 +78,17 @@ def symmetric_weight(
     degree: Tensor | PairTensor | None = None,
     edge_weight: Tensor | None = None,
 ) -> Tensor:
-    r"""Computes :math:`w_{ji} / \sqrt{d_j d_i}` with the out-degrees of the sources and the in-degrees
-    of the targets, ``[E, 1]``.
+    r"""Computes the weights :math:`w_{ji} / \sqrt{d_j d_i}` of edges, ``[E, 1]``, with the
+    out-degree :math:`d_j` of the source and the in-degree :math:`d_i` of the target.
 
-    Degrees are sums of weights (default: 1 each). :obj:`degree` replaces them by the degrees of a
-    larger graph with these edges. As in PyG's :meth:`gcn_norm`, edges get 0 where weights add up to
-    0, and NaN where they add up to less.
+    Degrees are sums of :obj:`edge_weight` (default: 1 each). :obj:`degree` replaces them by degrees
+    in a larger graph: one tensor ``[N]``, or a pair for sources and targets. Without :obj:`degree`,
+    an edge gets 0 if one of its two degrees is 0 and NaN if one is negative, as in PyG's
+    :meth:`gcn_norm`.
 
     Raises:
-        ValueError: If :obj:`degree` does not have one number for each node, or a node with edges
-            has degree 0.
+        ValueError: If :obj:`degree` does not have one number for each node, or is not positive for
+            a node that has edges of other weights than 0.
     """
     weight = None if edge_weight is None else edge_weight.to(dtype)
     if degree is None:
@@ -104,16 +106,16 @@ def symmetric_weight(
 def weighted_degree(
     ids: Tensor, num_nodes: int, dtype: torch.dtype, weight: Tensor | None
 ) -> Tensor:
-    r"""Adds up the weights of the edges of each node ``[N]``, or counts the edges without weights;
-    :obj:`ids` ``[E]`` are the nodes of the edges."""
+    r"""Adds up the weights ``[E]`` of the edges of each node, ``[N]``; without weights it counts
+    the edges. :obj:`ids` ``[E]`` says the node of each edge."""
     if weight is None:
         return counts(ids, num_nodes, dtype)
     return scatter(weight, ids, 0, num_nodes, 'sum')
 
 
 def root(degree: Tensor) -> Tensor:
-    r"""Computes :math:`\sqrt{d}`, and infinity without a gradient where :math:`d` is 0, so that
-    quotients are 0."""
+    r"""Computes :math:`\sqrt{d}` of degrees. A degree of 0 gives infinity without a gradient: a
+    number divided by it is 0."""
     return degree.masked_fill(degree == 0, torch.inf).sqrt()
 
 

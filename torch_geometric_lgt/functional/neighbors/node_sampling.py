@@ -60,10 +60,13 @@ def attention_distance(edge_index: Adj, num_nodes: int, measure: str = 'jaccard'
 
 
 def largest_per_graph(score: Tensor, batch: Tensor | None, factor: float) -> Tensor:
-    r"""Marks the nodes with the largest scores in each graph, ``[N]``.
+    r"""Marks the nodes with the largest scores in each graph, ``[N]`` bools.
 
-    In a graph of :math:`n` nodes these are :math:`\min(n, \max(1, \lceil \mathrm{factor} \cdot \ln n
-    \rceil))` nodes. Of nodes with equal scores the smaller ids come first."""
+    In a graph of :math:`n` nodes it marks
+    :math:`\min(n, \max(1, \lceil \mathrm{factor} \cdot \ln n \rceil))` nodes. Among nodes with
+    equal scores the smaller ids are marked first. :obj:`batch` is the batch vector ``[N]``,
+    :obj:`None` for one graph.
+    """
     nodes = segments(batch, score.numel(), None, score.device)
     graph = node_to_graph(nodes, score.numel())
     order = score.argsort(descending=True, stable=True)

@@ -12,10 +12,30 @@ from torch_geometric_lgt.typing import Batch
 
 
 class AttentionLayer(MessagePassing):
-    r"""Creates the linear parts of an attention layer, checks its input, and merges its heads.
+    r"""Creates the projections of queries, keys and values, checks inputs, and merges heads: the
+    base class of all attention layers.
 
-    The class is a message passing layer so that PyG's ``to_hetero`` copies it for each edge type;
-    nothing else of :class:`~torch_geometric.nn.MessagePassing` is used."""
+    The projections :obj:`lin_query`, :obj:`lin_key` and :obj:`lin_value` are Linear layers, or
+    :obj:`None` for a layer without one. The class is a message passing layer so that PyG's
+    ``to_hetero`` copies it for each edge type. Nothing else of
+    :class:`~torch_geometric.nn.MessagePassing` is used.
+
+    Args:
+        in_channels (int or tuple): Input channels, or a pair (sources, targets); -1 takes them from
+            the first input.
+        out_channels (int): Output channels over all heads, or of each head with ``concat=False``.
+        heads (int): :math:`H`.
+        concat (bool): If :obj:`False`, the outputs of the heads are averaged instead of
+            concatenated.
+        value_projection (bool): If :obj:`False`, the values are the input itself.
+        bias (bool): If :obj:`True`, the projections have a bias.
+        key_channels (int, optional): Channels of queries and keys over all heads. (default:
+            :obj:`None`, those of the values)
+
+    Raises:
+        ValueError: If a size is not positive, :obj:`heads` does not divide a size, or
+            ``value_projection=False`` does not fit the other arguments.
+    """
 
     def __init__(
         self,
@@ -54,7 +74,8 @@ class AttentionLayer(MessagePassing):
         )
 
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
-        r"""Skips PyG's code for messages, which takes a second to generate and is not used."""
+        r"""Does nothing. PyG's method generates code for messages, which takes a second and is not
+        used here."""
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters."""
@@ -74,7 +95,9 @@ class AttentionLayer(MessagePassing):
         return x if self.lin_value is None else self.lin_value(x)
 
     def _values(self, x: Tensor) -> ValueInput:
-        r"""Describes how the values of :obj:`x` are computed."""
+        r"""Describes, without computing them, the values ``[N, H * D]`` of the input :obj:`x`
+        ``[N, F]``: as :obj:`x` with the weight and bias of :obj:`lin_value`, or as :obj:`x`
+        alone."""
         if self.lin_value is None:
             return ValueInput(x=x)
         x, weight, bias = linear_part(self.lin_value, x)
@@ -84,7 +107,13 @@ class AttentionLayer(MessagePassing):
     def _targets(
         state: AttentionState, x_src: Tensor, x_dst: Tensor, batch: Batch, batch_size: int | None
     ) -> Segments:
-        r"""Returns the segments of the targets that read a state."""
+        r"""Returns the segments of the targets (which target belongs to which graph) for reading a
+        state.
+
+        A state holds sums over all keys of each graph, and here stands for the keys of the sources.
+        The graph ids of a pair :obj:`batch` are checked for sources and targets; a single vector
+        belongs to the targets. The number of graphs is :obj:`batch_size`, or else that of the state
+        if the targets have graph ids."""
         sources, targets = check_pair(batch) if isinstance(batch, tuple) else (None, batch)
         size = state.count.size(0) if batch_size is None and targets is not None else batch_size
         if sources is not None:
@@ -92,5 +121,6 @@ class AttentionLayer(MessagePassing):
         return segments(targets, x_dst.size(0), size, x_dst.device)
 
     def _merge_heads(self, out: Tensor) -> Tensor:
-        r"""Concatenates or averages the heads of ``[N, H * D]``."""
+        r"""Merges the outputs ``[N, H * D]`` of all heads: returns them unchanged with
+        :obj:`concat`, else their mean over the heads ``[N, D]``."""
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)

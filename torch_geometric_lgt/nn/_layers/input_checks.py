@@ -11,15 +11,16 @@ from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
 def check_sizes(**sizes: int) -> None:
-    r"""Raises a ValueError that names the first size that is not positive."""
+    r"""Raises a ValueError if a keyword has a value below 1; the message names the first such
+    keyword."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"'{name}' must be positive (got {size})")
 
 
 def check_width(in_channels: int) -> None:
-    r"""Raises a ValueError unless the input channels of a model are positive, or -1 to read them
-    from the first input."""
+    r"""Raises a ValueError unless :obj:`in_channels`, the input channels of a model, is a positive
+    int or -1 (read from the first input)."""
     if not isinstance(in_channels, int) or (in_channels < 1 and in_channels != -1):
         raise ValueError(
             "'in_channels' must be positive, or -1 for the size of the first input (got "
@@ -28,10 +29,10 @@ def check_width(in_channels: int) -> None:
 
 
 def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
-    r"""Returns the input channels of sources and targets.
+    r"""Returns the input channels as a pair (sources, targets); a single int stands for both.
 
     Raises:
-        ValueError: If one of them is neither positive nor -1.
+        ValueError: If there are not two sizes, or a size is neither positive nor -1.
     """
     pair = (in_channels, in_channels) if isinstance(in_channels, int) else tuple(in_channels)
     if len(pair) != 2 or any(size < 1 and size != -1 for size in pair):
@@ -43,8 +44,14 @@ def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
 
 
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int) -> None:
-    r"""Raises a ValueError unless :obj:`x` is an input ``[N, F]`` of a linear part with
-    :obj:`in_channels`; with -1 the first input has any width."""
+    r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer.
+
+    Raises:
+        ValueError: If :obj:`x` does not have the shape ``[N, in_channels]``. If :obj:`in_channels`
+            is -1, a Linear layer that has seen an input fixes the width, and any other module
+            accepts every width. Also if :obj:`x` has another device than the parameters, or another
+            dtype outside of autocast.
+    """
     is_lazy = isinstance(part, LazyModuleMixin)
     is_known = in_channels == -1 and isinstance(part, Linear) and not is_lazy
     width = part.in_features if is_known else in_channels
@@ -64,8 +71,9 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int) -> None:
 
 
 def check_devices(device: torch.device, **inputs: Any) -> None:
-    r"""Raises a ValueError that names the first tensor or edges outside the device of the
-    parameters."""
+    r"""Raises a ValueError if a tensor or sorted edges among :obj:`inputs` lie on another device
+    than :obj:`device`. The message names the first such keyword; values of other types are
+    accepted."""
     for name, value in inputs.items():
         tensor = value.edge_index if isinstance(value, SortedEdges) else value
         if isinstance(tensor, Tensor) and tensor.device != device:
@@ -76,7 +84,7 @@ def check_devices(device: torch.device, **inputs: Any) -> None:
 
 
 def check_unused(edge_weight: Tensor | None, reason: str) -> None:
-    r"""Raises a ValueError for weights of edges that a layer does not use; the message names the
-    :obj:`reason`."""
+    r"""Raises a ValueError unless :obj:`edge_weight` is :obj:`None`, for a layer that would ignore
+    the weights. The :obj:`reason`, such as ``'with use_graph=False'``, completes the message."""
     if edge_weight is not None:
         raise ValueError(f"'edge_weight' must be None {reason} (got {tuple(edge_weight.shape)})")

@@ -77,7 +77,12 @@ class KernelLayer(AttentionLayer):
     def _kernel_input(
         self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool
     ) -> KernelInput:
-        r"""Describes how the queries or keys of :obj:`x` are computed."""
+        r"""Describes the queries or keys of the input :obj:`x` ``[N, F]`` for the attention: the
+        projection :obj:`lin`, the mask weights :obj:`mask` ``[N, R]`` and the feature map.
+
+        With :obj:`sampling` there are as many weightings of the keys as the layer draws samples,
+        else one. A feature map that is a module is evaluated here; everything else is computed
+        later, some rows at a time."""
         if not isinstance(self.feature_map, FeatureMap):
             features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
@@ -103,8 +108,10 @@ class KernelLayer(AttentionLayer):
         return folded(self._kernel_input(x, self.lin_query, mask, sampling))
 
     def key_noise(self, x: Tensor) -> Tensor | None:
-        r"""Draws the log-weights ``[N, H * K]`` of the keys of :obj:`x` in the samples. Returns
-        :obj:`None` in evaluation, and for a layer without samples."""
+        r"""Draws the noise ``[N, H * K]`` for the keys of :obj:`x` ``[N, F]``: the logarithm
+        :math:`g / \tau` of the weight of each key in each of the :math:`K` samples, with :math:`g`
+        from a Gumbel distribution. Returns :obj:`None` in evaluation, and for a layer without
+        samples."""
         if not self._sampling:
             return None
         uniform = x.new_empty(
@@ -131,7 +138,19 @@ class KernelLayer(AttentionLayer):
         state: AttentionState | None,
         value: Tensor | None = None,
     ) -> Tensor:
-        r"""Computes the output ``[N_t, H * D]`` of all heads."""
+        r"""Computes the outputs ``[N_t, H * D]`` of the targets, before heads are merged.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair (sources, targets).
+            masks (tuple): The mask weights of sources ``[N_s, R]`` and targets ``[N_t, R]``, or
+                :obj:`None` twice.
+            batch (torch.Tensor or tuple, optional): The graph id of each node.
+            batch_size (int, optional): The number of graphs.
+            state (AttentionState, optional): Sums over all keys of each graph. If given, the
+                targets read it, and no key of :obj:`x` is computed.
+            value (torch.Tensor, optional): The values ``[N_s, H * D]`` if they are computed
+                already.
+        """
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         queries = self._queries(x_dst, masks[1], self._sampling)

@@ -22,8 +22,13 @@ from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
 class LinearLayer(AttentionLayer):
-    r"""Computes attention whose weights are inner products of normalised queries and keys. With
-    :obj:`self_term` each query adds the value of its node."""
+    r"""Computes attention with inner products of normalised queries and keys as weights: the base
+    class of two layers.
+
+    The class attribute :obj:`self_term` tells whether the output of a node also contains the node's
+    own value with weight 1. The inner products are then divided by the number of keys. The argument
+    :obj:`norm` is :obj:`"row"` (length of each vector) or :obj:`"frobenius"` (norm of all queries
+    or keys of a graph and head)."""
 
     self_term = False
 
@@ -58,8 +63,11 @@ class LinearLayer(AttentionLayer):
         return LinearForm(queries, keys, values, self_values, self.norm)
 
     def _query_form(self, x: Tensor) -> LinearForm:
-        r"""Describes the queries of :obj:`x` that read a state, with the values of their nodes if
-        the layer adds these; no key is evaluated."""
+        r"""Describes the queries of :obj:`x` ``[N_t, F]`` that read a state (sums over all keys of
+        each graph).
+
+        With :obj:`self_term` the description has the values of the same nodes, which the queries
+        add. Its keys are placeholders, the queries again, and are not computed."""
         queries = self._kernel_input(x, self.lin_query)
         values = (
             self._values(x)
@@ -71,14 +79,21 @@ class LinearLayer(AttentionLayer):
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""Builds the state of the nodes :obj:`x`, which can be merged, reduced over processes,
-        saved, and read by :meth:`forward`. Frobenius norms use the nodes as keys and as queries.
+        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
+
+        States of parts of the data can be merged, summed over processes and saved, and
+        :meth:`forward` takes a state in place of keys. With ``norm='frobenius'`` the state also has
+        the squared norms of all keys and queries of :obj:`x`.
 
         Args:
             x (torch.Tensor): The node features ``[N, F]``.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
                 :obj:`None`)
+
+        Returns:
+            AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs and :math:`M` features of
+            a key.
         """
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
@@ -110,9 +125,11 @@ class LinearLayer(AttentionLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`, 0 across graphs. A self loop includes the term that a layer adds for
-        the node itself."""
+        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
+        share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
+
+        The weight of a pair in different graphs is 0. If the layer adds each node's own value, a
+        self loop includes the weight of this term."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         self._check_sources(x_src)

@@ -12,8 +12,11 @@ HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_p
 
 
 def is_plain(part: Module | None, kind: type[Module] = Linear) -> bool:
-    r"""Whether a linear part or an embedding is no more than its weight and bias: no module of
-    another kind, no parametrisation, and no hook of this module or of all modules."""
+    r"""Tells whether the layer :obj:`part` computes no more than its class :obj:`kind` does, so
+    that its weight and bias may be used without calling it.
+
+    :obj:`False` for another class of layers, a replaced :obj:`forward`, a parametrisation, and
+    hooks of this layer or of all modules. :obj:`None`, an absent layer, counts as plain."""
     if part is None:
         return True
     is_replaced = (
@@ -25,8 +28,8 @@ def is_plain(part: Module | None, kind: type[Module] = Linear) -> bool:
 
 
 def _has_global_hooks() -> bool:
-    r"""Whether hooks of all modules are registered. Hooks that count flops do not matter, because
-    they only record names."""
+    r"""Tells whether PyTorch has hooks that run for all modules. The hooks of its flop counter only
+    record names and do not count."""
     if not torch_module._has_any_global_hook():
         return False
     hooks = [hook for name in HOOKS for hook in getattr(torch_module, f'_global{name}').values()]
@@ -34,16 +37,20 @@ def _has_global_hooks() -> bool:
 
 
 def linear_part(part: Module, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the input, weight and bias of a linear part, which is then evaluated chunk by chunk;
-    or its output, without weight and bias, if the part has to run as a module."""
+    r"""Returns the linear part of a layer: the triple (input, weight, bias), from which the output
+    is computed later, some rows at a time.
+
+    A plain Linear layer gives :obj:`x` ``[N, F]`` and its own weight and bias. Any other module, or
+    a layer with hooks, is called now and gives (output, None, None)."""
     if is_plain(part) and isinstance(part, Linear):
         return x, part.weight, part.bias
     return part(x), None, None
 
 
 def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None) -> Tensor:
-    r"""Returns the rows of :obj:`nodes` (default: all) of an embedding. An embedding that is more
-    than its weight runs as a module."""
+    r"""Returns the rows ``[n, D]`` of the embedding for the ids :obj:`nodes` ``[n]`` (default: all
+    :obj:`num_rows` rows). The weight is indexed directly, unless calling the module would do more,
+    for example run hooks."""
     if isinstance(embedding, Embedding) and _is_table(embedding):
         return embedding.weight if nodes is None else embedding.weight[nodes]
     if nodes is None:
@@ -52,8 +59,9 @@ def embedding_rows(embedding: Module, num_rows: int, nodes: Tensor | None = None
 
 
 def _is_table(embedding: Embedding) -> bool:
-    r"""Whether an embedding is no more than its weight, and neither changes its weight nor the
-    gradients when it is read."""
+    r"""Tells whether reading an embedding is the same as indexing its weight. :obj:`False` with
+    hooks, :obj:`max_norm`, :obj:`padding_idx`, :obj:`scale_grad_by_freq` or :obj:`sparse`, which
+    change the weight or its gradient."""
     has_rules = (
         embedding.max_norm is not None
         or embedding.padding_idx is not None
@@ -64,23 +72,26 @@ def _is_table(embedding: Embedding) -> bool:
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> Linear:
-    r"""Creates a linear part. With -1, its first input determines the input channels, as in PyG's
-    layers."""
+    r"""Creates a Linear layer. With :obj:`in_channels` -1 it is a LazyLinear, which takes its input
+    channels from the first input."""
     if in_channels == -1:
         return LazyLinear(out_channels, bias)
     return Linear(in_channels, out_channels, bias)
 
 
 def initialize(x: Tensor, *parts: Module | None) -> None:
-    r"""Initialises the parts without a known number of input channels for the input :obj:`x`."""
+    r"""Creates the parameters of those :obj:`parts` that are lazy modules, for inputs like :obj:`x`
+    ``[N, F]``; :obj:`None` and other modules are skipped."""
     for part in parts:
         if isinstance(part, LazyModuleMixin):
             cast(Module, part)(x[:0])
 
 
 def reference(part: Module) -> Tensor:
-    r"""Returns a parameter with the dtype and the device of a module, an empty tensor if the module
-    has none."""
+    r"""Returns a floating-point parameter of the module :obj:`part`, whose dtype and device its
+    inputs must have.
+
+    This is the weight if there is one, else the first such parameter, else an empty tensor."""
     weight: Any = part._parameters.get('weight')
     if weight is not None and weight.is_floating_point():
         return weight

@@ -7,11 +7,10 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 
 
 class NeighborSum(MessagePassing):
-    r"""Sums the values of the neighbours, see
-    :meth:`~torch_geometric_lgt.functional.neighbors.neighbor_sum.neighbor_sum`.
+    r"""Sums the rows of the sources of all edges into each target, times the weights of the edges.
 
-    As a message passing layer it receives the edge masks of PyG's explainers. The mask multiplies
-    the weight of an edge after all normalisation."""
+    As a message passing layer it receives the edge mask of PyG's explainers, one factor for each
+    edge. The mask multiplies the weights after all normalisation."""
 
     def forward(
         self,
@@ -21,18 +20,28 @@ class NeighborSum(MessagePassing):
         num_targets: int,
         edge_mask: Tensor | None = None,
     ) -> Tensor:
-        r"""Returns the sums ``[N_t, H * C]``. A mask :obj:`edge_mask` ``[E]`` replaces the mask of
-        an explainer if :obj:`edges` differ from the edges that the explainer has."""
+        r"""Computes the weighted sums ``[N_t, H * C]`` over the edges into each target.
+
+        Args:
+            x (torch.Tensor): The rows of the sources ``[N_s, H * C]``.
+            edges (torch.Tensor or SortedEdges): The edges, sources and targets ``[2, E]``.
+            weight (torch.Tensor): The weights of the edges, ``[E, 1]`` or ``[E, H]``.
+            num_targets (int): :math:`N_t`.
+            edge_mask (torch.Tensor, optional): A factor ``[E]`` for each edge in place of the
+                explainer's mask, if :obj:`edges` are not the edges of the explained graph.
+                (default: :obj:`None`, the explainer's mask)
+        """
         mask = self.edge_mask(weight.size(0)) if edge_mask is None else edge_mask
         if mask is not None:
             weight = weight * mask[:, None].to(weight.dtype)
         return neighbor_sum(x, edges, weight, num_targets)
 
     def edge_mask(self, num_edges: int) -> Tensor | None:
-        r"""Returns the mask ``[E]`` of an explainer, :obj:`None` outside explanations.
+        r"""Returns the edge mask ``[E]`` that a PyG explainer has set, after its sigmoid, or
+        :obj:`None` if no explanation is running.
 
         Raises:
-            ValueError: If the mask belongs to other edges.
+            ValueError: If the mask does not have :obj:`num_edges` entries.
         """
         if not self.explain:
             return None

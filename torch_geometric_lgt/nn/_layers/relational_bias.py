@@ -23,9 +23,23 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class RelationalBias(torch.nn.Module):
-    r"""Computes NodeFormer's relational bias: sums over the neighbours of :math:`P` orders, with one
-    learned weight for each order and head. The sums are over values or over the attention's
-    output."""
+    r"""Computes NodeFormer's relational bias, a weighted sum over the neighbours of each node.
+
+    Neighbours of order :math:`p` are the nodes from which a path of :math:`p` edges leads to the
+    node. Their sum is multiplied by a learned weight for each order and head.
+
+    Args:
+        order (int): :math:`P`, the number of orders.
+        heads (int): :math:`H`.
+        source (str): What is summed: :obj:`"value"`, the values with the weights of GCN, or
+            :obj:`"output"`, the outputs of the attention with weight 1. With :obj:`"value"` each
+            node is its own neighbour, and paths of fewer than :math:`p` edges count too.
+        weight (str): :obj:`"sigmoid"` or :obj:`"identity"`, the function of the learned weights
+            ``[P, H]``.
+
+    Raises:
+        ValueError: If :obj:`source` or :obj:`weight` is unknown.
+    """
 
     def __init__(self, order: int, heads: int, source: str, weight: str) -> None:
         super().__init__()
@@ -41,7 +55,8 @@ class RelationalBias(torch.nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        r"""Resets the weights to those of the authors' code."""
+        r"""Sets all weights to the initial value of the authors' code, 0.1 before the sigmoid or 1
+        without it."""
         torch.nn.init.constant_(self.weight, 0.1 if self.kind == 'sigmoid' else 1.0)
 
     def forward(
@@ -52,8 +67,20 @@ class RelationalBias(torch.nn.Module):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Returns the bias ``[N, H * C]``. The degrees :obj:`degree` count the distinct neighbours
-        in the whole graph without the node itself, or sum their weights."""
+        r"""Computes the bias ``[N, H * C]`` that is added to the output of the attention.
+
+        Args:
+            value (torch.Tensor): The values of the sources ``[N_s, H * C]``.
+            out (torch.Tensor): The output of the attention ``[N, H * C]``.
+            edge_index (torch.Tensor or list): The edges of the graph, or a list with the edges of
+                each order as :meth:`hops` returns it.
+            degree (torch.Tensor or tuple, optional): For a part of a graph, the degrees in the
+                whole graph, ``[N]`` or a pair (sources, targets). They count distinct neighbours
+                without the node itself, or sum their weights. (default: :obj:`None`, counted in the
+                edges)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`)
+        """
         x = value if self.source == 'value' else out
         weight = self.weight.sigmoid() if self.kind == 'sigmoid' else self.weight
         total, heads = torch.zeros_like(out), weight.size(1)
@@ -75,8 +102,26 @@ class RelationalBias(torch.nn.Module):
         num_dst: int,
         edge_weight: Tensor | None = None,
     ) -> list[SortedEdges]:
-        r"""Returns the edges of each order. Weights exist for the first order only: those of a pair
-        of nodes add up to the mean weight of its edges, and those of a self loop to 1."""
+        r"""Returns one set of sorted edges for each order :math:`p`, the pairs of nodes that
+        :math:`p` edges connect.
+
+        A list :obj:`edge_index` of such edges is sorted and returned. Edge weights exist for the
+        first order only, see :meth:`weighted_hop`.
+
+        Args:
+            edge_index (torch.Tensor or list): The edges of the graph, or a list with the edges of
+                each order.
+            num_src (int): The number of sources.
+            num_dst (int): The number of targets; with the edges of a graph it equals
+                :obj:`num_src`.
+            edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges of the graph.
+                (default: :obj:`None`)
+
+        Raises:
+            ValueError: If :obj:`edge_index` is :obj:`None`, or a list of another length than the
+                number of orders, or a list beside weights. Also if it is a graph and sources and
+                targets differ in number.
+        """
         if edge_index is None:
             raise ValueError(
                 f"'edge_index' must be given for the relational bias of order {self.order}"
@@ -110,12 +155,15 @@ class RelationalBias(torch.nn.Module):
     def weighted_hop(
         self, edge_index: Tensor, num_nodes: int, weight: Tensor
     ) -> tuple[Tensor, Tensor]:
-        r"""Returns the edges of the first order and their weights. The weights of a pair of nodes
-        that has several edges add up to their mean.
+        r"""Returns the edges ``[2, E']`` of the first order and their weights ``[E']``.
+
+        If :math:`k` edges lead from one node to another, the weight of each is divided by
+        :math:`k`: together they have the mean weight. With the source :obj:`"value"` a self loop of
+        weight 1 is appended for each node, and self loops among the edges get 0.
 
         Raises:
-            ValueError: If there are more orders, or each node is its own neighbour and a self loop
-                has another weight than 1.
+            ValueError: If the bias has more than one order. With the source :obj:`"value"`, also if
+                a self loop among the edges has another weight than 1.
         """
         if self.order > 1:
             raise ValueError(
@@ -138,8 +186,16 @@ class RelationalBias(torch.nn.Module):
         num_dst: int,
         edge_weight: Tensor | None,
     ) -> tuple[list[SortedEdges], Tensor]:
-        r"""Returns the edges of the first order, which contain all edges of the graph, and the mask
-        of an explainer for these edges."""
+        r"""Prepares an explanation: returns a list with the edges of the first order, and the
+        explainer's mask for them ``[E']``.
+
+        The edges are those of :meth:`weighted_hop`: all edges of the graph in their order, one
+        entry of the mask each, and then appended self loops, whose entry is 1.
+
+        Raises:
+            ValueError: If the bias has more than one order, :obj:`edge_index` is a list, or sources
+                and targets differ in number.
+        """
         is_list = isinstance(edge_index, (list, tuple)) and not isinstance(edge_index, SortedEdges)
         if self.order > 1 or is_list or num_src != num_dst:
             raise ValueError(

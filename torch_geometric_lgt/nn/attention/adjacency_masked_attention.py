@@ -14,8 +14,9 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class AdjacencyMaskedAttention(KernelLayer):
-    r"""Attends to the neighbours with kernelised weights: Eq. 8 of "Masked Graph Transformer for
-    Large-Scale Recommendation" with the adjacency matrix as the mask, as in its ablation:
+    r"""Attends from each node to its neighbours with kernelised weights: Eq. 8 of "Masked Graph
+    Transformer for Large-Scale Recommendation" with the adjacency matrix as the mask, as in its
+    ablation:
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \,
@@ -27,20 +28,20 @@ class AdjacencyMaskedAttention(KernelLayer):
     node without an incoming edge gets 0.
 
     Args:
-        channels (int): Size of each sample.
+        channels (int): Size :math:`C` of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
-        value_projection (bool, optional): If :obj:`True`, values have a linear part. (default:
-            :obj:`False`)
+        value_projection (bool, optional): If :obj:`True`, the values are a learned linear map of
+            the inputs, else the inputs themselves. (default: :obj:`False`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; edges;
-          their weights :math:`(E)` *(optional)*
+        - **input:** node features :math:`(N, C)`, or a pair :math:`((N_s, C), (N_t, C))` of sources
+          and targets; edges; their weights :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
@@ -81,8 +82,15 @@ class AdjacencyMaskedAttention(KernelLayer):
     def forward(
         self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None
     ) -> Tensor:
-        r"""Runs the layer. The weights of the edges are :obj:`edge_weight` ``[E]`` or the values of
-        a sparse matrix."""
+        r"""Computes the output ``[N_t, C]`` of the targets.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, C]``, or a pair of the features of
+                sources and targets.
+            edge_index (torch.Tensor or SparseTensor): The edges, from sources to targets.
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+        """
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)

@@ -32,9 +32,10 @@ class DegreeMaskedAttention(KernelLayer):
         M_{ij} = \sin \left( \frac{\pi}{2} \cdot \frac{z_i + z_j}{2} \right), \qquad
         z_i = \sigma(\mathbf{w}^{\top} \mathbf{e}_{\deg(i)} + b)
 
-    over the nodes :math:`j` of the graph that holds :math:`i`; the sine of the sum makes the mask
-    separable with rank 2. Differs from the paper: nothing is added to :math:`\phi` or to the
-    denominator.
+    over the nodes :math:`j` of the graph that contains :math:`i`. Here :math:`\mathbf{e}_d` is a
+    learned embedding of the degree :math:`d`. The sine of a sum splits into two products, so the
+    mask is separable with rank 2. Differs from the paper: nothing is added to :math:`\phi` or to
+    the denominator.
 
     Args:
         channels (int): Size of each input and output sample.
@@ -43,16 +44,17 @@ class DegreeMaskedAttention(KernelLayer):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
-        max_degree (int, optional): Largest degree of the embedding table; larger ones count as
-            this, with a warning. (default: :obj:`512`)
-        value_projection (bool, optional): If :obj:`True`, values are projected; the paper's are the
-            inputs themselves. (default: :obj:`False`)
+        max_degree (int, optional): Largest degree of the embedding table; nodes with a larger
+            degree use its embedding, with a warning. (default: :obj:`512`)
+        value_projection (bool, optional): If :obj:`True`, the values are a learned linear map of
+            the inputs. Otherwise they are the inputs themselves, as in the paper. (default:
+            :obj:`False`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, as many as :obj:`channels`)
 
     Shapes:
-        - **input:** node features :math:`(N, C)` or the pair :math:`((N_s, C), (N_t, C))`; degrees
-          :math:`(N)` or a pair; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, C)`, or a pair :math:`((N_s, C), (N_t, C))` of sources
+          and targets; degrees :math:`(N)` or a pair; batch vector, or a pair of them *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:
@@ -105,20 +107,21 @@ class DegreeMaskedAttention(KernelLayer):
         state: AttentionState | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Runs the layer.
+        r"""Computes the output ``[N_t, C]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, C]``, or those of sources and
-                targets.
-            degree (torch.Tensor or tuple, optional): The degrees ``[N]``. (default: :obj:`None`,
-                the number of distinct neighbours in :obj:`edge_index`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
-                :obj:`None`, one graph)
-            edge_index (torch.Tensor or SparseTensor, optional): The edges to count degrees in.
-                (default: :obj:`None`)
-            state (AttentionState, optional): The state that all queries read, see
-                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
-                :obj:`None`)
+            x (torch.Tensor or tuple): The node features ``[N, C]``, or a pair of the features of
+                sources and targets.
+            degree (torch.Tensor or tuple, optional): The degrees of the nodes, ``[N]`` whole
+                numbers; a pair for a pair :obj:`x`. (default: :obj:`None`, the number of distinct
+                neighbours in :obj:`edge_index`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
+                vectors. (default: :obj:`None`, one graph)
+            edge_index (torch.Tensor or SparseTensor, optional): The edges in which degrees are
+                counted if :obj:`degree` is :obj:`None`. (default: :obj:`None`)
+            state (AttentionState, optional): Sums over all keys of each graph, from
+                :meth:`attention_state`. The targets then read these sums instead of the keys of
+                :obj:`x`. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
         """
         return self._merge_heads(
@@ -128,9 +131,24 @@ class DegreeMaskedAttention(KernelLayer):
     def attention_state(
         self, x: Tensor, degree: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""Builds the state of the keys of :obj:`x`, which can be merged, reduced over processes,
-        saved, and read by :meth:`forward`. All parts of one data set need the same
-        :obj:`batch_size`, the number of graphs in all parts."""
+        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
+
+        States of parts of the data can be merged, summed over processes and saved, and
+        :meth:`forward` takes a state in place of keys. All parts of one data set need the same
+        :obj:`batch_size`.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, C]``.
+            degree (torch.Tensor): The degrees ``[N]``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs in all parts of the data. (default:
+                :obj:`None`)
+
+        Returns:
+            AttentionState: Sums ``[B, H, M, 2 * (D + 1)]`` for :math:`B` graphs and :math:`M`
+            features of a key.
+        """
         nodes = segments(batch, x.size(0), batch_size, x.device)
         return self._state(x, self._masks(x, degree, None)[0], nodes, None)
 
@@ -141,15 +159,25 @@ class DegreeMaskedAttention(KernelLayer):
         batch: Batch = None,
         degree: Tensor | PairTensor | None = None,
     ) -> Tensor:
-        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`, 0 across graphs. Without :obj:`degree`, degrees are counted in
+        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
+        share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
+
+        The weight of a pair in different graphs is 0. Without :obj:`degree`, degrees are counted in
         :obj:`edge_index`."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(
         self, x: Tensor | PairTensor, degree: Tensor | PairTensor | None, edge_index: Adj | None
     ) -> tuple[Tensor, Tensor]:
-        r"""Computes the mask weights ``[N_s, 2]`` of the keys and ``[N_t, 2]`` of the queries."""
+        r"""Computes the weights of the two terms of the mask for the keys ``[N_s, 2]`` and the
+        queries ``[N_t, 2]``; their inner product is :math:`M_{ij}`.
+
+        The arguments are those of :meth:`forward`.
+
+        Raises:
+            ValueError: If :obj:`degree` is missing and cannot be counted in :obj:`edge_index`, or
+                does not fit :obj:`x`.
+        """
         if degree is None:
             if edge_index is None:
                 raise ValueError(
@@ -174,7 +202,15 @@ class DegreeMaskedAttention(KernelLayer):
         return _mask_weights(self._angle(degree[0], x_src), self._angle(degree[1], x_dst))
 
     def _angle(self, degree: Tensor, x: Tensor) -> Tensor:
-        r"""Computes :math:`\pi z_i / 4` from the degrees."""
+        r"""Computes the angles :math:`\pi z_i / 4` ``[N]`` of the mask from the degrees ``[N]`` of
+        the nodes :obj:`x` ``[N, C]``.
+
+        Warns if a degree exceeds :obj:`max_degree`, whose embedding it then uses.
+
+        Raises:
+            ValueError: If :obj:`degree` does not hold one whole number of at least 0 per node, or
+                lies on another device than :obj:`x`.
+        """
         if (
             degree.dim() != 1
             or degree.numel() != x.size(0)
@@ -212,6 +248,8 @@ class DegreeMaskedAttention(KernelLayer):
 
 
 def _mask_weights(angle_src: Tensor, angle_dst: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Splits the sine of the sum of two angles into weights of sources and targets (Eq. 11)."""
+    r"""Splits :math:`\sin(\alpha_i + \alpha_j)` into an inner product (Eq. 11): returns
+    :math:`(\cos, \sin)` of the sources' angles ``[N_s, 2]`` and :math:`(\sin, \cos)` of the
+    targets' angles ``[N_t, 2]``."""
     sources = torch.stack([angle_src.cos(), angle_src.sin()], 1)
     return sources, torch.stack([angle_dst.sin(), angle_dst.cos()], 1)

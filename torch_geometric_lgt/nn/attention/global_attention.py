@@ -15,31 +15,31 @@ class GlobalAttention(PerformerAttention):
 
     :class:`~torch_geometric.nn.GPSConv` calls instances of :class:`torch.nn.MultiheadAttention` and
     :class:`torch_geometric.nn.attention.PerformerAttention`, and silently skips any other module.
-    This class is a subclass of the latter without its parameters. It passes the nodes to the layer
-    as flat features with a batch vector, so that the output of a graph is independent of the other
-    graphs in the batch.
+    This class is a subclass of the latter without its parameters. It removes the padding and passes
+    the nodes ``[N, C]`` with a batch vector to the layer. The output of a graph is then independent
+    of the other graphs in the batch.
 
     Differs from an earlier class of PyG with this name, a readout that is now called
     :class:`torch_geometric.nn.aggr.AttentionalAggregation`.
 
     Args:
         conv (torch.nn.Module): A layer whose :meth:`forward` takes :obj:`x`, :obj:`batch` and
-            :obj:`batch_size` and keeps the width:
+            :obj:`batch_size` and returns as many channels as :obj:`x` has:
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
             :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
             :class:`~torch_geometric_lgt.nn.SGFormerConv` or
-            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. Its other arguments come from
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv`. Pass other arguments of the layer by
             :meth:`arguments`.
 
     Shapes:
-        - **input:** node features :math:`(B, N_{max}, C)`; mask of the nodes :math:`(B, N_{max})`
-          *(optional)*
+        - **input:** node features :math:`(B, N_{max}, C)`; mask :math:`(B, N_{max})` that is
+          :obj:`True` for nodes and :obj:`False` for padding *(optional)*
         - **output:** node features :math:`(B, N_{max}, C)`, 0 outside the mask
 
     Raises:
         TypeError: If :obj:`conv` is no module.
         ValueError: If :obj:`conv` takes no :obj:`batch` and :obj:`batch_size`, or changes the
-            width.
+            number of channels.
 
     Example:
         >>> import torch
@@ -67,9 +67,9 @@ class GlobalAttention(PerformerAttention):
 
     @contextmanager
     def arguments(self, **arguments: Any) -> Iterator[None]:
-        r"""Passes additional arguments to the layer inside a ``with`` block.
-        :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments with one row
-        for each node have the order of the nodes in the call.
+        r"""Context manager: passes the keywords to each call of the layer inside the ``with``
+        block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. An
+        argument with one row for each node lists the nodes of all graphs, without padding.
 
         Example:
             >>> import torch
@@ -90,7 +90,15 @@ class GlobalAttention(PerformerAttention):
             self._arguments = before
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        r"""Runs the layer on the rows of the mask (default: all)."""
+        r"""Runs the layer on the nodes in a padded batch :obj:`x` ``[B, N_max, C]`` and returns
+        ``[B, N_max, C]``, 0 in the padding.
+
+        The :obj:`mask` ``[B, N_max]`` is :obj:`True` for nodes (default: all rows are nodes).
+
+        Raises:
+            ValueError: If a shape or the dtype of the mask is wrong, or the layer changes the
+                number of channels.
+        """
         if x.dim() != 3:
             raise ValueError(f"'x' must have shape [B, N_max, C] (got {tuple(x.shape)})")
         mask = x.new_ones(x.shape[:2], dtype=torch.bool) if mask is None else mask
@@ -109,13 +117,14 @@ class GlobalAttention(PerformerAttention):
 
     @torch.no_grad()
     def redraw_projection_matrix(self) -> None:
-        r"""Redraws the projection of the layer's feature map, if the layer has one."""
+        r"""Draws the random projection of the layer's feature map anew, or does nothing if the
+        layer has none."""
         redraw = getattr(getattr(self.conv, 'feature_map', None), 'redraw_projection', None)
         if redraw is not None:
             redraw()
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters of the layer and redraws its projection."""
+        r"""Resets all learnable parameters of the layer and draws its random projection anew."""
         reset(self.conv)
 
     def _reset_parameters(self) -> None:

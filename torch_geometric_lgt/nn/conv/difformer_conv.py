@@ -24,43 +24,45 @@ class DIFFormerConv(LinearLayer):
             \mathbf{D}^{-1/2} \mathbf{V}, \qquad
         S_{ij} = \frac{f(\mathbf{q}_i, \mathbf{k}_j)}{\sum_l f(\mathbf{q}_i, \mathbf{k}_l)}
 
-    over the nodes of each graph, with :math:`f = 1 + \tilde{\mathbf{q}}_i^{\top}
-    \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f =
-    \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
+    over the nodes :math:`j` and :math:`l` of the graph that contains :math:`i`, with :math:`f = 1 +
+    \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f
+    = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
     :math:`O(N)`). No self loops are added, and repeated edges count repeatedly. Weights of edges
-    are the entries of :math:`\mathbf{A}`, and :math:`\mathbf{D}` has their sums.
+    are the entries of :math:`\mathbf{A}`. The matrix :math:`\mathbf{D}` contains their sums for
+    each node.
 
-    Differs from the paper: queries and keys have linear parts, as in the authors' code, and values
-    too unless ``value_projection=False``.
+    Differs from the paper: queries and keys are learned linear maps of the input, as in the
+    authors' code. So are the values unless ``value_projection=False``.
 
     Args:
-        in_channels (int or tuple): Size of each input sample, or those of sources and targets;
-            :obj:`-1` takes that of the first input.
+        in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
+            targets; :obj:`-1` takes the size of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
         norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i
             / \|\mathbf{q}_i\|` (:obj:`"row"`, the paper's) or :math:`\tilde{\mathbf{Q}} =
             \mathbf{Q} / \|\mathbf{Q}\|_F` of each graph and head (:obj:`"frobenius"`, the authors'
-            code: the weights tend to those of a plain mean as :math:`1 / N`). (default:
-            :obj:`"row"`)
-        use_graph (bool, optional): If :obj:`False`, the second term is left out. (default:
-            :obj:`True`)
+            code: in large graphs the output is close to a plain mean, with a difference of order
+            :math:`1 / N`). (default: :obj:`"row"`)
+        use_graph (bool, optional): If :obj:`False`, the second term, over the edges, is left out.
+            (default: :obj:`True`)
         graph_weight (float, optional): :math:`w`. (default: :obj:`1.0`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
-            :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
+            bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
             paper. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`;
-          edges with :obj:`use_graph`; batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
+          of sources and targets; edges if :obj:`use_graph` is set; batch vector, or a pair of them
+          *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
-            :obj:`norm` is unknown, edges are missing, or the sigmoid kernel meets more than
-            :math:`2^{33}` pairs.
+            :obj:`norm` is unknown, edges are missing, or the sigmoid kernel has more than
+            :math:`2^{33}` pairs of nodes.
 
     Example:
         >>> import torch
@@ -100,22 +102,23 @@ class DIFFormerConv(LinearLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer.
+        r"""Computes the output ``[N_t, F_out]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
-                targets.
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
+                sources and targets.
             edge_index (torch.Tensor or SparseTensor, optional): The edges, unless the layer has
                 ``use_graph=False``. (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
-                :obj:`None`, one graph)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
+                vectors. (default: :obj:`None`, one graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            state (AttentionState, optional): The state that all queries read, see
-                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
-                :obj:`None`)
-            degree (torch.Tensor or tuple, optional): The degrees ``[N]`` in the whole graph, with
-                weights their sums, for a sampled part of a graph; a pair has the out-degrees of
-                sources and the in-degrees of targets. (default: :obj:`None`)
+            state (AttentionState, optional): Sums over all keys of each graph, from
+                :meth:`attention_state`. The targets then read these sums instead of the keys of
+                :obj:`x`. (default: :obj:`None`)
+            degree (torch.Tensor or tuple, optional): For a sampled part of a graph, the degrees
+                ``[N]`` in the whole graph, which are sums if edges have weights. A pair has the
+                out-degrees of sources and the in-degrees of targets. (default: :obj:`None`, counted
+                in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
         """
@@ -156,10 +159,11 @@ class DIFFormerConv(LinearLayer):
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""Builds the state of the nodes :obj:`x`, see :meth:`SGFormerConv.attention_state`.
+        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`, see
+        :meth:`SGFormerConv.attention_state`.
 
         Raises:
-            ValueError: With the sigmoid kernel, which has none.
+            ValueError: If the kernel is :obj:`"sigmoid"`, which cannot be computed from such sums.
         """
         if self.kernel == 'sigmoid':
             raise ValueError(
@@ -170,8 +174,12 @@ class DIFFormerConv(LinearLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""Returns the weight ``[E, H]``, :math:`S_{ij}`, that target :obj:`edge_index[1]` puts on
-        source :obj:`edge_index[0]`, 0 across graphs."""
+        r"""Computes the attention weight :math:`S_{ij}`, ``[E, H]``, of each pair of nodes in
+        :obj:`edge_index`: the share of source ``edge_index[0]`` in the output of target
+        ``edge_index[1]``.
+
+        The weight of a pair in different graphs is 0. The second term, over the edges, is not
+        included."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

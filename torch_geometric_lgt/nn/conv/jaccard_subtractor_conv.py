@@ -35,8 +35,8 @@ class JaccardSubtractorConv(AttentionLayer):
     r"""Attends to the neighbours with the two branches of `"LiteGT: Efficient and Lightweight Graph
     Transformers" <https://doi.org/10.1145/3459637.3482272>`_.
 
-    The first half of the heads uses a softmax for sampled nodes, and the mean of the neighbours
-    for the other nodes (Eq. 3 and 4)
+    The first half of the heads uses a softmax for sampled nodes and the mean of the neighbours for
+    other nodes (Eq. 3 and 4)
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
@@ -58,34 +58,34 @@ class JaccardSubtractorConv(AttentionLayer):
     and scores are computed only for the nodes and edges that need them.
 
     Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
-    added. The weight of an edge multiplies its exponential, its share of the mean, or its
-    :math:`s_{ij}` before the normalisation. A node without neighbours gets 0.
+    added. The weight of an edge multiplies its term before the normalisation: the exponential, the
+    1 of the mean, or :math:`s_{ij}`. A node without neighbours gets 0.
 
     Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
     from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
     for a node without a triangle.
 
     Args:
-        in_channels (int or tuple): Size of each input sample, or those of sources and targets;
-            :obj:`-1` takes that of the first input.
+        in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
+            targets; :obj:`-1` takes the size of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads, an even one. (default: :obj:`8`)
-        kernel (str or tuple, optional): Kernel of the second half, :obj:`"jaccard"` or
-            :obj:`"subtractor"`, or those of both halves, of which :obj:`"softmax"` and
-            :obj:`"mean"` are others: :obj:`("softmax", "softmax")` is the graph transformer.
+        kernel (str or tuple, optional): Kernel of the second half of the heads, or a pair with the
+            kernels of both halves: :obj:`"jaccard"`, :obj:`"subtractor"`, :obj:`"softmax"` or
+            :obj:`"mean"`. The pair :obj:`("softmax", "softmax")` makes a graph transformer.
             (default: :obj:`"jaccard"`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels, and
             the heads are averaged. (default: :obj:`True`)
         normalize (bool, optional): If :obj:`True`, Jaccard and subtractor weights are divided by
-            their sum over the neighbours; where it is 0, the neighbours have equal weights. If
-            :obj:`False`, they are taken as they are. (default: :obj:`True`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
-            :obj:`True`)
+            their sum over the neighbours. If this sum is 0, the neighbours are averaged. If
+            :obj:`False`, the weights are not divided. (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
+            bias. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_s), (N_t, F_t))`;
-          edges; Jaccard indices :math:`(E)`; mask of the sampled nodes :math:`(N_t)` *(optional)*;
-          weights of the edges :math:`(E)` *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
+          of sources and targets; edges; Jaccard indices :math:`(E)`; mask of the sampled nodes
+          :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
@@ -148,17 +148,18 @@ class JaccardSubtractorConv(AttentionLayer):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer.
+        r"""Computes the output ``[N_t, F_out]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
-                targets.
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
+                sources and targets.
             edge_index (torch.Tensor or SparseTensor): The edges, or the result of ``sorted_edges``,
                 which several layers over one graph can share.
-            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``; those of
-                a sparse matrix row by row. (default: :obj:`None`)
-            sampled_mask (torch.Tensor, optional): The nodes ``[N]`` that attend with softmax.
-                (default: :obj:`None`, all)
+            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, for a
+                sparse matrix row by row; needed by the Jaccard kernel only. (default: :obj:`None`)
+            sampled_mask (torch.Tensor, optional): A bool for each target ``[N_t]``: :obj:`True`
+                attends with softmax, :obj:`False` takes the mean of the neighbours. (default:
+                :obj:`None`, all attend with softmax)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
         """
@@ -202,7 +203,8 @@ class JaccardSubtractorConv(AttentionLayer):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Returns the weight ``[E, H]`` of each edge, as :meth:`forward` applies it."""
+        r"""Computes the weight ``[E, H]`` that :meth:`forward` gives each edge in each head, after
+        all normalisation. The arguments are those of :meth:`forward`."""
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight
         )
@@ -216,7 +218,8 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_jaccard: Tensor,
         sampled_mask: Tensor | None,
     ) -> Tensor:
-        r"""Computes the weights of all heads ``[E, H]``."""
+        r"""Computes the weight of each edge in each head ``[E, H]``, the heads of the first branch
+        before the heads of the second. The arguments are checked already, see :meth:`_inputs`."""
         edge_index, out = edges.edge_index, []
         query, key = self._queries_and_keys(x_src, x_dst)
         for kernel, heads, scored in self._branches():
@@ -235,8 +238,11 @@ class JaccardSubtractorConv(AttentionLayer):
         return torch.cat(out, 1)
 
     def _branches(self) -> Iterator[tuple[str, slice, slice]]:
-        r"""Yields the kernel of each branch, its heads, and its rows of :obj:`lin_query` and
-        :obj:`lin_key`. Two branches of one kernel are merged."""
+        r"""Yields for each branch its kernel, the slice of its heads, and the slice of its output
+        channels in :obj:`lin_query` and :obj:`lin_key`.
+
+        The last slice is empty for a kernel without queries and keys. Two branches with the same
+        kernel are yielded as one."""
         half, start, scored = self.heads // 2, 0, 0
         alike = self.kernels[0] == self.kernels[1]
         for kernel in self.kernels[: 1 if alike else 2]:
@@ -252,7 +258,9 @@ class JaccardSubtractorConv(AttentionLayer):
             check_features(x, self.lin_value, self.target_channels)
 
     def _queries_and_keys(self, x_src: Tensor, x_dst: Tensor) -> tuple[LinearPart, LinearPart]:
-        r"""Returns input, weight and bias of queries and keys, empty if no kernel needs them."""
+        r"""Returns queries and keys as linear parts (input, weight, bias), to be computed later;
+        without weight, the input is the result itself. Both have 0 channels if no kernel needs
+        queries."""
         if self.lin_query is None or self.lin_key is None:
             return (x_dst[:, :0], None, None), (x_src[:, :0], None, None)
         return linear_part(self.lin_query, x_dst), linear_part(self.lin_key, x_src)
@@ -266,7 +274,19 @@ class JaccardSubtractorConv(AttentionLayer):
         edge_jaccard: Tensor,
         x_dst: Tensor,
     ) -> Tensor:
-        r"""Computes the weights ``[E, 1]`` or ``[E, H / 2]`` of a kernel other than the softmax."""
+        r"""Computes the normalised weights of the edges for a kernel other than the softmax:
+        ``[E, H / 2]`` (or ``[E, H]`` for both branches) for the subtractor, else ``[E, 1]``, the
+        same for all heads.
+
+        Args:
+            kernel (str): :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
+            q (torch.Tensor): The queries of the branch, ``[N_t, H / 2 * C]``; without channels
+                unless the kernel is the subtractor.
+            k (torch.Tensor): The keys of the branch, ``[N_s, H / 2 * C]``, likewise.
+            edges (SortedEdges): The edges.
+            edge_jaccard (torch.Tensor): The Jaccard index of each edge ``[E]``.
+            x_dst (torch.Tensor): The features of the targets, for their number and dtype.
+        """
         edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_dst.dtype)
         if kernel == 'mean':
             return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
@@ -288,8 +308,15 @@ class JaccardSubtractorConv(AttentionLayer):
         sampled_mask: Tensor | None,
         edge_weight: Tensor | None,
     ) -> tuple[Tensor, Tensor, SortedEdges, Tensor]:
-        r"""Checks all inputs and returns sources, targets, edges and their Jaccard indices, which
-        are 0 for a layer without the Jaccard kernel."""
+        r"""Checks the arguments of :meth:`forward` and returns (source features, target features,
+        sorted edges, Jaccard indices ``[E]``).
+
+        The Jaccard indices are 0 if :obj:`edge_jaccard` is :obj:`None` and no kernel needs it.
+
+        Raises:
+            ValueError: If an argument has a wrong shape, dtype or device, a weight is negative, or
+                the Jaccard kernel has no indices.
+        """
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)
@@ -336,7 +363,8 @@ class JaccardSubtractorConv(AttentionLayer):
 
 
 def _rows(part: LinearPart, rows: slice) -> LinearPart:
-    r"""Selects some outputs of a linear part."""
+    r"""Selects the output channels :obj:`rows` of a linear part (input, weight, bias), and returns
+    a linear part."""
     x, weight, bias = part
     if weight is None:
         return x[:, rows], None, None

@@ -29,7 +29,7 @@ class KernelAttentionConv(KernelLayer):
             \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
 
-    with :math:`\mathcal{B}(i)` the nodes of the graph that holds :math:`i`. Softmax-type maps
+    with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. Softmax-type maps
     estimate attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
@@ -46,18 +46,19 @@ class KernelAttentionConv(KernelLayer):
             \qquad \textrm{or} \qquad
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
 
-    where :math:`\mathbf{A}_p` joins each node to the nodes within :math:`p` hops, itself included,
-    or to the ends of all walks of :math:`p` edges. (The third order of the authors' code is the
-    fourth power of the adjacency matrix.) With weights of edges, these are the entries of
-    :math:`\mathbf{A}_1`, with 1 for a self loop, and :math:`\mathbf{D}` has their sums. Repeated
-    edges count once, with their mean weight.
+    In the first formula :math:`\mathbf{A}_p` joins each node to the nodes within :math:`p` hops,
+    itself included. In the second it joins each node to the ends of all walks of :math:`p` edges.
+    The third order of the authors' code is the fourth power of the adjacency matrix. Weights of
+    edges are the entries of :math:`\mathbf{A}_1`, in which a self loop has 1. The matrix
+    :math:`\mathbf{D}` contains their sums for each node. Repeated edges count once, with their mean
+    weight.
 
     Differs from the papers: exponentials are scaled by a maximum per graph, head and feature, and
     no constant is added to :math:`\phi`.
 
     Args:
-        in_channels (int or tuple): Size of each input sample, or those of sources and targets;
-            :obj:`-1` takes that of the first input.
+        in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
+            targets; :obj:`-1` takes the size of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and
@@ -68,36 +69,38 @@ class KernelAttentionConv(KernelLayer):
             :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
-        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; the others
-            have none. (default: :obj:`1.0`)
+        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; other maps
+            ignore it. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.
             (default: :obj:`True`)
-        num_gumbel_samples (int, optional): :math:`K`; maps that estimate a softmax only. (default:
+        num_gumbel_samples (int, optional): :math:`K`, for maps that estimate a softmax. (default:
             :obj:`0`, no noise)
-        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in
-            training: :obj:`"softmax"`, without :math:`\tau`, or :obj:`"tempered"`, those of
-            training, as in NodeFormer's code. (default: :obj:`"softmax"`)
-        relational_order (int, optional): :math:`P`. (default: :obj:`0`)
-        relational_input (str, optional): :obj:`"value"` or :obj:`"output"`. (default:
-            :obj:`"value"`)
+        gumbel_evaluation (str, optional): For a layer with noise in training, the logits in
+            evaluation: without :math:`\tau` (:obj:`"softmax"`), or divided by :math:`\tau` as in
+            training and in NodeFormer's code (:obj:`"tempered"`). (default: :obj:`"softmax"`)
+        relational_order (int, optional): :math:`P`, the largest number of hops of the relational
+            bias. (default: :obj:`0`, no bias)
+        relational_input (str, optional): What the relational bias sums, :obj:`"value"` or
+            :obj:`"output"`. (default: :obj:`"value"`)
         relational_weight (str, optional): :obj:`"sigmoid"`, or :obj:`"identity"` for :math:`b_p` in
-            place of :math:`\sigma(b_p)`; one for each head. (default: :obj:`"sigmoid"`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
-            :obj:`True`)
-        key_channels (int, optional): Channels of queries and keys over all heads, :math:`C` of
-            each. (default: :obj:`None`, as many as those of the values)
+            place of :math:`\sigma(b_p)`; each head has its own :math:`b_p`. (default:
+            :obj:`"sigmoid"`)
+        bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
+            bias. (default: :obj:`True`)
+        key_channels (int, optional): Channels of queries and keys over all heads, :math:`H C`.
+            (default: :obj:`None`, as many as the values have)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or, unless a bias sums outputs, the pair
-          :math:`((N_s, F_s), (N_t, F_t))`; edges for the bias, with a pair those of each order;
-          batch vector(s) *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
+          of sources and targets unless a bias sums outputs; edges for the bias, as a list with one
+          entry per order for a pair; batch vector, or a pair of them *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`,
-            :obj:`value_projection` is off with unequal widths, or the feature map does not fit
-            :obj:`num_features` or :obj:`num_gumbel_samples`, or edges are missing or not those of
-            :obj:`relational_order` orders, :obj:`temperature` is not positive, or another option is
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, or
+            ``value_projection=False`` comes with unequal sizes. If the feature map does not fit
+            :obj:`num_features` or :obj:`num_gumbel_samples`. If the bias has no edges, or edges of
+            another number of orders. If :obj:`temperature` is not positive, or an option is
             unknown.
 
     Example:
@@ -168,22 +171,23 @@ class KernelAttentionConv(KernelLayer):
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the layer.
+        r"""Computes the output ``[N_t, F_out]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
-                targets.
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
+                sources and targets.
             edge_index (torch.Tensor or list, optional): The edges of the graph for the relational
                 bias, or the edges of each order from :meth:`hops`. (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
-                :obj:`None`, one graph)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
+                vectors. (default: :obj:`None`, one graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            state (AttentionState, optional): The state that all queries read, see
-                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
-                :obj:`None`)
-            degree (torch.Tensor or tuple, optional): The degrees ``[N]`` in the whole graph, for a
-                sampled part of a graph and a bias of order 1. (default: :obj:`None`)
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, for a bias of
+            state (AttentionState, optional): Sums over all keys of each graph, from
+                :meth:`attention_state`. The targets then read these sums instead of the keys of
+                :obj:`x`. (default: :obj:`None`)
+            degree (torch.Tensor or tuple, optional): For a sampled part of a graph and a bias of
+                order 1, the degrees ``[N]`` in the whole graph. (default: :obj:`None`, counted in
+                the edges)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
                 order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
         """
         if self.relational_bias is None:
@@ -205,8 +209,21 @@ class KernelAttentionConv(KernelLayer):
     def hops(
         self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""Finds the edges of each order of the relational bias once, for many calls of
-        :meth:`forward`, which takes them as :obj:`edge_index`."""
+        r"""Finds the edges of each order of the relational bias: the pairs of nodes that :math:`p`
+        edges connect, for each :math:`p` up to :obj:`relational_order`.
+
+        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. It
+        is empty for a layer without a bias.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor): The edges of the graph.
+            num_nodes (int): :math:`N`.
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
+                order 1. (default: :obj:`None`)
+
+        Returns:
+            A list with the sorted edges ``[2, E_p]`` of each order.
+        """
         if self.relational_bias is None:
             return []
         return self.relational_bias.hops(edge_index, num_nodes, num_nodes, edge_weight)
@@ -219,19 +236,27 @@ class KernelAttentionConv(KernelLayer):
         *,
         noise: Tensor | None = None,
     ) -> AttentionState:
-        r"""Builds the state of the keys of :obj:`x`, which can be merged, reduced over processes,
-        saved, and read by :meth:`forward`.
+        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
+
+        States of parts of the data can be merged, summed over processes and saved, and
+        :meth:`forward` takes a state in place of keys.
 
         Args:
             x (torch.Tensor): The node features ``[N, F]``.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
                 :obj:`None`)
-            noise (torch.Tensor, optional): The noise ``[N, H * K]`` of the samples in training,
-                from :meth:`key_noise`. (default: :obj:`None`, drawn by this call)
+            noise (torch.Tensor, optional): The noise ``[N, H * K]`` of the keys, from
+                :meth:`key_noise`. (default: :obj:`None`, drawn by this call in training if the
+                layer has samples)
+
+        Returns:
+            AttentionState: Sums ``[B, H, K * M, D + 1]`` for :math:`B` graphs and :math:`M`
+            features of a key.
 
         Raises:
-            ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` does not fit.
+            ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` has a wrong shape, dtype or
+                device.
         """
         noise = self.key_noise(x) if noise is None else noise
         shape = x.size(0), self.heads * self.num_gumbel_samples
@@ -242,8 +267,11 @@ class KernelAttentionConv(KernelLayer):
     def attention_scores(
         self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
     ) -> Tensor:
-        r"""Returns the weight ``[E, H]`` that target :obj:`edge_index[1]` puts on source
-        :obj:`edge_index[0]`, 0 across graphs."""
+        r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`,
+        without noise: the share of source ``edge_index[0]`` in the output of target
+        ``edge_index[1]``.
+
+        The weight of a pair in different graphs is 0. The relational bias is not included."""
         return self._scores(x, (None, None), edge_index, batch)
 
     def log_edge_probability(
@@ -253,9 +281,11 @@ class KernelAttentionConv(KernelLayer):
         batch: Tensor | None = None,
         batch_size: int | None = None,
     ) -> Tensor:
-        r"""Returns the logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise,
-        that target :obj:`edge_index[1]` puts on source :obj:`edge_index[0]` of the same graph. It
-        takes :math:`O(N + E)` and is the input of
+        r"""Computes the logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise,
+        of each pair of nodes in :obj:`edge_index`.
+
+        This is the weight of source ``edge_index[0]`` for target ``edge_index[1]``, two nodes of
+        the same graph. It takes :math:`O(N + E)` and is the input of
         :meth:`~torch_geometric_lgt.functional.edge_regularization`.
 
         Raises:

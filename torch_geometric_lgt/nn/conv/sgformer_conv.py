@@ -20,31 +20,31 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. With Frobenius norms the share of the output that comes from other nodes falls as
-    :math:`1 / N` or faster. With ``norm='row'``, which divides each query and key by its length,
-    the share does not fall.
+    and head. With Frobenius norms the share of the output that comes from other nodes falls with
+    the size of the graph as :math:`1 / N` or faster. With ``norm='row'``, which divides each query
+    and key by its length, the share does not fall.
 
-    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only,
-    averages its heads, and takes for :math:`N` the nodes of the largest graph of the batch, so that
-    an output changes with what else is in the batch.
+    Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
+    and averages its heads. For :math:`N` it takes the nodes of the largest graph, so that an output
+    depends on the other graphs in the batch.
 
     Args:
-        in_channels (int): Size of each input sample, of sources and targets alike; :obj:`-1` takes
-            that of the first input.
+        in_channels (int): Size of each input sample, the same for sources and targets; :obj:`-1`
+            takes the size of the first input.
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. A row whose denominator is 0 up to
-            rounding errors gives 0: where all keys are the opposite of the query, with Frobenius
-            norms in graphs of one node only. (default: :obj:`"frobenius"`)
-        bias (bool, optional): If :obj:`False`, the linear parts have no bias. (default:
-            :obj:`True`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input, as the
-            authors' code has on small graphs. (default: :obj:`True`)
+        norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. An output whose denominator is 0
+            up to rounding errors is 0. This happens if all keys are the opposite of the query, and
+            with Frobenius norms in graphs of one node only. (default: :obj:`"frobenius"`)
+        bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
+            bias. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
+            authors' code for small graphs. (default: :obj:`True`)
 
     Shapes:
-        - **input:** node features :math:`(N, F_{in})` or the pair :math:`((N_s, F_{in}), (N_t,
-          F_{in}))`, where the first :math:`\mathbf{V}` is that of the targets; batch vector(s)
-          *(optional)*
+        - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_{in}), (N_t,
+          F_{in}))` of sources and targets, in which the first :math:`\mathbf{V}` holds the values
+          of the targets; batch vector, or a pair of them *(optional)*
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
@@ -87,19 +87,19 @@ class SGFormerConv(LinearLayer):
         *,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Runs the layer.
+        r"""Computes the output ``[N_t, F_out]`` of the targets.
 
         Args:
-            x (torch.Tensor or tuple): The node features ``[N, F]``, or those of sources and
-                targets.
-            edge_index (torch.Tensor, optional): Unused, for the interface of PyG's layers.
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
+                sources and targets.
+            edge_index (torch.Tensor, optional): Ignored; other layers have this argument too.
                 (default: :obj:`None`)
-            batch (torch.Tensor or tuple, optional): The graph id of each node. (default:
-                :obj:`None`, one graph)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
+                vectors. (default: :obj:`None`, one graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            state (AttentionState, optional): The state that all queries read, see
-                :meth:`attention_state`; the keys of :obj:`x` are not evaluated. (default:
-                :obj:`None`)
+            state (AttentionState, optional): Sums over all keys of each graph, from
+                :meth:`attention_state`. The targets then read these sums instead of the keys of
+                :obj:`x`. (default: :obj:`None`)
         """
         return self._attend(x, batch, batch_size, state)
 

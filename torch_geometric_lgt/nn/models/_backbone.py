@@ -17,15 +17,33 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class Backbone(LayerwiseInference):
-    r"""Applies an input layer, attention layers with normalisation and dropout, and an output
-    layer: the common part of the node-level models.
+    r"""Applies an input layer, attention layers and an output layer: the base class of the
+    node-level models.
 
     .. math::
         \mathbf{Z}^{(0)} = f(\mathbf{X}), \qquad
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( a \, \mathrm{step}_l(\mathbf{Z}^{(l-1)}) + b
             \, \mathbf{Z}^{(l-1)} \right)
 
-    A model defines :meth:`step`, and :meth:`readout` if the last layer alone is not its output."""
+    Here :math:`f` is a linear map with normalisation, activation and dropout. The factors :math:`a`
+    and :math:`b` are :obj:`step_weight` and :obj:`residual_weight`. A model defines :meth:`step`,
+    and also :meth:`readout` if its scores depend on more than the last layer.
+
+    Args:
+        in_channels (int): Input channels; -1 takes them from the first input.
+        hidden_channels (int): :math:`D`.
+        out_channels (int): Channels of the scores.
+        num_layers (int): :math:`L`.
+        make_conv (callable): Makes the attention layer of one step.
+        act (str): The activation.
+        dropout (float): Dropout probability.
+        layer_norm (bool): If :obj:`False`, nothing is normalised.
+        activate_layers (bool): If :obj:`True`, attention layers end in the activation.
+        read_channels (int): Input channels of the output layer.
+
+    Raises:
+        ValueError: If a size or :obj:`dropout` is out of range.
+    """
 
     step_weight = residual_weight = 1.0
 
@@ -62,7 +80,8 @@ class Backbone(LayerwiseInference):
         self.lin_out = Linear(read_channels, out_channels)
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and redraws the projections."""
+        r"""Resets all learnable parameters and draws the random projections of the feature maps
+        anew."""
         for module in self.children():
             reset(module)
 
@@ -74,12 +93,22 @@ class Backbone(LayerwiseInference):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        r"""Applies the attention of layer :obj:`index` to :obj:`x`; for a pair, updates the
-        targets. The input of the first layer is :obj:`x_0`."""
+        r"""Applies the attention of layer :obj:`index`, without residual and normalisation, and
+        returns ``[N, D]``.
+
+        Args:
+            index (int): The number of the layer, from 0.
+            x (torch.Tensor or tuple): The input of the layer ``[N, D]``, or a pair (sources,
+                targets), of which the targets get an output.
+            x_0 (torch.Tensor): The output of the input layer for the targets, ``[N, D]``.
+            context (GraphContext): The edges, the batch vector and what else the layers read.
+            state (AttentionState, optional): Sums over all keys, which replace the keys of
+                :obj:`x`.
+        """
         return self.convs[index](x, context.edges, context.batch, context.batch_size, state=state)
 
     def input_layer(self, x: Tensor) -> Tensor:
-        r"""Computes :math:`\mathbf{Z}^{(0)}`."""
+        r"""Computes :math:`\mathbf{Z}^{(0)}` ``[N, D]`` from the features :obj:`x` ``[N, F]``."""
         check_features(x, self.lin_in, self.in_channels)
         return dropout(self.act(self.norms[0](self.lin_in(x))), self.dropout, self.training)
 
@@ -91,14 +120,16 @@ class Backbone(LayerwiseInference):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        r"""Computes :math:`\mathbf{Z}^{(l)}` with :math:`l` one more than :obj:`index`."""
+        r"""Computes the output :math:`\mathbf{Z}^{(l)}` ``[N, D]`` of layer :math:`l`, which is one
+        more than :obj:`index`. The arguments are those of :meth:`step`."""
         x_dst = x if isinstance(x, Tensor) else x[1]
         updated = self.step(index, x, x_0, context, state)
         z = self.norms[index + 1](self.step_weight * updated + self.residual_weight * x_dst)
         return dropout(self.act(z) if self.activate_layers else z, self.dropout, self.training)
 
     def layers(self, x: Tensor, context: GraphContext) -> list[Tensor]:
-        r"""Computes :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`."""
+        r"""Computes the outputs of all layers from the features :obj:`x` ``[N, F]``: a list of
+        :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`, ``[N, D]`` each."""
         self._check_context(x, context)
         layers = [self.input_layer(x)]
         for index in range(self.num_layers):
@@ -128,8 +159,11 @@ class Backbone(LayerwiseInference):
             )
 
     def _state(self, index: int, x: Tensor, context: GraphContext) -> AttentionState | None:
-        r"""Builds the state that a layer reads instead of its input; :obj:`None` if the input has
-        all nodes."""
+        r"""Builds the state (sums over all keys of each graph) that layer :obj:`index` reads in
+        place of the keys of its input :obj:`x`.
+
+        It adds up the keys of :obj:`x`, of all processes, and of the nodes outside the input, as
+        :obj:`context` demands. Returns :obj:`None` if the input contains all nodes."""
         if context.states is None and context.process_group is None:
             return None
         batch = None if context.batch is None else context.batch[: context.num_keys]
@@ -142,7 +176,8 @@ class Backbone(LayerwiseInference):
         return context.states[index].merge(state).to(state.sums.dtype)
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
-        r"""Computes the scores from the layers and the output of the local branch."""
+        r"""Computes the scores ``[N, F_out]`` from the outputs :obj:`layers` of all layers and the
+        output :obj:`local` ``[N, D]`` of a local branch, if the model has one."""
         return self.lin_out(layers[-1])
 
     def attention_scores(
@@ -154,9 +189,22 @@ class Backbone(LayerwiseInference):
         *,
         edge_weight: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""Returns the weights ``[P, H]`` that each layer's target ``pairs[1]`` puts on source
-        ``pairs[0]``. The graph is :obj:`edge_index` with :obj:`edge_weight`, as in
-        :meth:`forward`."""
+        r"""Computes for each layer the attention weight ``[P, H]`` of each pair of nodes, and
+        returns a list with one tensor per layer.
+
+        The weight is the share of source ``pairs[0]`` in the output of target ``pairs[1]``. The
+        pairs need not be edges.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges of the graph, as in
+                :meth:`forward`.
+            pairs (torch.Tensor): The ids of sources and targets ``[2, P]``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, as in
+                :meth:`forward`. (default: :obj:`None`)
+        """
         edges = self._edges(edge_index, x.size(0), edge_weight)
         inputs = self.layers(x, GraphContext(edges, batch))[:-1]
         return [
@@ -165,7 +213,8 @@ class Backbone(LayerwiseInference):
         ]
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
-        r"""Prepares the edges for all layers."""
+        r"""Converts the edges, once for all layers, to the format that the layers read fastest;
+        here returns :obj:`edge_index` unchanged."""
         return edge_index
 
     def __repr__(self) -> str:

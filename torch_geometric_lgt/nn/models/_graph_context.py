@@ -15,17 +15,19 @@ States = Sequence[AttentionState] | None
 
 
 class GraphContext(NamedTuple):
-    r"""Collects what the layers of a model read beside their input.
+    r"""Collects what the layers of a model read beside the node features.
 
     Attributes:
-        edges: The edges of the graph, as the layers take them.
-        batch (torch.Tensor, optional): The graph ids ``[N]``.
+        edges: The edges of the graph, in a format of the layers.
+        batch (torch.Tensor, optional): The graph id of each node ``[N]``.
         batch_size (int, optional): The number of graphs.
-        degree (torch.Tensor, optional): The degrees ``[N]`` in the whole graph.
-        states (list, optional): The state of all nodes outside the input, one for each layer.
-        num_keys (int, optional): The number of nodes, the first of the input, that are keys.
-            (default: :obj:`None`, all)
-        process_group (ProcessGroup, optional): The processes that hold the other nodes.
+        degree (torch.Tensor or tuple, optional): The degrees ``[N]`` in the whole graph, or a pair
+            (sources, targets).
+        states (list, optional): For each layer the sums over the keys of all nodes outside the
+            input.
+        num_keys (int, optional): The number of first nodes of the input that are keys beside
+            :obj:`states` or :obj:`process_group`. (default: :obj:`None`, all)
+        process_group (ProcessGroup, optional): The processes that have the other nodes.
     """
 
     edges: Edges

@@ -16,8 +16,13 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class LayerwiseInference(Module):
-    r"""Computes the layers of a model for a graph that need not fit into memory: each layer builds
-    the state of all nodes in one pass over them, and reads it in a second pass."""
+    r"""Computes the layers of a model for a graph that need not fit into memory: the base class of
+    models with :meth:`inference`.
+
+    Each layer builds its state in one pass over parts of the nodes, and reads the state in a second
+    pass. A state is the sums over the keys of all nodes. A subclass defines :meth:`input_layer`,
+    :meth:`layer` and :meth:`readout`. The attribute :obj:`uses_edges` tells whether layers read
+    edges. The attribute :obj:`takes_pairs` tells whether layers take a pair (sources, targets)."""
 
     lin_in: Module
     lin_out: Module
@@ -44,45 +49,57 @@ class LayerwiseInference(Module):
         raise NotImplementedError
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
-        r"""Returns the edges into a part that count for the degrees of a layer, and their
-        weights."""
+        r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of a layer:
+        (sources and targets ``[2, E]``, weights ``[E]`` or :obj:`None`).
+
+        Ids are positions in ``part.n_id``."""
         return part.edge_index, part.edge_weight
 
     def layer_edges(self, part: Part) -> Edges:
-        r"""Returns all edges into the nodes of a part, as a layer takes them."""
+        r"""Returns the edges into the nodes of :obj:`part` in the format that the layers read, here
+        sorted edges. Ids are positions in ``part.n_id``."""
         return sorted_edges(
             part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
         )
 
     def stream_local_branch(self, stream: Stream, x_0: Tensor) -> Tensor | None:
-        r"""Computes the output ``[N, D]`` of a branch beside the attention layers; most models
-        have none."""
+        r"""Computes the output ``[N, D]`` of a local branch (a network beside the attention layers)
+        for all nodes, part by part.
+
+        Here returns :obj:`None`, the model has no such branch.
+
+        Args:
+            stream (Stream): Reads the parts and stores the outputs.
+            x_0 (torch.Tensor): The output ``[N, D]`` of the input layer.
+        """
         return None
 
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
-        r"""Computes the scores of all nodes of a graph that need not fit into memory. The scores
-        are those of :meth:`forward` in evaluation.
+        r"""Computes the scores of all nodes of a graph that need not fit into memory. They equal
+        the scores of :meth:`forward` in evaluation.
 
-        Each layer builds the state of its attention in one pass over the nodes, and reads it in a
-        second pass with all neighbours. With :obj:`folder`, and with features and a graph mapped
-        from files, memory holds the parameters, the states and one batch with its neighbours.
+        Each layer builds its state in one pass over batches, and reads the state in a second pass
+        with all neighbours. A state is the sums over the keys of all nodes. If :obj:`folder` is
+        given and the graph and its features are memory-mapped, memory holds the parameters, the
+        states and one batch with its neighbours.
 
         Args:
-            loader (torch_geometric.loader.NeighborLoader): Has the data, one graph, and the size of
-                a batch, with ``num_neighbors=[-1]``.
-            folder (str or Path, optional): A folder for the outputs of all layers. It ends with the
-                scores, which the returned tensor maps. An interrupted run with the same model and
-                data resumes there. (default: :obj:`None`, in memory)
+            loader (torch_geometric.loader.NeighborLoader): A loader of one graph with
+                ``num_neighbors=[-1]``. Its data, batch size and workers are used.
+            folder (str or Path, optional): A folder for the outputs of all layers. In the end it
+                has the file of the scores only, which the returned tensor memory-maps. An
+                interrupted run with the same model and data resumes there. (default: :obj:`None`,
+                in memory)
             progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
 
         Returns:
-            ``[N, F_out]``
+            The scores ``[N, F_out]``, on the CPU.
 
         Raises:
-            ValueError: If the loader does not take all neighbours of one hop, the folder belongs to
-                another model or graph, or a layer cannot be evaluated in parts.
+            ValueError: If the loader does not take all neighbours of one hop, or the folder belongs
+                to another model or graph. Also if a layer cannot be evaluated in parts.
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
@@ -92,9 +109,11 @@ class LayerwiseInference(Module):
     def attention_memory(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> AttentionMemory:
-        r"""Builds the states of all nodes in each layer, which a batch needs to attend to the whole
-        graph; see :class:`AttentionMemory`. Arguments and errors are those of :meth:`inference`.
-        An earlier memory in the same folder is overwritten."""
+        r"""Builds an :class:`AttentionMemory` of a graph: for each layer the state (sums over the
+        keys) of all nodes, with which a batch attends to the whole graph.
+
+        Arguments and errors are those of :meth:`inference`. An earlier memory in the same folder is
+        overwritten."""
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar, resume=False)
             inputs = self._stream_layers(stream, self.num_layers - 1)
@@ -112,8 +131,8 @@ class LayerwiseInference(Module):
         return scores
 
     def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
-        r"""Computes :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(l)}` of all nodes, ``[N, D]``
-        each."""
+        r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention
+        layers for all nodes. Returns a list of tensors ``[N, D]``, on the CPU or memory-mapped."""
         weight = reference(self.lin_in)
 
         def rows(part: Part) -> Tensor:

@@ -18,11 +18,11 @@ from torch_geometric_lgt.typing import Adj
 
 
 class LocalEdges(NamedTuple):
-    r"""Collects the edges and weights of GCN's operator.
+    r"""Stores the edges of a graph and the weights of GCN's normalisation.
 
     Attributes:
-        edges (SortedEdges): The edges.
-        weight (torch.Tensor): Their weights ``[E, 1]``, 0 for self loops.
+        edges (SortedEdges): The edges, including self loops.
+        weight (torch.Tensor): The normalised weight of each edge ``[E, 1]``, 0 for self loops.
         loop_weight (torch.Tensor): The weight ``[N, 1]`` of each node in its own sum.
     """
 
@@ -31,7 +31,8 @@ class LocalEdges(NamedTuple):
     loop_weight: Tensor
 
     def listed(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        r"""Returns all edges, followed by one self loop for each node, and their weights."""
+        r"""Returns the graph in the format of PyG's layers: edges ``[2, E']`` with exactly one self
+        loop for each node, appended at the end, and normalised weights ``[E']`` in :obj:`dtype`."""
         is_edge = self.edges.edge_index[0] != self.edges.edge_index[1]
         loops = torch.arange(self.loop_weight.size(0), device=is_edge.device).expand(2, -1)
         edges = torch.cat([self.edges.edge_index[:, is_edge], loops], 1)
@@ -40,8 +41,8 @@ class LocalEdges(NamedTuple):
 
 
 class LocalConv(GCNConv):
-    r"""Computes :class:`torch_geometric.nn.GCNConv`. For :class:`LocalEdges` it multiplies by a
-    sparse matrix, without a tensor of the size ``[E, D]``."""
+    r"""Computes :class:`torch_geometric.nn.GCNConv`. Edges of the type :class:`LocalEdges` are
+    multiplied as a sparse matrix, without a tensor of the size ``[E, D]``."""
 
     # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
     propagate = MessagePassing.propagate
@@ -58,8 +59,11 @@ class LocalConv(GCNConv):
 
 
 class LocalGCN(GCN):
-    r"""Stacks such layers as :class:`torch_geometric.nn.GCN` does. With :obj:`residual` the last
-    layer is normalised and activated too, and each layer that keeps the width adds its input."""
+    r"""Computes :class:`torch_geometric.nn.GCN` with layers of the type :class:`LocalConv`.
+
+    With :obj:`residual` each layer that keeps the width adds its input, and the last layer is
+    normalised and activated too. With :obj:`normalize` layers have batch normalisation, over all
+    :obj:`processes` if :meth:`forward` gets some."""
 
     def __init__(
         self,
@@ -122,9 +126,20 @@ def local_edges(
     degree: Tensor | None,
     edge_weight: Tensor | None = None,
 ) -> LocalEdges:
-    r"""Computes the weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` of all edges, with the
-    weight :math:`l_i` of the self loop of :math:`i`. The in-degrees :math:`d_i` without self loops
-    are :obj:`degree`, or counted in :obj:`edge_index`."""
+    r"""Computes GCN's weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` of all edges.
+
+    Here :math:`l_i` is the weight of node :math:`i`'s self loop (1 if it has none), and :math:`d_i`
+    is the in-degree without self loops.
+
+    Args:
+        edge_index (torch.Tensor or SparseTensor): The edges.
+        num_nodes (int): :math:`N`.
+        dtype (torch.dtype): The dtype of the weights.
+        degree (torch.Tensor, optional): The degrees :math:`d` ``[N]``; :obj:`None` sums the weights
+            in :obj:`edge_index`.
+        edge_weight (torch.Tensor, optional): The weights :math:`w` ``[E]``. (default: :obj:`None`,
+            the values of a sparse matrix, else 1)
+    """
     edges = sorted_edges(edge_index, num_nodes, num_nodes, edge_weight=edge_weight)
     weight, loop = without_loops(edges.edge_index, edges.weight, num_nodes, dtype)
     if degree is None:
@@ -139,9 +154,11 @@ def local_edges(
 def without_loops(
     edge_index: Tensor, weight: Tensor | None, num_targets: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    r"""Returns the weights ``[E]`` of the edges (default: 1) with 0 for self loops, and the weight
-    ``[N_t]`` of the self loop of each target. As in PyG's :meth:`gcn_norm`, this is the mean weight
-    of the self loops of the target in :obj:`edge_index`, or 1 if it has none."""
+    r"""Separates self loops from the other edges: returns the weights ``[E]`` of the edges
+    (default: 1) with 0 for self loops, and the weight ``[N_t]`` of each target's self loop.
+
+    As in PyG's :meth:`gcn_norm`, the latter is the mean weight of the target's self loops in
+    :obj:`edge_index`, or 1 without any."""
     source, target = edge_index
     loops = source == target
     if weight is None:

@@ -26,16 +26,22 @@ STATISTICS = (GraphNorm, GraphSizeNorm, MeanSubtractionNorm, PairNorm)
 
 
 class Processes(NamedTuple):
-    r"""Names the processes that share a graph, and the number of first rows that are nodes of this
-    process (None: all)."""
+    r"""Names the processes that share a graph.
+
+    Attributes:
+        group (ProcessGroup): The processes.
+        num_nodes (int, optional): The number of first rows of an input that are nodes of this
+            process; later rows are copies of nodes of other processes. :obj:`None` if all rows are.
+    """
 
     group: ProcessGroup
     num_nodes: int | None
 
 
 class LocalNorm(BatchNorm):
-    r"""Computes :class:`torch_geometric.nn.BatchNorm`. In training with :obj:`processes`, means and
-    variances are over the nodes of all processes, each counted once."""
+    r"""Computes :class:`torch_geometric.nn.BatchNorm`. If :meth:`forward` gets :obj:`processes` and
+    does not use running statistics, mean and variance are over the nodes of all processes, each
+    counted once."""
 
     def forward(self, x: Tensor, processes: Processes | None = None) -> Tensor:
         norm: Any = self.module
@@ -69,11 +75,8 @@ class LocalNorm(BatchNorm):
 
 
 def check_statistics(gnn: torch.nn.Module) -> None:
-    r"""Refuses a network with a norm whose statistics would be over the nodes of one process.
-
-    Raises:
-        ValueError: With the name of this norm.
-    """
+    r"""Raises a ValueError, which names the layer, if the network :obj:`gnn` has a norm whose
+    statistics would be over the nodes of one process only."""
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (

@@ -11,8 +11,11 @@ BATCHES = 'train on the batches of NeighborLoader or NodePartitionLoader'
 
 
 def with_advice(training: str = BATCHES) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    r"""Re-raises an out-of-memory error with advice; :obj:`training` names the way to train with
-    less memory."""
+    r"""Decorates :meth:`forward` of a model: re-raises an out-of-memory error with advice. The text
+    :obj:`training` says how to train with less memory.
+
+    The decorated method also raises a ValueError if ``torch.fx`` traces the model. Compiled code
+    runs the method itself."""
 
     def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)

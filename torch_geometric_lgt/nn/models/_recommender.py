@@ -27,8 +27,12 @@ from torch_geometric_lgt.typing import Adj
 
 
 class Recommender(Module):
-    r"""Scores and ranks pairs of nodes by their rows of :meth:`get_embedding`, with the methods of
-    :class:`torch_geometric.nn.LightGCN`."""
+    r"""Scores and ranks pairs of users and items by their embeddings: the base class of
+    recommenders, with the methods of :class:`torch_geometric.nn.LightGCN`.
+
+    Users are the nodes 0 to U - 1, items are the nodes U to N - 1. A subclass defines
+    :meth:`get_embedding`, which returns the embeddings ``[N, D]`` of all nodes or those of the ids
+    :obj:`nodes`."""
 
     num_users: int
     num_nodes: int
@@ -47,8 +51,9 @@ class Recommender(Module):
 
     @property
     def scoring(self) -> str | float:
-        r"""The rule by which :meth:`recommend` ranks. Set the rule that is best on validation data;
-        ``state_dict`` contains it.
+        r"""The rule by which :meth:`recommend` ranks item :math:`i` for user :math:`u` with
+        embeddings :math:`\mathbf{H}`. Set the rule that is best on validation data; ``state_dict``
+        contains it.
 
         * :obj:`"inner"` (default): :math:`\mathbf{H}_u^{\top} \mathbf{H}_i`
         * :obj:`"cosine"`: :math:`\cos(\mathbf{H}_u, \mathbf{H}_i)`
@@ -68,8 +73,16 @@ class Recommender(Module):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Scores the pairs :obj:`edge_label_index` ``[2, P]`` (default: :obj:`edge_index`), and
-        returns ``[P]``."""
+        r"""Computes the scores ``[P]`` of pairs of nodes, the inner products of their embeddings.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, if the embeddings depend
+                on it. (default: :obj:`None`)
+            edge_label_index (torch.Tensor, optional): The pairs of ids ``[2, P]``. (default:
+                :obj:`None`, the edges)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`)
+        """
         if edge_label_index is None:
             if edge_index is None:
                 raise ValueError(
@@ -95,8 +108,9 @@ class Recommender(Module):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Predicts whether each pair is an edge: the sigmoid of its score, rounded unless
-        :obj:`prob` is set."""
+        r"""Predicts whether each of the pairs ``[2, P]`` is an edge. Returns ``[P]``: the sigmoid
+        of each score with :obj:`prob`, else this number rounded to 0 or 1. The other arguments are
+        those of :meth:`forward`."""
         out = self(edge_index, edge_label_index, edge_weight=edge_weight).sigmoid()
         return out if prob else out.round()
 
@@ -113,37 +127,39 @@ class Recommender(Module):
         batch_size: int | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Ranks the nodes of :obj:`dst_index` (default: all items) for each node of
-        :obj:`src_index` (default: all users), in evaluation and without gradients. It scores some
-        users at a time, so that memory does not grow with users times items.
+        r"""Finds the :obj:`k` best nodes of :obj:`dst_index` (default: all items) for each node of
+        :obj:`src_index` (default: all users).
+
+        The model is in evaluation and without gradients meanwhile. Some users are scored at a time,
+        so that memory does not grow with users times items.
 
         Args:
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, where the mask or the
-                degrees need it. (default: :obj:`None`)
-            src_index (torch.Tensor or list, optional): The users, ids or a mask of all nodes.
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, if the embeddings or the
+                degrees of :obj:`scoring` depend on it. (default: :obj:`None`)
+            src_index (torch.Tensor or list, optional): The users: ids, or a bool for each node.
                 (default: :obj:`None`, all users)
-            dst_index (torch.Tensor or list, optional): The nodes to choose from, each of which
-                counts once. (default: :obj:`None`, all items)
-            k (int, optional): How many of them. (default: :obj:`1`)
-            sorted (bool, optional): If :obj:`False`, the :obj:`k` nodes are in no particular order.
-                Equal scores always are. (default: :obj:`True`)
-            exclude (torch.Tensor or SparseTensor, optional): Pairs of nodes, in either direction,
-                that are not returned, such as the :obj:`edge_index` of the users' history: edges of
-                the whole graph, with items from U on. (default: :obj:`None`)
-            scoring (str or float, optional): The rule, see :attr:`scoring`. (default: :obj:`None`,
-                that of the model)
+            dst_index (torch.Tensor or list, optional): The nodes to choose from: ids, of which
+                repeated ones count once, or a bool for each node. (default: :obj:`None`, all items)
+            k (int, optional): The number of nodes for each user. (default: :obj:`1`)
+            sorted (bool, optional): If :obj:`True`, the best node comes first. If :obj:`False`, the
+                order is arbitrary; nodes of equal score always have an arbitrary order. (default:
+                :obj:`True`)
+            exclude (torch.Tensor or SparseTensor, optional): Pairs of ids, in either direction,
+                that are not recommended, such as the :obj:`edge_index` of past purchases. The ids
+                of items begin at U. (default: :obj:`None`)
+            scoring (str or float, optional): The rule of ranking, see :attr:`scoring`. (default:
+                :obj:`None`, the rule of the model)
             batch_size (int, optional): Number of users at once. (default: :obj:`None`, as many as a
                 cache holds)
 
         Returns:
-            Ids of nodes ``[P, k]``.
+            The ids of the best nodes ``[P, k]``, one row for each of :math:`P` users.
 
         Raises:
             TypeError: If an index is neither a tensor nor a list of ids.
-            ValueError: If there are fewer than :obj:`k` nodes to choose from, or :obj:`exclude`
-                leaves fewer to a user, an index holds neither ids of nodes nor a mask of all,
-                :obj:`exclude` joins two users, the rule is unknown, a count is no whole number, or
-                the output of a node is not finite.
+            ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
+                joins two users. If an index contains neither ids nor one bool per node. If the rule
+                is unknown, or a count is no whole number. If an embedding is not finite.
         """
         device = reference(self.embedding).device
         users = (
@@ -184,7 +200,10 @@ class Recommender(Module):
             ]
 
     def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
-        r"""Computes the binary cross entropy of scores."""
+        r"""Computes the binary cross entropy of scores :obj:`pred` ``[P]`` (logits, before the
+        sigmoid) and labels :obj:`edge_label` ``[P]``, averaged over the pairs.
+
+        Other keywords go to :meth:`~torch.nn.functional.binary_cross_entropy_with_logits`."""
         return binary_cross_entropy_with_logits(pred, edge_label.to(pred.dtype), **kwargs)
 
     def recommendation_loss(
@@ -194,8 +213,18 @@ class Recommender(Module):
         node_id: Tensor | None = None,
         lambda_reg: float = 1e-4,
     ) -> Tensor:
-        r"""Computes the Bayesian personalised ranking loss, plus :obj:`lambda_reg` times the
-        squared norms of the embeddings of :obj:`node_id` (default: all)."""
+        r"""Computes the Bayesian personalised ranking loss, a scalar, with a penalty on the
+        embeddings.
+
+        Args:
+            pos_edge_rank (torch.Tensor): The scores ``[P]`` of positive pairs.
+            neg_edge_rank (torch.Tensor): The scores ``[P]`` of negative pairs, one for each
+                positive pair.
+            node_id (torch.Tensor, optional): The ids of nodes whose squared norms of learned
+                embeddings are added. (default: :obj:`None`, all nodes)
+            lambda_reg (float, optional): The factor of these squared norms, divided by :math:`P`.
+                (default: :obj:`1e-4`)
+        """
         return BPRLoss(lambda_reg)(
             pos_edge_rank, neg_edge_rank, embedding_rows(self.embedding, self.num_nodes, node_id)
         )
@@ -212,11 +241,19 @@ class Recommender(Module):
         return degrees(edge_list(edge_index, self.num_nodes, self.num_nodes), self.num_nodes)
 
     def _history(self, exclude: Adj | None, users: Tensor, items: Tensor, k: int) -> History:
-        r"""Finds for each node the positions among :obj:`items` of the nodes to exclude.
+        r"""Collects for each node the partners to exclude from :obj:`items`, as positions in
+        :obj:`items`.
+
+        Args:
+            exclude (torch.Tensor or SparseTensor, optional): Pairs of ids ``[2, E]``, in either
+                direction.
+            users (torch.Tensor): The ids of the users to rank for.
+            items (torch.Tensor): The distinct ids to choose from.
+            k (int): The number of nodes that each user needs.
 
         Raises:
-            ValueError: If one of the :obj:`users` has fewer than :obj:`k` items left, or a pair
-                joins two users while :obj:`items` has none.
+            ValueError: If a user has fewer than :obj:`k` items left, or a pair joins two users
+                although :obj:`items` contains no user.
         """
         pairs = items.new_empty((2, 0)) if exclude is None else self._pairs(exclude, 'exclude')
         joins_users = (pairs < self.num_users).all(0) & (pairs[0] != pairs[1])
@@ -238,7 +275,14 @@ class Recommender(Module):
         return history
 
     def _ids(self, nodes: Tensor | Sequence[int], argument: str) -> Tensor:
-        r"""Returns the ids of nodes that are named by their ids or by a mask of all nodes."""
+        r"""Returns ids ``[n]`` on the model's device for :obj:`nodes`, a tensor or list of ids or a
+        bool tensor with one entry per node.
+
+        Raises:
+            TypeError: If :obj:`nodes` is neither a tensor nor a list; errors name the
+                :obj:`argument`.
+            ValueError: If the shape or dtype is wrong, or an id does not exist.
+        """
         if not isinstance(nodes, Tensor):
             try:
                 nodes = (
@@ -269,6 +313,7 @@ class Recommender(Module):
         return nodes
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:
-        r"""Returns pairs of nodes as a list; errors name the :obj:`argument`."""
+        r"""Returns pairs of nodes ``[2, P]`` in int64 from any format of edges in PyG. A ValueError
+        that names the :obj:`argument` is raised if they do not fit the nodes or the device."""
         check_devices(reference(self.embedding).device, **{argument: pairs})
         return weighted_edges(pairs, self.num_nodes, self.num_nodes, argument=argument)[0]

@@ -12,8 +12,8 @@ from torch_geometric_lgt.nn.models._streaming.stream import Stream
 
 
 class AttentionMemory:
-    r"""Stores the state of all nodes of a graph in each layer of a model, so that a batch attends
-    to the whole graph:
+    r"""Stores for each layer of a model the state (sums over the keys) of all nodes, so that a
+    batch attends to the whole graph:
 
     .. math::
         \mathbf{S} = \mathbf{S}_{\mathrm{all}} - \sum_{j \in \mathcal{B}} \phi(\bar{\mathbf{k}}_j)
@@ -23,14 +23,15 @@ class AttentionMemory:
     where :math:`\mathcal{B}` are the nodes of a batch. Their keys :math:`\bar{\mathbf{k}}_j` in
     memory are constants, and their current keys :math:`\mathbf{k}_j` have gradients; every node
     counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of the whole graph.
-    Afterwards the nodes outside the batch are as old as the memory; build it again every few
-    steps.
+    Afterwards the keys outside the batch belong to the old parameters; build the memory again every
+    few steps.
 
-    The method :obj:`attention_memory` of a model builds it, in training with samples of
-    NodeFormer's noise for each node. A batch reads the states :meth:`without` its nodes.
+    The method :obj:`attention_memory` of a model builds the memory. In training mode it draws
+    NodeFormer's noise once for each node. A batch gets the states from :meth:`without`.
 
     Attributes:
-        states (list): The state of all nodes in each layer, in double precision.
+        states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
+            each layer, in double precision.
         inputs (list): The input ``[N, D]`` of each layer.
 
     Example:
@@ -64,7 +65,12 @@ class AttentionMemory:
         self.states = [self._stream_state(index, stream) for index in range(len(inputs))]
 
     def without(self, nodes: Tensor) -> list[AttentionState]:
-        r"""Returns the state in each layer of all nodes except :obj:`nodes`, distinct ids.
+        r"""Returns for each layer the state of all nodes except :obj:`nodes`: a list for the
+        argument :obj:`states` of the model.
+
+        Args:
+            nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, usually the
+                nodes of a batch.
 
         Raises:
             ValueError: If an id occurs twice.
@@ -74,7 +80,9 @@ class AttentionMemory:
         return [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
 
     def _draw_noise(self, index: int, stream: Stream) -> Tensor | None:
-        r"""Draws NodeFormer's noise for all nodes; :obj:`None` for a layer that has none."""
+        r"""Draws NodeFormer's noise ``[N, H * K]`` (log-weights of the keys) of layer :obj:`index`
+        for all nodes, part by part. Returns :obj:`None` in evaluation and for a layer without
+        samples."""
         conv, x = self.convs[index], self.inputs[index]
         width = getattr(conv, 'num_gumbel_samples', 0) * conv.heads
         if width == 0 or not self.convs.training:

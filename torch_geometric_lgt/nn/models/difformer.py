@@ -14,23 +14,23 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class DIFFormer(Backbone):
-    r"""The node-level model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy
-    Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_: steps of a diffusion over all nodes
-    of a graph and over its edges,
+    r"""Scores nodes with the model of `"DIFFormer: Scalable (Graph) Transformers Induced by Energy
+    Constrained Diffusion" <https://arxiv.org/abs/2301.09474>`_: each layer is a step of a diffusion
+    over all nodes of a graph and over its edges,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
     Differs from the authors' code: each query and key is normalised by itself unless
-    ``norm='frobenius'``, the heads divide :obj:`hidden_channels` instead of being averaged, and
-    graphs of a batch do not attend to each other.
+    ``norm='frobenius'``. The heads divide :obj:`hidden_channels` instead of being averaged. Graphs
+    of a batch do not attend to each other.
 
     Args:
-        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
-        num_layers (int, optional): Number of steps. (default: :obj:`2`)
+        num_layers (int, optional): Number of steps, one per layer. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"`, linear in the number of nodes, or :obj:`"sigmoid"`,
             quadratic. (default: :obj:`"simple"`)
@@ -45,8 +45,8 @@ class DIFFormer(Backbone):
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
         act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer, as
-            in the paper. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
+            instead of a linear map of it, as in the paper. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -54,8 +54,8 @@ class DIFFormer(Backbone):
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
-        ValueError: If a size or :obj:`tau` is out of range, an argument of the layer is, or edges
-            are missing.
+        ValueError: If a size, :obj:`tau` or an argument of
+            :class:`~torch_geometric_lgt.nn.DIFFormerConv` is out of range, or edges are missing.
 
     Example:
         >>> import torch
@@ -128,7 +128,7 @@ class DIFFormer(Backbone):
         process_group: ProcessGroup | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model.
+        r"""Computes the scores ``[N, F_out]`` of all nodes.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
@@ -137,15 +137,19 @@ class DIFFormer(Backbone):
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            degree (torch.Tensor, optional): The degrees ``[N]`` in the whole graph, with weights
-                their sums, if the input is a part of a graph with all neighbours of its nodes; see
-                :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`)
-            states (list, optional): The states of all nodes outside the input, so that the input
-                attends to the whole graph; see :meth:`attention_memory`. (default: :obj:`None`)
-            num_keys (int, optional): The number of first nodes that are keys beside
-                :obj:`states` or :obj:`process_group`. (default: :obj:`None`, all)
-            process_group (torch.distributed.ProcessGroup, optional): The processes that hold the
-                other nodes; their states are summed. (default: :obj:`None`)
+            degree (torch.Tensor, optional): For a part of a graph with all neighbours of its nodes,
+                the degrees ``[N]`` in the whole graph. They are sums if edges have weights. See
+                :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`, counted
+                in the edges)
+            states (list, optional): For each layer the sums over the keys of all nodes outside the
+                input, so that the input attends to the whole graph; see :meth:`attention_memory`.
+                (default: :obj:`None`)
+            num_keys (int, optional): With :obj:`states` or :obj:`process_group`, the number of
+                first nodes of the input that are keys; the others are neighbours only. (default:
+                :obj:`None`, all)
+            process_group (torch.distributed.ProcessGroup, optional): The processes that have the
+                other nodes; the sums over keys are added up over all processes. (default:
+                :obj:`None`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
         """
@@ -169,7 +173,9 @@ class DIFFormer(Backbone):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        r"""Applies the attention of layer :obj:`index`, with its edges and degrees."""
+        r"""Applies :class:`~torch_geometric_lgt.nn.DIFFormerConv` number :obj:`index` to :obj:`x`,
+        plus :obj:`x_0` with :obj:`use_source`, and returns ``[N, D]``. Arguments are those of
+        :meth:`Backbone.step`."""
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return out + x_0 if self.use_source else out

@@ -29,9 +29,9 @@ LEVELS = ('node', 'edge', 'graph')
 
 
 class LiteGT(Module):
-    r"""The model of `"LiteGT: Efficient and Lightweight Graph Transformers"
-    <https://doi.org/10.1145/3459637.3482272>`_ for nodes, edges or graphs: layers of two-branch
-    attention over the neighbours with a residual, batch normalisation and a feed-forward part,
+    r"""Scores nodes, edges or graphs with the model of `"LiteGT: Efficient and Lightweight Graph
+    Transformers" <https://doi.org/10.1145/3459637.3482272>`_: layers of two-branch attention over
+    the neighbours with a residual, batch normalisation and a feed-forward part,
 
     .. math::
         \hat{\mathbf{H}} = \mathrm{BN} \left( \mathbf{H} + \mathrm{Attention}(\mathbf{H})
@@ -48,17 +48,19 @@ class LiteGT(Module):
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
 
     Args:
-        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
         heads (int, optional): Number of attention heads. (default: :obj:`8`)
-        kernel (str or tuple, optional): As in the layer. (default: :obj:`"jaccard"`)
-        normalize (bool, optional): As in the layer. (default: :obj:`True`)
+        kernel (str or tuple, optional): As in
+            :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. (default: :obj:`"jaccard"`)
+        normalize (bool, optional): As in :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`.
+            (default: :obj:`True`)
         reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. (default:
             :obj:`False`)
-        pe_channels (int, optional): Number of positional encodings; a linear map of them is added
-            to the input layer. (default: :obj:`0`)
+        pe_channels (int, optional): Number of positional encodings per node; a linear map of them
+            is added to the output of the input layer. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
@@ -70,7 +72,7 @@ class LiteGT(Module):
         - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
 
     Raises:
-        ValueError: If an argument is out of range, or one of the layer is.
+        ValueError: If an argument of the model or of its layers is out of range.
 
     Example:
         >>> import torch
@@ -154,7 +156,8 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model.
+        r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
+        ``[B, F_out]``.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
@@ -166,7 +169,8 @@ class LiteGT(Module):
                 (default: :obj:`None`)
             edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, from
                 :class:`~torch_geometric_lgt.transforms.JaccardScores`. (default: :obj:`None`)
-            sampled_mask (torch.Tensor, optional): The nodes ``[N]`` that attend with softmax, from
+            sampled_mask (torch.Tensor, optional): A bool for each node ``[N]``, :obj:`True` if it
+                attends with softmax, from
                 :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`. (default:
                 :obj:`None`, all)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
@@ -195,8 +199,8 @@ class LiteGT(Module):
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> list[Tensor]:
-        r"""Returns the weights ``[E, H]`` of the edges in each layer, as :meth:`forward` applies
-        them."""
+        r"""Computes the weight ``[E, H]`` of each edge in each head as :meth:`forward` applies it,
+        and returns a list with one tensor per layer. The arguments are those of :meth:`forward`."""
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         out = []
         x = self.inputs(x, laplacian_pe)
@@ -209,9 +213,9 @@ class LiteGT(Module):
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
-        r"""Computes the scores of all nodes, layer by layer and batch by batch, see
-        :meth:`NodeFormer.inference`. The other arguments of :meth:`forward` are read from the
-        attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask` and
+        r"""Computes the scores ``[N, F_out]`` of all nodes, layer by layer and batch by batch, with
+        the arguments of :meth:`NodeFormer.inference`. The other arguments of :meth:`forward` are
+        read from the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask` and
         :obj:`edge_weight` of the data; the last two are optional.
 
         Raises:
@@ -262,7 +266,12 @@ class LiteGT(Module):
         return stream.fill(f'layer-{index + 1}', width, x.dtype, rows, neighbors=True)
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
-        r"""Computes the input ``[N, D]`` of the first layer."""
+        r"""Computes the input ``[N, D]`` of the first layer from the features :obj:`x`
+        ``[N, F_in]`` and the positional encodings ``[N, pe_channels]``.
+
+        Raises:
+            ValueError: If the encodings are missing, not expected, or of another shape.
+        """
         check_features(x, self.lin_in, self.in_channels)
         if self.lin_pe is None:
             if laplacian_pe is not None:
@@ -282,7 +291,8 @@ class LiteGT(Module):
         return self.lin_in(x) + self.lin_pe(laplacian_pe.to(x.dtype))
 
     def reduced(self, layer: int, x: Tensor) -> Tensor:
-        r"""Reduces the channels of :obj:`x` to those of layer number :obj:`layer`."""
+        r"""Reduces the channels of :obj:`x` to the input size of layer number :obj:`layer` by a
+        linear map, or returns :obj:`x` if it has this size."""
         return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
 
     def __repr__(self) -> str:
@@ -294,7 +304,8 @@ class LiteGT(Module):
 
 
 class _Layer(Module):
-    r"""Applies attention and a feed-forward part, each with a residual and a normalisation."""
+    r"""Applies one layer: attention to the neighbours and a feed-forward network, each with a
+    residual and a batch normalisation. The output has as many channels as the input."""
 
     def __init__(
         self,

@@ -35,8 +35,8 @@ MASKS = ('degree', 'adjacency', 'none')
 
 
 class MGFormer(Recommender):
-    r"""The recommender from "Masked Graph Transformer for Large-Scale Recommendation". Users and
-    items are the tokens of one attention:
+    r"""Recommends items to users with the model of "Masked Graph Transformer for Large-Scale
+    Recommendation". Users and items are the tokens of one attention:
 
     .. math::
         \mathbf{X} = \left[\mathbf{E}, s \, \mathbf{P} / \|\mathbf{P}\|\right], \qquad
@@ -45,24 +45,24 @@ class MGFormer(Recommender):
 
     (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings
     :math:`\mathbf{P}` from :class:`~torch_geometric_lgt.transforms.SVDEncoding`, whose rows are
-    scaled to the length :math:`s`. The score of a pair is the inner product of its rows of
-    :math:`\mathbf{H}`. The method :meth:`recommend` ranks by the rule :attr:`scoring`.
+    scaled to the length :math:`s`. The score of a user and an item is the inner product of their
+    rows in :math:`\mathbf{H}`. The method :meth:`recommend` ranks by the rule :attr:`scoring`.
 
     Differs from the paper, which names neither the residual nor the length :math:`s`. Without the
     residual every row starts as the mean of all rows.
 
-    The methods are those of :class:`torch_geometric.nn.LightGCN` with additional arguments. Nodes 0
-    to U - 1 are users, and nodes U to U + I - 1 are items. Edge weights need the mask
+    The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments.
+    Nodes 0 to U - 1 are users, and nodes U to U + I - 1 are items. Edge weights need the mask
     :obj:`"adjacency"`.
 
     Args:
-        num_users (int): U.
-        num_items (int): I.
-        embedding_dim (int, optional): Size of :math:`\mathbf{E}`. (default: :obj:`64`)
+        num_users (int): U, the number of users.
+        num_items (int): I, the number of items.
+        embedding_dim (int, optional): D, the size of :math:`\mathbf{E}`. (default: :obj:`64`)
         structural_encoding (torch.Tensor, optional): :math:`\mathbf{P}`, ``[N, S]``. (default:
-            :obj:`None`, without)
-        degree (torch.Tensor, optional): Degrees in the training graph ``[N]`` for the degree mask;
-            without them each call counts the degrees in :obj:`edge_index`. (default: :obj:`None`)
+            :obj:`None`, none)
+        degree (torch.Tensor, optional): Degrees ``[N]`` in the training graph for the degree mask.
+            (default: :obj:`None`, each call counts them in :obj:`edge_index`)
         num_layers (int, optional): Number of layers; with 0, :math:`\mathbf{H} = \mathbf{X}`.
             (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
@@ -168,9 +168,12 @@ class MGFormer(Recommender):
 
     @classmethod
     def from_data(cls, data: HeteroData, *args, attr_name: str = 'svd_pe', **kwargs) -> 'MGFormer':
-        r"""Creates the model for a data object with users as its first and items as its second node
-        type. Sizes, degrees over all edge types, and the structural encodings :obj:`attr_name`, if
-        the data have any, are read from it. The other arguments go to the constructor.
+        r"""Creates the model for :obj:`data`, whose first node type is users and whose second is
+        items.
+
+        Sizes, degrees over all edge types, and the structural encodings (node attribute
+        :obj:`attr_name`, if there is one) are read from the data. The other arguments go to the
+        constructor.
 
         Raises:
             ValueError: If the number of node types is not two.
@@ -199,7 +202,8 @@ class MGFormer(Recommender):
         return cls(num_users, num_items, *args, **kwargs)
 
     def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and redraws the projections."""
+        r"""Resets all learnable parameters, draws the random projections anew, and sets
+        :attr:`scoring` to :obj:`"inner"`."""
         torch.nn.init.xavier_uniform_(self.embedding.weight)
         reset(self.layers)
         self.scoring = 'inner'
@@ -213,24 +217,26 @@ class MGFormer(Recommender):
         *,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Computes the rows of :math:`\mathbf{H}` of :obj:`nodes` (default: all).
+        r"""Computes the rows of :math:`\mathbf{H}` for :obj:`nodes` (default: all), ``[n, D + S]``.
 
-        All nodes are keys. Only :obj:`nodes` are queries in the last layer, and in every layer with
-        :obj:`states`. With the mask :obj:`"adjacency"` only :obj:`nodes` and their neighbours are
-        read; edges sorted by target are fastest.
+        All nodes are keys. Only :obj:`nodes` are queries in the last layer, and in every layer if
+        :obj:`states` are given. With the mask :obj:`"adjacency"` only :obj:`nodes` and their
+        neighbours are computed; edges sorted by target are fastest.
 
         Args:
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, if the mask or the
-                degrees need it. (default: :obj:`None`)
-            nodes (torch.Tensor or list, optional): Ids, or a mask of all nodes. (default:
-                :obj:`None`, all)
-            states (list, optional): The states of :meth:`attention_states`. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, for the mask
+                :obj:`"adjacency"` and for degrees that the model does not have. (default:
+                :obj:`None`)
+            nodes (torch.Tensor or list, optional): The ids ``[n]``, or a bool for each node.
+                (default: :obj:`None`, all)
+            states (list, optional): For each layer the sums over the keys of all nodes, from
+                :meth:`attention_states`. (default: :obj:`None`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for the mask
                 :obj:`"adjacency"`. (default: :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If :obj:`nodes` are neither ids nor a mask, or edges have weights with
-                another mask.
+            ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
+                :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`.
         """
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
         if self.mask == 'adjacency':
@@ -254,9 +260,19 @@ class MGFormer(Recommender):
         return x
 
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
-        r"""Builds the state of all nodes in each layer. With these states :meth:`get_embedding`
-        computes the same rows, and for some nodes it reads no others. Use them to serve a trained
-        model, or detached, to train with keys that are a few steps old."""
+        r"""Builds for each layer the state of all nodes (sums over their keys), and returns a list.
+
+        With these states :meth:`get_embedding` returns the same rows, and for some nodes it
+        computes no other rows. Use them to serve a trained model. Use detached ones to train with
+        keys that are a few steps old.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
+                model does not have. (default: :obj:`None`)
+
+        Raises:
+            ValueError: If the mask is :obj:`"adjacency"`.
+        """
         if self.mask == 'adjacency':
             raise ValueError(
                 "'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from "
@@ -272,9 +288,9 @@ class MGFormer(Recommender):
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
     ) -> Tensor:
-        r"""Computes the rows of :math:`\mathbf{H}` of all nodes, batch by batch, see
-        :meth:`NodeFormer.inference`. The loader's data are the graph with users and items as nodes
-        of one type. The degree mask needs :obj:`degree` in the model."""
+        r"""Computes the rows of :math:`\mathbf{H}` for all nodes, ``[N, D + S]``, batch by batch,
+        with the arguments of :meth:`NodeFormer.inference`. The data of the loader are a graph with
+        users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
         with evaluation(self):
             stream, weight = Stream(loader, folder, self, progress_bar), reference(self.embedding)
             width = self.tokens(torch.arange(1, device=weight.device)).size(1)
@@ -288,7 +304,8 @@ class MGFormer(Recommender):
         return lambda part: x(part.ids(device))
 
     def _stream_near(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
-        r"""Computes a layer that attends to neighbours; :obj:`x` returns rows of its input."""
+        r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to neighbours,
+        part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
         layer, weight = cast(Any, self.layers[index]), reference(self.embedding)
 
         def rows(part: Part) -> Tensor:
@@ -302,7 +319,8 @@ class MGFormer(Recommender):
         return stream.fill(name, width, weight.dtype, rows, neighbors=True)
 
     def _stream_far(self, stream: Stream, index: int, x: Callable[[Tensor], Tensor]) -> Tensor:
-        r"""Computes a layer that attends to all nodes; :obj:`x` returns rows of its input."""
+        r"""Computes the output ``[N, D + S]`` of layer :obj:`index`, which attends to all nodes,
+        part by part. The function :obj:`x` returns the rows of its input for a tensor of ids."""
         layer, weight = cast(Any, self.layers[index]), reference(self.embedding)
 
         def state_of(part: Part) -> AttentionState:
@@ -318,7 +336,8 @@ class MGFormer(Recommender):
         return stream.fill(f'layer-{index + 1}', layer.in_channels, weight.dtype, rows)
 
     def tokens(self, nodes: Tensor | None = None) -> Tensor:
-        r"""Returns the rows of :math:`\mathbf{X}` of :obj:`nodes` (default: all)."""
+        r"""Returns the rows of :math:`\mathbf{X}` for the ids :obj:`nodes` ``[n]`` (default: all
+        nodes), ``[n, D + S]``."""
         rows = embedding_rows(self.embedding, self.num_nodes, nodes)
         if self.structural_encoding is None:
             return rows
@@ -334,7 +353,15 @@ class MGFormer(Recommender):
         edge_index: Adj | None = None,
         nodes: Tensor | None = None,
     ) -> AttentionState:
-        r"""Builds the state of a layer from the rows :obj:`x` of :obj:`nodes` (default: all)."""
+        r"""Builds the state (sums over the keys) of some nodes for one layer.
+
+        Args:
+            layer (torch.nn.Module): The layer.
+            x (torch.Tensor): Its input ``[n, D + S]``, one row for each of :obj:`nodes`.
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
+                model does not have. (default: :obj:`None`)
+            nodes (torch.Tensor, optional): The ids ``[n]``. (default: :obj:`None`, all nodes)
+        """
         if self.mask == 'none':
             return cast(Any, layer).attention_state(x)
         degree = self._degree(edge_index)
@@ -348,8 +375,18 @@ class MGFormer(Recommender):
         nodes: Tensor | None = None,
         state: AttentionState | None = None,
     ) -> Tensor:
-        r"""Computes the output of :obj:`nodes`. The rows of :obj:`x` are all nodes, or only
-        :obj:`nodes` with a :obj:`state` for the keys."""
+        r"""Computes the output of one layer for some nodes, with the residual, ``[n, D + S]``.
+
+        Args:
+            layer (torch.nn.Module): The layer.
+            x (torch.Tensor): Its input: the rows of all nodes, or with :obj:`state` the rows of
+                :obj:`nodes` only.
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
+                model does not have.
+            nodes (torch.Tensor, optional): The ids ``[n]``. (default: :obj:`None`, all nodes)
+            state (AttentionState, optional): Sums over the keys of all nodes. (default:
+                :obj:`None`, computed from :obj:`x`)
+        """
         x_dst = x if nodes is None or state is not None else x[nodes]
         pair = x if x_dst is x else (x, x_dst)
         if self.mask == 'none':
@@ -362,8 +399,15 @@ class MGFormer(Recommender):
         return out + x_dst if self.residual else out
 
     def _near(self, depth: int, nodes: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
-        r"""Computes the rows of :obj:`nodes` after the first :obj:`depth` layers from their
-        neighbours alone."""
+        r"""Computes the rows of :obj:`nodes` after the first :obj:`depth` layers with the mask
+        :obj:`"adjacency"`, ``[n, D + S]``, from the nodes within :obj:`depth` hops.
+
+        Args:
+            depth (int): The number of layers; 0 returns :meth:`tokens`.
+            nodes (torch.Tensor): The ids ``[n]``.
+            edges (torch.Tensor): All edges of the graph ``[2, E]``.
+            weight (torch.Tensor, optional): Their weights ``[E]``.
+        """
         if depth == 0:
             return self.tokens(nodes)
         (source, target), near_weight = edges_into(nodes, edges, weight)

@@ -18,9 +18,9 @@ from torch_geometric_lgt.typing import PairTensor
 
 
 class NodeFormer(Backbone):
-    r"""The node-level model of `"NodeFormer: A Scalable Graph Structure Learning Transformer for
-    Node Classification" <https://arxiv.org/abs/2306.08385>`_: layers of kernelised Gumbel-softmax
-    attention with a relational bias,
+    r"""Scores nodes with the model of `"NodeFormer: A Scalable Graph Structure Learning Transformer
+    for Node Classification" <https://arxiv.org/abs/2306.08385>`_: layers of kernelised
+    Gumbel-softmax attention with a relational bias,
 
     .. math::
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( \mathrm{Attention}(\mathbf{Z}^{(l-1)})
@@ -30,42 +30,49 @@ class NodeFormer(Backbone):
     :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. The edge loss is
     :meth:`~torch_geometric_lgt.functional.edge_regularization`, averaged over the layers.
 
-    Differs from the authors' code: projections are drawn once instead of from a seed that the data
-    determine, graphs of a batch do not attend to each other, and weights are computed in the log
-    domain.
+    Differs from the authors' code: random projections are drawn once instead of from a seed that
+    the data determine. Graphs of a batch do not attend to each other, and weights are computed in
+    the log domain.
 
     Args:
-        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
         hidden_channels (int): Size of each hidden sample, and of each head.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        feature_map (str or torch.nn.Module, optional): As in the layer. (default:
-            :obj:`"orthogonal"`)
+        feature_map (str or torch.nn.Module, optional): As in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"orthogonal"`)
         num_features (int, optional): Random features per head. (default: :obj:`30`)
-        temperature (float, optional): :math:`\tau`. (default: :obj:`0.25`)
-        num_gumbel_samples (int, optional): :math:`K`; 0 trains without noise. (default: :obj:`10`)
-        gumbel_evaluation (str, optional): As in the layer. (default: :obj:`"softmax"`)
-        relational_order (int, optional): Orders of the relational bias. (default: :obj:`1`)
-        relational_input (str, optional): As in the layer. (default: :obj:`"value"`)
-        relational_weight (str, optional): As in the layer. (default: :obj:`"sigmoid"`)
+        temperature (float, optional): :math:`\tau`, the temperature of the attention. (default:
+            :obj:`0.25`)
+        num_gumbel_samples (int, optional): :math:`K`, the number of samples of Gumbel noise; 0
+            trains without noise. (default: :obj:`10`)
+        gumbel_evaluation (str, optional): As in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"softmax"`)
+        relational_order (int, optional): The largest number of hops of the relational bias; 0 omits
+            the bias. (default: :obj:`1`)
+        relational_input (str, optional): As in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"value"`)
+        relational_weight (str, optional): As in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"sigmoid"`)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added.
             (default: :obj:`True`)
         layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input
             layer does. (default: :obj:`False`)
-        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads all layers.
-            (default: :obj:`False`)
+        jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads the outputs of
+            all layers side by side, else the last one. (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"elu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch
           vector *(optional)*; weights of the edges :math:`(E)` *(optional)*
-        - **output:** scores :math:`(N, F_{out})`, with the edge loss if it is asked for
+        - **output:** scores :math:`(N, F_{out})`, and the edge loss, a scalar, with
+          ``return_edge_loss=True``
 
     Raises:
-        ValueError: If a size is out of range, or an argument of the layer is.
+        ValueError: If an argument of the model or of its layers is out of range.
 
     Example:
         >>> import torch
@@ -148,28 +155,29 @@ class NodeFormer(Backbone):
         return_edge_loss: bool = False,
         edge_weight: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        r"""Runs the model.
+        r"""Computes the scores ``[N, F_out]`` of all nodes, with the edge loss if
+        :obj:`return_edge_loss` is set.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
             edge_index (torch.Tensor or list): The edges of the graph, or the edges of each order of
-                the relational bias from :meth:`hops`; ``torch.compile`` and ``torch.export`` take
-                orders above 1 as such a list only. With :obj:`None` there is no bias.
+                the relational bias from :meth:`hops`; ``torch.compile`` and ``torch.export`` need
+                this list if there are several orders. With :obj:`None` the bias is 0.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
             degree, states, num_keys, process_group: For a part of a graph, see
                 :meth:`DIFFormer.forward`.
-            return_edge_loss (bool, optional): If :obj:`True`, returns the edge loss beside the
-                scores. It uses the edges of the first order, which contain a self loop of each
-                node with ``relational_input='value'``; without a bias, the edges of the graph.
-                (default: :obj:`False`)
+            return_edge_loss (bool, optional): If :obj:`True`, returns the pair (scores, edge loss).
+                The loss uses the edges of the first order, or without a bias the edges of the
+                graph. With ``relational_input='value'`` the first order contains a self loop of
+                each node. (default: :obj:`False`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If edges have weights, and the bias has more than one order or the edge loss
-                is requested.
+            ValueError: If edges have weights although the bias has more than one order or the edge
+                loss is requested.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
@@ -179,11 +187,17 @@ class NodeFormer(Backbone):
         return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
-        r"""Computes the scores from the last layer, or from all with jumping knowledge."""
+        r"""Computes the scores ``[N, F_out]`` from the output of the last layer, or with
+        :obj:`jumping_knowledge` from the outputs of all :obj:`layers`; :obj:`local` is ignored."""
         return self.lin_out(torch.cat(layers, 1) if self.jumping_knowledge else layers[-1])
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
-        r"""Returns the distinct edges into a part without self loops, and their weights."""
+        r"""Returns the edges into :obj:`part` that count for degrees, without self loops: (sources
+        and targets ``[2, E']``, weights ``[E']`` or :obj:`None`). Ids are positions in
+        ``part.n_id``.
+
+        Without weights the edges are distinct. With weights repeated edges stay, and their weights
+        add up to the mean weight."""
         if part.edge_weight is None:
             return remove_self_loops(coalesce(part.edge_index))[0], None
         return remove_self_loops(
@@ -193,7 +207,8 @@ class NodeFormer(Backbone):
         )
 
     def layer_edges(self, part: Part) -> Edges:
-        r"""Returns the edges of the relational bias into the nodes of a part.
+        r"""Returns the edges of the relational bias into the nodes of :obj:`part`, a list with
+        sorted edges. Ids are positions in ``part.n_id``.
 
         Raises:
             ValueError: If the bias has more than one order.
@@ -219,7 +234,8 @@ class NodeFormer(Backbone):
         context: GraphContext,
         state: AttentionState | None,
     ) -> Tensor:
-        r"""Applies the attention of layer :obj:`index`, with its edges and degrees."""
+        r"""Applies :class:`~torch_geometric_lgt.nn.KernelAttentionConv` number :obj:`index` to
+        :obj:`x` and maps its heads to ``[N, D]``. Arguments are those of :meth:`Backbone.step`."""
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return self.lin_heads[index](out)
@@ -227,8 +243,21 @@ class NodeFormer(Backbone):
     def hops(
         self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""Finds the edges of each order of the relational bias once, for many calls of
-        :meth:`forward`, which takes them as :obj:`edge_index`."""
+        r"""Finds the edges of each order of the relational bias: the pairs of nodes that :math:`p`
+        edges connect, for each :math:`p` up to :obj:`relational_order`.
+
+        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. It
+        is empty for a model without a bias.
+
+        Args:
+            edge_index (torch.Tensor or SparseTensor): The edges of the graph.
+            num_nodes (int): :math:`N`.
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
+                order 1. (default: :obj:`None`)
+
+        Returns:
+            A list with the sorted edges ``[2, E_p]`` of each order.
+        """
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:

@@ -22,9 +22,9 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 
 
 class SGFormer(Backbone):
-    r"""The node-level model of `"SGFormer: Simplifying and Empowering Transformers for Large-Graph
-    Representations" <https://arxiv.org/abs/2306.10759>`_: a layer of simple global attention beside
-    a graph neural network, the local branch,
+    r"""Scores nodes with the model of `"SGFormer: Simplifying and Empowering Transformers for
+    Large-Graph Representations" <https://arxiv.org/abs/2306.10759>`_: a layer of simple global
+    attention beside a graph neural network, the local branch,
 
     .. math::
         \mathbf{Z} = \beta \, \mathrm{SGFormerConv}(\mathbf{Z}^{(0)}) + (1 - \beta) \,
@@ -32,14 +32,14 @@ class SGFormer(Backbone):
         \mathbf{Y} = f \left( (1 - \alpha) \, \mathbf{Z} + \alpha \, \mathrm{GNN}(\mathbf{Z}^{(0)},
             \mathbf{A}) \right).
 
-    As in the authors' code, :math:`\mathbf{Z}` is normalised.
+    Here :math:`f` is a linear map. As in the authors' code, :math:`\mathbf{Z}` is normalised.
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
-    fixed weights of the residual, another local branch, and logarithms of probabilities as output.
+    a residual with fixed weights, another local branch, and logarithms of probabilities as output.
     Its outputs for a graph also depend on the other graphs in the batch.
 
     Args:
-        in_channels (int): Size of each input sample; :obj:`-1` takes that of the first input.
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of attention layers. (default: :obj:`1`)
@@ -49,33 +49,33 @@ class SGFormer(Backbone):
         alpha (float, optional): :math:`\alpha`, the share of the local branch. (default:
             :obj:`0.5`)
         beta (float, optional): :math:`\beta`, the share of the attention. (default: :obj:`0.5`)
-        aggregate (str, optional): :obj:`"add"`, as above, or :obj:`"cat"`, both branches side by
-            side without :math:`\alpha`. (default: :obj:`"add"`)
-        gnn (torch.nn.Module, optional): The local branch, from features and edges to ``[N,
-            hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False`` receives
-            normalised edge weights, computed from :obj:`degree` in a batch that has it. Any other
-            network receives the weights of the edges as its third argument. (default: :obj:`None`,
-            such a GCN with batch normalisation unless ``layer_norm=False``, which multiplies by a
-            sparse matrix)
+        aggregate (str, optional): :obj:`"add"`, the sum above, or :obj:`"cat"`: :math:`f` reads
+            both branches side by side, without :math:`\alpha`. (default: :obj:`"add"`)
+        gnn (torch.nn.Module, optional): The local branch, a network from features and edges to
+            ``[N, hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False``
+            receives normalised edge weights, computed from :obj:`degree` in a batch that has it.
+            Any other network receives the weights of the edges as its third argument. (default:
+            :obj:`None`, such a GCN that multiplies by a sparse matrix, with batch normalisation
+            unless ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
-            :obj:`None`, :obj:`dropout`)
+            :obj:`None`, as :obj:`dropout`)
         gnn_residual (bool, optional): If :obj:`True`, layers of the default local branch add their
-            input, and the last layer is normalised and activated too, as in the authors' code for
+            input. The last layer is then normalised and activated too, as in the authors' code for
             large graphs. (default: :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
             code.
             (default: :obj:`"hidden"`)
-        layer_norm (bool, optional): If :obj:`False`, nothing is normalised, nor in the default
-            local branch. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, nothing is normalised, in the default local
+            branch either. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation.
             (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer.
-            (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
+            instead of a linear map of it. (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -83,7 +83,7 @@ class SGFormer(Backbone):
         - **output:** scores :math:`(N, F_{out})`
 
     Raises:
-        ValueError: If a size or share is out of range, or an argument of the layer is.
+        ValueError: If an argument of the model or of its layers is out of range.
 
     Example:
         >>> import torch
@@ -174,11 +174,12 @@ class SGFormer(Backbone):
         process_group: ProcessGroup | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        r"""Runs the model.
+        r"""Computes the scores ``[N, F_out]`` of all nodes.
 
-        The default local branch normalises by :obj:`degree` and by sums of weights, as
-        :class:`torch_geometric.nn.GCNConv` does. In training with :obj:`process_group`, its batch
-        normalisation uses the first :obj:`num_keys` nodes of all processes.
+        The default local branch normalises by the in-degrees, which are sums of weights, as
+        :class:`torch_geometric.nn.GCNConv` does. They are :obj:`degree` if it is given. In training
+        with :obj:`process_group`, its batch normalisation uses the first :obj:`num_keys` nodes of
+        all processes.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
@@ -192,9 +193,9 @@ class SGFormer(Backbone):
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If an argument does not fit, edges have weights and the local branch takes
-                none, or with :obj:`process_group`, if :obj:`gnn` normalises over the nodes of one
-                process.
+            ValueError: If an argument does not fit, or edges have weights although the local branch
+                takes none. With :obj:`process_group`, also if :obj:`gnn` normalises over the nodes
+                of one process.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         if process_group is not None:
@@ -209,14 +210,20 @@ class SGFormer(Backbone):
         return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
-        r"""Computes the scores from the last layer and the local branch."""
+        r"""Computes the scores ``[N, F_out]`` from the last of :obj:`layers` and the output
+        :obj:`local` ``[N, D]`` of the local branch."""
         local = cast(Tensor, local)
         if self.aggregate == 'cat':
             return self.lin_out(torch.cat([layers[-1], local], 1))
         return self.lin_out((1 - self.alpha) * layers[-1] + self.alpha * local)
 
     def stream_local_branch(self, stream: Stream, x_0: Tensor) -> Tensor:
-        r"""Computes the output ``[N, D]`` of the local branch, layer by layer.
+        r"""Computes the output ``[N, D]`` of the local branch for all nodes, layer by layer and
+        part by part.
+
+        Args:
+            stream (Stream): Reads the parts and stores the outputs.
+            x_0 (torch.Tensor): The output ``[N, D]`` of the input layer.
 
         Raises:
             ValueError: If the local branch cannot be evaluated in parts.
@@ -266,8 +273,15 @@ class SGFormer(Backbone):
         dtype: torch.dtype,
         edge_weight: Tensor | None = None,
     ) -> tuple[Any, ...]:
-        r"""Prepares the arguments that the local branch takes after its features: edges, and the
-        weights of GCN if the branch does not compute them itself."""
+        r"""Prepares the arguments after the features for a call of the local branch, a tuple: the
+        edges, and edge weights if the graph or the branch needs them.
+
+        The default branch gets :class:`LocalEdges`. Another GCN with ``normalize=False`` gets all
+        edges with self loops and GCN's normalised weights.
+
+        Raises:
+            ValueError: If edges have weights although the branch takes none.
+        """
         if self.weighted:
             in_degree = degree[1] if isinstance(degree, tuple) else degree
             edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
@@ -290,13 +304,15 @@ class SGFormer(Backbone):
 
 
 def _counts_degrees(gnn: torch.nn.Module) -> bool:
-    r"""Whether a network normalises by degrees that it counts in its input."""
+    r"""Tells whether the network :obj:`gnn` has a GCN layer that counts the degrees of its input
+    graph itself. For a part of a graph these degrees would be wrong."""
     return any(isinstance(module, GCNConv) and module.normalize for module in gnn.modules())
 
 
 def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r"""Returns the edges into a part, followed by one self loop for each of its nodes, and their
-    weights."""
+    r"""Returns the edges into the nodes of :obj:`part` followed by one self loop for each node,
+    ``[2, E + n]``, and their weights ``[E + n]`` in :obj:`dtype`. Earlier self loops have the
+    weight 0."""
     weight, loop_weight = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
     loops = torch.arange(part.size).expand(2, -1)
     return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
@@ -307,8 +323,11 @@ def _local_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
 
 
 def _local_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
-    r"""Returns the weights of GCN for the edges into a part, as a sparse matrix with targets as
-    rows and sources as columns."""
+    r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
+    CSR matrix ``[n, n + S]``: targets are rows, and the sources ``part.n_id`` are columns.
+
+    The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
+    loops."""
     num_src = part.n_id.numel()
     edges, weight = _edges_with_loops(part, dtype)
     in_degree = degree[part.n_id, 1], degree[part.nodes, 1]

@@ -20,28 +20,36 @@ Size = Callable[[int, int, int, int, int], int]
 
 
 def tiles_only(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""Returns the least size of a block in shared memory: one tile of each matrix. Sizes are
-    numbers of elements; :obj:`keys` and :obj:`values` are padded channels."""
+    r"""Returns the number of elements that a kernel with one tile of each matrix keeps in shared
+    memory. Other kernels need at least as many.
+
+    Args:
+        nodes (int): The nodes of a block.
+        features (int): The features of a block.
+        keys (int): The channels of a key, padded to a power of 2.
+        values (int): The channels of a value, padded to a power of 2.
+        rank (int): :math:`R`.
+    """
     return (nodes + features) * (keys + values)
 
 
 def tiles_and_products(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""Returns the size of a block of a kernel that loops over nodes and multiplies features and
-    values in shared memory."""
+    r"""Returns the number of elements in shared memory of a kernel that loops over nodes and
+    multiplies features and values there. Arguments are as in :meth:`tiles_only`."""
     products = nodes * features * (2 + min(keys, values) // 16)
     return tiles_only(nodes, features, keys, values, rank) + products
 
 
 def tiles_of_gradients(nodes: int, features: int, keys: int, values: int, rank: int) -> int:
-    r"""Returns the size of a block of a kernel for the gradients of nodes. Blocks of 32 nodes have
-    more in registers."""
+    r"""Returns the number of elements in shared memory of a kernel for the gradients of nodes. With
+    fewer than 64 nodes, more of them stay in registers. Arguments are as in :meth:`tiles_only`."""
     if nodes < 64:
         return tiles_only(nodes, features, keys, values, rank)
     return (2 * nodes + (2 + min(rank, 2)) * features) * (keys + values)
 
 
 def max_shared_bytes() -> int:
-    r"""Returns the largest shared memory of a block on the current device, in bytes."""
+    r"""Returns the bytes of shared memory that a thread block can have on the current device."""
     driver = triton.runtime.driver.active
     return driver.utils.get_device_properties(driver.get_current_device())['max_shared_mem']
 
@@ -49,8 +57,13 @@ def max_shared_bytes() -> int:
 def launchable(
     size: Size, configs: list[triton.Config], _arguments: Any, **constants: Any
 ) -> list[triton.Config]:
-    r"""Returns the blocks that the device can launch, before they are compiled. The first block
-    fits everywhere."""
+    r"""Returns the configs of a kernel whose blocks fit the shared memory of the device, before any
+    is compiled.
+
+    The first of :obj:`configs` is always kept: it must fit every device. :obj:`size` returns the
+    elements that blocks of given sizes keep in shared memory, and :obj:`constants` are the kernel's
+    constants.
+    """
     limit, sizes = max_shared_bytes(), (constants['CP'], constants['DP'], constants['R'])
 
     def fits(config: triton.Config) -> bool:
@@ -60,8 +73,9 @@ def launchable(
 
 
 def tuned(kernel: Any, size: Size) -> Any:
-    r"""Returns the kernel with the fastest blocks for its sizes. The interpreter, which has no
-    device to measure, gets the first block."""
+    r"""Returns a kernel that chooses the fastest config for its sizes when it is first called with
+    them. Under Triton's interpreter, which has no device to measure, it always uses the first
+    config."""
     if INTERPRETED:
         block = {name: lambda _, value=value: value for name, value in CONFIGS[0].kwargs.items()}
         return triton.heuristics(block)(kernel)

@@ -18,8 +18,14 @@ def build(
     C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""Builds the state of the nodes of one span under one mask weight, for one block of features,
-    divided by the exponential of their maximum."""
+    r"""Writes the part of one span of nodes to the sums, for one block of features and one mask
+    weight.
+
+    The sums are divided by the exponential of the largest log-feature of the span. :obj:`k`
+    ``[N, H, C]``, :obj:`v` ``[N, H, D]``, :obj:`mask` ``[N, R]``, :obj:`w` ``[M, C]``; results for
+    each span: :obj:`sums` ``[G, H, M, W]``, :obj:`maximum` ``[G, H, M]`` and :obj:`squares`
+    ``[G, H]``.
+    """
     part, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2) // R
     r = tl.program_id(2) % R
     base, h = (head // H).to(tl.int64) * n, head % H
@@ -62,8 +68,12 @@ def key_grads(
     BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""Computes the gradients of the keys and values of one block of nodes, and of their mask
-    weights, ``[N, H, R]``."""
+    r"""Writes the gradients of the keys, values and mask weights of one block of nodes.
+
+    Inputs are as in :meth:`build`, with :obj:`maximum` ``[G, H, M]`` and :obj:`grad_sums`
+    ``[G, H, M, W]``. Results: :obj:`grad_k` ``[N, H, C]``, :obj:`grad_v` ``[N, H, D]`` and
+    :obj:`grad_mask` ``[N, H, R]``.
+    """
     head = tl.program_id(1)
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d, ranks = tl.arange(0, CP), tl.arange(0, DP), tl.arange(0, RP)

@@ -21,7 +21,12 @@ def read(
     C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""Computes the rows of one block of nodes and their denominators."""
+    r"""Writes the outputs and denominators of the queries of one block of nodes.
+
+    Inputs: :obj:`q` ``[N, H, C]``, :obj:`mask` ``[N, R]``, :obj:`w` ``[M, C]``, :obj:`sums`
+    ``[G, H, M, W]`` and :obj:`maximum` ``[G, H, M]``. Results: :obj:`out` ``[N, H, D]`` and
+    :obj:`denominators` ``[N, H]``.
+    """
     head = tl.program_id(1)
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d = tl.arange(0, CP), tl.arange(0, DP)
@@ -51,9 +56,12 @@ def query_grads(
     BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""Computes the gradients of the queries of one block of nodes and of their mask weights, ``[N,
-    H, R]``. For :meth:`sums_grads` it also returns the largest logarithm and the gradient of the
-    denominator of each query."""
+    r"""Writes the gradients of the queries and mask weights of one block of nodes.
+
+    Inputs are as in :meth:`read` with its denominators and :obj:`grad_out` ``[N, H, D]``. Results:
+    :obj:`grad_q` ``[N, H, C]``, :obj:`grad_mask` ``[N, H, R]``, and for :meth:`sums_grads` the
+    largest logarithm of each query and the gradient of its denominator, ``[N, H]``.
+    """
     head = tl.program_id(1)
     base, h = (head // H).to(tl.int64) * n, head % H
     c, d, ranks = tl.arange(0, CP), tl.arange(0, DP), tl.arange(0, RP)
@@ -107,8 +115,12 @@ def sums_grads(
     C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    r"""Computes the gradient of a state from the nodes of one span, under one mask weight, for one
-    block of features."""
+    r"""Writes the part of one span of nodes to the gradient of the sums, for one block of features
+    and one mask weight.
+
+    Inputs are as in :meth:`query_grads` with its last two results. Result for each span:
+    :obj:`grad_sums` ``[G, H, M, W]``.
+    """
     part, head, block = tl.program_id(0), tl.program_id(1), tl.program_id(2) // R
     r = tl.program_id(2) % R
     base, h = (head // H).to(tl.int64) * n, head % H

@@ -12,10 +12,11 @@ SETTINGS = (bool, int, float, str, tuple)
 
 
 def model_key(model: Module) -> tuple[str, str]:
-    r"""Identifies a model by its parameters and the plain settings of all its modules.
+    r"""Identifies a model: returns a checksum of its parameters and buffers, and a text of the
+    plain settings (numbers, texts, tuples) of all its modules. The training mode does not count.
 
     Raises:
-        ValueError: If the size of a parameter is not known yet.
+        ValueError: If a lazy parameter has no size yet.
     """
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise ValueError(
@@ -35,10 +36,11 @@ def model_key(model: Module) -> tuple[str, str]:
 
 
 def graph_key(store: Any) -> str:
-    r"""Identifies a graph by its tensors, or by the files that it is mapped from.
+    r"""Identifies a graph by a text: a checksum of all tensors of a
+    :class:`~torch_geometric.data.Data`, or the list :obj:`files` of a memory-mapped graph.
 
     Raises:
-        ValueError: If it has neither.
+        ValueError: If :obj:`store` is neither.
     """
     if isinstance(store, Data):
         tensors = {
@@ -56,7 +58,8 @@ def graph_key(store: Any) -> str:
 
 
 def _strided(value: Any) -> list[Tensor]:
-    r"""Returns the dense tensors that a tensor or a sparse matrix consists of."""
+    r"""Returns the dense tensors that determine :obj:`value`: a tensor itself, the indices and
+    values of a sparse matrix, none for other types."""
     if is_torch_sparse_tensor(value):
         value = value.to_sparse_coo().coalesce()
         return [value.indices(), value.values()]

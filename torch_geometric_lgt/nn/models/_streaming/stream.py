@@ -25,14 +25,15 @@ VERSION = 3
 
 
 class Part(NamedTuple):
-    r"""Consecutive nodes of a graph, with the edges into them if a stream reads neighbours.
+    r"""Stores consecutive nodes of a graph, with all edges into them if the neighbours are read
+    too.
 
     Attributes:
-        nodes (slice): The nodes.
-        n_id (torch.Tensor): The ids of the nodes, then those of the other sources ``[n + S]``.
-        edge_index (torch.Tensor): All edges into the nodes, as positions in :obj:`n_id`.
-        e_id (torch.Tensor): The ids of the edges.
-        edge_weight (torch.Tensor, optional): The weights of the edges.
+        nodes (slice): The range of the ids of the :math:`n` nodes.
+        n_id (torch.Tensor): The ids of the nodes, then the ids of all other sources ``[n + S]``.
+        edge_index (torch.Tensor): All edges into the nodes ``[2, E]``, as positions in :obj:`n_id`.
+        e_id (torch.Tensor): The ids of these edges in the graph ``[E]``.
+        edge_weight (torch.Tensor, optional): The weights of these edges ``[E]``.
     """
 
     nodes: slice
@@ -46,30 +47,33 @@ class Part(NamedTuple):
         return self.nodes.stop - self.nodes.start
 
     def ids(self, device: torch.device) -> Tensor:
-        r"""The ids of the nodes ``[n]``."""
+        r"""Returns the ids of the nodes ``[n]`` as a tensor on :obj:`device`."""
         return torch.arange(self.nodes.start, self.nodes.stop, device=device)
 
     def to(self, device: torch.device) -> 'Part':
-        r"""Returns the part with its edges on another device."""
+        r"""Returns the part with :obj:`edge_index` and :obj:`edge_weight` on :obj:`device`; ids
+        stay where they are."""
         weight = None if self.edge_weight is None else self.edge_weight.to(device)
         return self._replace(edge_index=self.edge_index.to(device), edge_weight=weight)
 
 
 class Stream:
-    r"""Reads a graph part by part, and fills arrays with one row for each node: in memory, or in
-    the files of a folder, where a run that was interrupted resumes.
+    r"""Reads a graph part by part, and fills arrays with one row for each node.
+
+    The arrays are in memory, or memory-mapped in files of a folder, in which an interrupted run
+    resumes.
 
     Args:
-        loader (torch_geometric.loader.NeighborLoader): Has the graph and its features,
-            ``num_neighbors=[-1]`` and the size of a part.
-        folder (str or Path, optional): The folder of the arrays. (default: :obj:`None`, in memory)
-        model (torch.nn.Module): The model that all arrays are computed with; its parameters and
-            settings identify a run.
-        progress_bar (bool): If :obj:`True`, shows a bar for each array.
+        loader (torch_geometric.loader.NeighborLoader): A loader of the graph and its features with
+            ``num_neighbors=[-1]``; its batch size is the number of nodes in a part.
+        folder (str or Path, optional): The folder of the files. (default: :obj:`None`, in memory)
+        model (torch.nn.Module): The model that computes the arrays. A run resumes only with the
+            same parameters and settings.
+        progress_bar (bool): If :obj:`True`, shows a progress bar for each array.
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
     Raises:
-        ValueError: If :obj:`loader` samples, has other subgraphs or a batch sampler, features are
+        ValueError: If :obj:`loader` does not return all neighbours of one hop, or features are
             missing, or :obj:`folder` cannot be used, see :class:`Workspace`.
     """
 
@@ -103,8 +107,13 @@ class Stream:
         return size[0]
 
     def _weights(self) -> Tensor | None:
-        r"""Returns the attribute :obj:`edge_weight` ``[E]``, or the values of the adjacency matrix
-        if one of them is not 1."""
+        r"""Returns the edge weights ``[E]`` of the graph: the attribute :obj:`edge_weight`, or the
+        values of :obj:`adj_t`. Returns :obj:`None` without weights, and if all values of
+        :obj:`adj_t` are 1.
+
+        Raises:
+            ValueError: If the attribute does not contain one floating-point number per edge.
+        """
         if not isinstance(self.store, Data):
             return None
         weight, matrix = self.store.get('edge_weight'), self.store.get('adj_t')
@@ -120,15 +129,22 @@ class Stream:
         return weight
 
     def __getstate__(self) -> dict[str, Any]:
-        r"""Leaves out the workspace, which the workers of a loader do not use."""
+        r"""Returns the attributes to pickle for worker processes, with :obj:`None` for the
+        workspace, which they do not use."""
         return self.__dict__ | {'workspace': None}
 
     def keep_locked(self, user: Any) -> None:
-        r"""Locks the folder against other processes until :obj:`user` is deleted."""
+        r"""Locks the folder against other processes until :obj:`user`, any object, is
+        garbage-collected."""
         self.workspace.keep_locked(user)
 
     def node_values(self, name: str, nodes: slice | Tensor) -> Tensor:
-        r"""Returns rows of an attribute of the nodes."""
+        r"""Returns the rows ``[n, *]`` of the node attribute :obj:`name` for a range of ids or a
+        tensor of ids :obj:`nodes` ``[n]``.
+
+        Raises:
+            ValueError: If the graph has no such attribute, or the attribute is sparse.
+        """
         if isinstance(self.store, Data):
             if self.store.get(name) is None:
                 raise ValueError(
@@ -145,21 +161,25 @@ class Stream:
         return cast(Tensor, self.store.get_tensor(group_name=None, attr_name=name, index=index))
 
     def has(self, name: str) -> bool:
-        r"""Whether the nodes have the attribute."""
+        r"""Tells whether the graph has an attribute :obj:`name`."""
         if isinstance(self.store, Data):
             return self.store.get(name) is not None
         return any(attr.attr_name == name for attr in self.store.get_all_tensor_attrs())
 
     def edge_values(self, name: str, part: Part) -> Tensor | None:
-        r"""Returns an attribute of the edges of a part, :obj:`None` if the data do not have it."""
+        r"""Returns the rows ``[E, *]`` of the edge attribute :obj:`name` for the edges of
+        :obj:`part`, or :obj:`None` if the graph has no such attribute."""
         value = self.store.get(name) if isinstance(self.store, Data) else None
         return None if value is None else value[part.e_id]
 
     def result(
         self, width: int, dtype: torch.dtype, prepare: Callable[[], Callable[[Part], Tensor]]
     ) -> Tensor:
-        r"""Computes the final array ``[N, width]`` and removes the files of all other arrays.
-        :obj:`prepare` computes these and returns the function that computes the rows of a part."""
+        r"""Computes the final array ``[N, width]`` of a run, removes the files of all other arrays,
+        and returns the array.
+
+        The function :obj:`prepare` computes the other arrays and returns a function from a part to
+        its rows ``[n, width]``. It is not called if an earlier run has finished the array."""
         out, _ = self.workspace.array(RESULT, width, dtype)
         if self.workspace.done.get(RESULT) != self.num_nodes:
             out = self.fill(RESULT, width, dtype, prepare())
@@ -175,7 +195,16 @@ class Stream:
         rows: Callable[[Part], Tensor],
         neighbors: bool = False,
     ) -> Tensor:
-        r"""Fills the array ``[N, width]`` with the rows that :obj:`rows` returns for each part."""
+        r"""Computes the array ``[N, width]`` part by part and returns it, in memory or
+        memory-mapped.
+
+        Args:
+            name (str): The name of the array, and of its file.
+            width (int): The number of columns.
+            dtype (torch.dtype): The dtype of the array.
+            rows (callable): Computes the rows ``[n, width]`` of a part.
+            neighbors (bool): If :obj:`True`, the parts have all edges into their nodes.
+        """
         array, flush = self.workspace.array(name, width, dtype)
         for part in self._parts(name, neighbors):
             array[part.nodes] = rows(part).to('cpu', dtype)
@@ -183,7 +212,9 @@ class Stream:
         return array
 
     def state(self, name: str, state_of: Callable[[Part], AttentionState]) -> AttentionState:
-        r"""Merges the states that :obj:`state_of` returns for each part."""
+        r"""Builds the state (sums over the keys) of all nodes: merges the states that
+        :obj:`state_of` returns for each part. An earlier run's state in the file :obj:`name` is
+        continued."""
         tensors = self.workspace.read_state(name)
         state = AttentionState.from_state_dict(tensors).to(self.device) if tensors else None
         for part in self._parts(name, False):
@@ -197,8 +228,12 @@ class Stream:
     def degrees(
         self, name: str, degree_edges: Callable[[Part], tuple[Tensor, Tensor | None]]
     ) -> Tensor:
-        r"""Computes the out- and in-degrees ``[N, 2]`` over the edges that :obj:`degree_edges`
-        returns for each part, or the sums of their weights."""
+        r"""Computes the out- and in-degrees ``[N, 2]`` of all nodes, part by part, into the array
+        :obj:`name`.
+
+        The function :obj:`degree_edges` returns the edges of a part that count, as positions in
+        ``part.n_id``, and their weights or :obj:`None`. Degrees are sums of weights in double
+        precision if the graph has weights, else int64 numbers of edges."""
         dtype = torch.long if self.edge_weight is None else torch.double
         array, flush = self.workspace.array(name, 2, dtype)
         if self.workspace.done.get(name) == self.num_nodes:
@@ -242,7 +277,8 @@ class Stream:
 
 
 def check_loader(loader: Any) -> None:
-    r"""Raises a ValueError unless a loader returns all neighbours of one hop."""
+    r"""Raises a ValueError unless :obj:`loader` has a sampler with ``num_neighbors=[-1]``, directed
+    subgraphs and a batch size, so that it returns all neighbours of one hop."""
     if not hasattr(loader, 'node_sampler'):
         raise ValueError(
             "'loader' must be a NeighborLoader with num_neighbors=[-1] (got "
@@ -268,7 +304,8 @@ def check_loader(loader: Any) -> None:
 
 @contextlib.contextmanager
 def evaluation(model: Module) -> Iterator[Module]:
-    r"""Sets a model to evaluation without gradients, and then restores the mode of each module."""
+    r"""Context manager: sets :obj:`model` to evaluation and disables gradients, and yields the
+    model. At the end each module gets its earlier training mode back."""
     modes = [(part, part.training) for part in model.modules()]
     try:
         with torch.no_grad():
@@ -279,8 +316,8 @@ def evaluation(model: Module) -> Iterator[Module]:
 
 
 def to_device(x: Tensor, device: torch.device) -> Tensor:
-    r"""Copies rows to a device. Copies to a GPU come from pinned memory, so that the host prepares
-    the next part meanwhile."""
+    r"""Copies the tensor :obj:`x` to :obj:`device`. Copies from the CPU to a GPU use pinned memory
+    and do not block, so that the CPU prepares the next part meanwhile."""
     if device.type != 'cuda' or x.is_cuda:
         return x.to(device)
     return x.pin_memory().to(device, non_blocking=True)

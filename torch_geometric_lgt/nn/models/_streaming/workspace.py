@@ -35,12 +35,12 @@ FILE_NAME = re.compile(
 
 
 class Progress(NamedTuple):
-    r"""Describes how far a run is, as its folder records it.
+    r"""Stores how far a run is, the content of the file ``progress.json`` in its folder.
 
     Attributes:
-        key (str): Identifies the model and the graph that all arrays are computed from.
-        done (dict): The number of finished rows of each array and state.
-        sums (dict): The checksum of the finished rows of each array.
+        key (str): A text that identifies the model and the graph of the run.
+        done (dict): The number of finished rows by name of array or state.
+        sums (dict): The SHA-256 of the finished rows by name of array.
         files (list): The names of all files that the run has created.
     """
 
@@ -51,18 +51,21 @@ class Progress(NamedTuple):
 
 
 class Workspace:
-    r"""Stores the arrays and states of a run: in memory, or in the files of a folder, where a run
-    that was interrupted resumes.
+    r"""Stores the arrays and states of a run: in memory, or in the files of a folder, in which an
+    interrupted run resumes.
+
+    Arrays have one row for each node. States are sums over the keys of all nodes.
 
     Args:
         folder (Path, optional): The folder; :obj:`None` stores everything in memory.
-        key (str): Identifies the model and the graph that all arrays are computed from.
+        key (str): A text that identifies the model and the graph. A run resumes only with the same
+            text.
         num_nodes (int): The number of rows of each array.
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
     Raises:
-        ValueError: If another process uses the folder, or the folder holds files that no run has
-            created, links, folders, damaged files, or arrays of another model or graph.
+        ValueError: If another process uses the folder, or the folder belongs to another model or
+            graph. If it contains links, folders, damaged files, or files that no run has created.
     """
 
     def __init__(self, folder: Path | None, key: str, num_nodes: int, resume: bool) -> None:
@@ -100,16 +103,25 @@ class Workspace:
         self.save_progress()
 
     def keep_locked(self, user: Any) -> Callable[[], Any]:
-        r"""Locks the folder against other processes until :obj:`user` is deleted, or until the
-        returned function is called."""
+        r"""Locks the folder against other processes until :obj:`user`, any object, is
+        garbage-collected. Returns a function that releases the lock earlier.
+
+        Raises:
+            filelock.Timeout: If another process has locked the folder.
+        """
         if self.lock is None:
             return lambda: None
         self.lock.acquire(timeout=0)
         return weakref.finalize(user, self.lock.release)
 
     def _read_progress(self, folder: Path, resume: bool) -> Progress | None:
-        r"""Reads the progress of an earlier run, and checks all files of the folder without
-        changing one."""
+        r"""Reads the progress of an earlier run from the folder, :obj:`None` if there is none.
+        Nothing is written.
+
+        Raises:
+            ValueError: If the progress is damaged, a file is not from a run or not a regular file,
+                or with :obj:`resume` the run has another key.
+        """
         path = folder / PROGRESS
         try:
             with open_regular(path) as file:
@@ -143,19 +155,27 @@ class Workspace:
 
     @staticmethod
     def _is_created(path: Path, files: Iterable[str]) -> bool:
-        r"""Whether a run has created a file: one of :obj:`files`, or one of these before it was
-        renamed."""
+        r"""Tells whether a run has created the file :obj:`path`: its name is among :obj:`files` or
+        the progress file, or is the temporary name of one of these."""
         return any(
             path.name == name or is_unfinished(path, path.with_name(name))
             for name in (PROGRESS, *files)
         )
 
     def array(self, name: str, width: int, dtype: torch.dtype) -> tuple[Tensor, Callable[[], None]]:
-        r"""Opens or creates the array ``[N, width]``, and returns it with the function that writes
-        its rows to the file.
+        r"""Opens the array :obj:`name`, or creates it with arbitrary content.
+
+        Args:
+            name (str): The name of the array; the file is ``name.bin``.
+            width (int): The number of columns.
+            dtype (torch.dtype): The dtype of the array.
+
+        Returns:
+            The array ``[N, width]``, memory-mapped if there is a folder, and a function that
+            flushes it to the file.
 
         Raises:
-            ValueError: If the checksum of the finished rows does not fit.
+            ValueError: If the finished rows of an earlier run do not have their checksum.
         """
         shape = (self.num_nodes, width)
         if self.folder is None:
@@ -179,15 +199,22 @@ class Workspace:
         return torch.from_numpy(array), flush
 
     def _checksum(self, name: str, array: np.ndarray, done: int) -> str:
-        r"""Returns the SHA-256 of the first :obj:`done` rows; each call hashes new rows only."""
+        r"""Returns the SHA-256 of the first :obj:`done` rows of the array :obj:`name`, as
+        hexadecimal digits. Rows that an earlier call has read are not read again."""
         digest, start = self.hashes.get(name, (hashlib.sha256(), 0))
         digest.update(array[start:done])
         self.hashes[name] = digest, done
         return digest.hexdigest()
 
     def read_state(self, name: str) -> dict[str, Tensor]:
-        r"""Returns the tensors of a state that an earlier run has written, none if it has not, and
-        sets the number of nodes in it."""
+        r"""Reads the tensors of the state :obj:`name`, by their names, from its file, and sets
+        ``done[name]`` to the number of nodes in it.
+
+        Returns an empty dict and sets 0 if an earlier run has not written the state.
+
+        Raises:
+            ValueError: If the file is damaged.
+        """
         path = None if self.folder is None else self.folder / f'{name}.safetensors'
         self._add_file(path)
         if path is None or name not in self.done or not path.exists():
@@ -207,7 +234,8 @@ class Workspace:
         write_tensors(cast(Path, self.folder) / f'{name}.safetensors', tensors, KIND)
 
     def _add_file(self, path: Path | None) -> None:
-        r"""Records the name of a file before the file is created."""
+        r"""Records in the progress file that the run creates the file :obj:`path`; :obj:`None` is
+        ignored. To be called before the file is created."""
         if path is not None and path.name not in self.files:
             self.files.add(path.name)
             self.save_progress()
@@ -220,8 +248,19 @@ class Workspace:
         array: Tensor | None,
         now: bool = False,
     ) -> None:
-        r"""Writes an array or a state with its first :obj:`done` nodes, if the last time is long
-        ago, the array or state is complete, or :obj:`now` is set."""
+        r"""Writes an array or state to its file and records its progress, if this is due.
+
+        It is due if :obj:`now` is set, all nodes are done, or the last save is at least
+        :obj:`SAVE_SECONDS` ago. Without a folder nothing is written.
+
+        Args:
+            name (str): The name of the array or state.
+            done (int): The number of its finished first nodes.
+            write (callable): Writes the file.
+            array (torch.Tensor, optional): The array ``[N, width]``, for its checksum; :obj:`None`
+                for a state.
+            now (bool): If :obj:`True`, writes in any case.
+        """
         if self.folder is None or not (
             now or done == self.num_nodes or time.perf_counter() - self.saved >= SAVE_SECONDS
         ):
@@ -233,26 +272,30 @@ class Workspace:
         self.save_progress()
 
     def save_progress(self) -> None:
-        r"""Writes the progress to the folder."""
+        r"""Writes the progress to the file ``progress.json``, atomically; without a folder only the
+        time is recorded."""
         if self.folder is not None:
             progress = Progress(self.key, self.done, self.sums, sorted(self.files))
             write_atomically(self.folder / PROGRESS, json.dumps(progress._asdict()).encode())
         self.saved = time.perf_counter()
 
     def finish(self, name: str) -> None:
-        r"""Records that the array :obj:`name` is complete and that the others are not needed."""
+        r"""Records in the progress file that the array :obj:`name` is complete, and forgets the
+        progress of all other arrays and states."""
         self.done, self.sums = {name: self.num_nodes}, {name: self.sums.get(name, '')}
         self.save_progress()
 
     def remove_others(self, name: str) -> None:
-        r"""Removes all files that the run has created, except the array :obj:`name`."""
+        r"""Deletes all files that the run has created, except the file of the array :obj:`name` and
+        the progress file."""
         for path in [] if self.folder is None else self.folder.iterdir():
             if path.name not in (f'{name}.bin', PROGRESS) and self._is_created(path, self.files):
                 path.unlink()
 
 
 def parse_progress(content: bytes, num_nodes: int) -> Progress:
-    r"""Returns the progress that a file describes.
+    r"""Converts :obj:`content`, the JSON bytes of a progress file, to the progress of a run with
+    :obj:`num_nodes` nodes.
 
     Raises:
         ValueError: If a value is missing, of another type or out of range, or a file has a name
