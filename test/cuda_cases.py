@@ -77,7 +77,16 @@ def mgformer(mask='degree', **options):
 LAYERS = {
     **{
         kind: (lambda kind=kind: KernelAttentionConv(F, 8, 2, feature_map=kind), all_pairs)
-        for kind in ('simplex', 'orthogonal', 'positive', 'elu', 'relu', 'focused', 'fourier', 'learned')
+        for kind in (
+            'simplex',
+            'orthogonal',
+            'positive',
+            'elu',
+            'relu',
+            'focused',
+            'fourier',
+            'learned',
+        )
     },
     'kernel, one graph': (lambda: KernelAttentionConv(F, 8, 2, num_features=24), one_graph),
     'kernel, Gumbel samples': (

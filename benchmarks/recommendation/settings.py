@@ -95,7 +95,7 @@ HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an op
     'mask': ('what weighs the attention to a node', ('none', 'degree', 'adjacency')),
     'feature_map': (
         'feature map of the attention',
-        ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused'),
+        ('simplex', 'positive', 'orthogonal', 'fourier', 'elu', 'relu', 'focused', 'learned'),
     ),
     'num_features': ('random features of the feature map; 0: as many as its channels', ()),
     'key_channels': ('channels of queries and keys; 0: those of the values', ()),

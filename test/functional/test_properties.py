@@ -169,6 +169,8 @@ def test_the_definition(name, problem):
         lin(x).unflatten(-1, (heads, -1))
         for lin in (layer.lin_query, layer.lin_key, layer.lin_value)
     )
+    if phi.is_learned:
+        q, k = phi.logits(q), phi.logits(k)
     features = [dense.feature_map(phi.kind, scale * part, phi.projection) for part in (q, k)]
     expected = dense.kernel_attention(*features, v, None, batch, batch).flatten(1)
     if (

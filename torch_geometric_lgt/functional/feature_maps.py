@@ -215,7 +215,9 @@ class Assignment(Logits):
         self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
     ) -> Tensor:
         grad = grad.mul_(feature)
-        return grad.addcmul_(x.softmax(-1), grad.sum(-1, keepdim=True), value=-1) if is_key else grad
+        return (
+            grad.addcmul_(x.softmax(-1), grad.sum(-1, keepdim=True), value=-1) if is_key else grad
+        )
 
 
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:

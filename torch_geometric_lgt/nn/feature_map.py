@@ -95,7 +95,9 @@ class FeatureMap(torch.nn.Module):
             kind, kind
         )
         shape = (heads, self.num_features, channels)
-        self.register_parameter('weight', Parameter(torch.empty(shape)) if self.is_learned else None)
+        self.register_parameter(
+            'weight', Parameter(torch.empty(shape)) if self.is_learned else None
+        )
         self.register_parameter('scale', Parameter(torch.empty(heads)) if self.is_learned else None)
         self.register_buffer('projection', torch.empty(0) if kind in RANDOM_MAPS else None)
         self.reset_parameters()

@@ -65,9 +65,9 @@ class KernelAttentionConv(KernelLayer):
             the heads are averaged. (default: :obj:`True`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
             :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
-            :obj:`"focused"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
+            :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
             :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+        num_features (int, optional): Random or learned features per head. (default: :obj:`None`, as many as
             channels of a key)
         temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; other maps
             ignore it. (default: :obj:`1.0`)
