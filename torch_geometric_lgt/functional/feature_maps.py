@@ -233,9 +233,9 @@ def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, T
     gradient needs.
 
     Returns:
-        The features. The rectified rows divided by their largest entry, and the lengths
-        ``[..., 1]`` of these rows. The powers of these rows, divided by their lengths, and these
-        lengths ``[..., 1]``.
+        Five tensors: the features; ``unit``, the rows of relu(x) divided by their largest entry;
+        the norms ``[..., 1]`` of ``unit``; the rows of ``unit ** power`` divided by their norms;
+        and these norms ``[..., 1]``.
     """
     rectified = x.relu()
     peak = rectified.detach().amax(-1, keepdim=True)

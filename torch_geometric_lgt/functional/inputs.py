@@ -119,7 +119,8 @@ def kernel_input(
     samples: int = 1,
     noise: Tensor | None = None,
 ) -> KernelInput:
-    r"""Returns the description of queries or keys :obj:`x` ``[N, H, C]`` that need no linear part.
+    r"""Collects queries or keys :obj:`x` ``[N, H, C]``, which no Linear layer follows, and their
+    settings in a :class:`KernelInput`, after checks.
 
     :obj:`mask` ``[N, R]`` has the mask weights and :obj:`noise` ``[N, H, K]`` the log-weights of
     keys in :math:`K` samples. With :obj:`noise`, :obj:`samples` is ignored.

@@ -171,9 +171,9 @@ def attend(
 
 def folded(queries: KernelInput) -> KernelInput:
     r"""Multiplies the projection of softmax features into the linear part (Linear layer) of the
-    queries, and returns the result as new queries. Returns :obj:`queries` itself if that takes no
-    less work. A query's norm cancels in the attention, so that log-features are linear in its
-    input."""
+    queries, and returns the result as new queries. Returns :obj:`queries` itself unless this
+    saves work. The norm of a query cancels in the attention. Without the norm, its log-features
+    are linear in the input of the Linear layer."""
     x, channels = queries.x, queries.channels()
     num_features = queries.num_features() // queries.samples
     less = num_features * x.size(1) <= channels * (x.size(1) + num_features)

@@ -168,8 +168,8 @@ def log_attention_scores(
 
 
 def _exponents(queries: KernelInput) -> Tensor:
-    r"""Computes the logarithms ``[E, H, M]`` of the features of evaluated queries
-    ``[E, H * C]``."""
+    r"""Computes the logarithms ``[E, H, M]`` of the features of queries. Here :obj:`queries.x`
+    ``[E, H * C]`` are the queries themselves, after their Linear layer."""
     q = split(queries.x, 1, queries.heads)
     log, _ = queries.map.log_features(q, queries.projection, queries.power, None)
     return cast(Tensor, log)[0].transpose(0, 1)

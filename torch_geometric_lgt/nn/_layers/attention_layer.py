@@ -110,10 +110,10 @@ class AttentionLayer(MessagePassing):
         r"""Returns the segments of the targets (which target belongs to which graph) for reading a
         state.
 
-        A state holds sums over all keys of each graph, and here stands for the keys of the sources.
-        The graph ids of a pair :obj:`batch` are checked for sources and targets; a single vector
-        belongs to the targets. The number of graphs is :obj:`batch_size`, or else that of the state
-        if the targets have graph ids."""
+        The state replaces the keys of the sources. If :obj:`batch` is a pair, the graph ids of the
+        sources are only checked, and the second vector has the graph ids of the targets. A single
+        vector has the graph ids of the targets. Without :obj:`batch` all targets are in one graph.
+        If :obj:`batch_size` is :obj:`None`, the number of graphs is that of the state."""
         sources, targets = check_pair(batch) if isinstance(batch, tuple) else (None, batch)
         size = state.count.size(0) if batch_size is None and targets is not None else batch_size
         if sources is not None:

@@ -162,8 +162,8 @@ class DegreeMaskedAttention(KernelLayer):
         r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
         share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. Without :obj:`degree`, degrees are counted in
-        :obj:`edge_index`."""
+        The weight of a pair in different graphs is 0. Without :obj:`degree`, :obj:`edge_index` must
+        be the whole graph, in which the distinct neighbours are counted."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(
