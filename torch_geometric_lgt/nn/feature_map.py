@@ -9,7 +9,6 @@ from torch_geometric_lgt.functional.projections import gaussian_projection
 RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
 PLAIN_MAPS = ('elu', 'relu', 'focused')
 LEARNED_MAPS = ('learned',)
-MAP_NAMES = RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS
 
 
 class FeatureMap(torch.nn.Module):
@@ -66,10 +65,10 @@ class FeatureMap(torch.nn.Module):
         heads: int = 1,
     ) -> None:
         super().__init__()
-        if kind not in MAP_NAMES:
+        names = RANDOM_MAPS + PLAIN_MAPS + LEARNED_MAPS
+        if kind not in names:
             raise ValueError(
-                f"'feature_map', the 'kind' of a FeatureMap, must be one of {MAP_NAMES} (got "
-                f'{kind!r})'
+                f"'feature_map', the 'kind' of a FeatureMap, must be one of {names} (got {kind!r})"
             )
         if kind == 'simplex' and channels == 1:
             raise ValueError(
