@@ -1,4 +1,6 @@
 # H heads, C channels per head, M features.
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter
@@ -55,6 +57,8 @@ class FeatureMap(torch.nn.Module):
     """
 
     projection: Tensor | None
+    weight: Any
+    scale: Any
 
     def __init__(
         self,
