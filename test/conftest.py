@@ -58,16 +58,10 @@ def missing_compiler() -> str:
     )
 
 
-# The longest tests start first, so that no worker has one left when the others are done.
-LONGEST = ('test_checks.py', 'test_distributed.py', 'test_endurance.py', 'test_gpu.py')
-
-
-@pytest.hookimpl(tryfirst=True)  # a plugin that shuffles the tests has the last word
 def pytest_collection_modifyitems(items) -> None:
-    """Moves the longest tests to the front and skips those whose compiler or extension is missing.
+    """Skips tests whose compiler or extension is missing.
 
     One worker compiles all C++ code: it asks once what the processor can do."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
     without_compiler = missing_compiler()
     without_sparse = 'torch-sparse is missing: "make test SPARSE=source" compiles it'
     for item in items:
