@@ -18,7 +18,6 @@ from typing import Any
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import read_results
 from benchmarks.common.scripts import (
-    add_root,
     add_seeds,
     add_table,
     run_script,
@@ -27,7 +26,7 @@ from benchmarks.common.scripts import (
     variant_name,
 )
 from benchmarks.common.training import add_device
-from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES
+from benchmarks.node_classification.datasets import add_dataset
 from benchmarks.node_classification.models import OURS
 from benchmarks.node_classification.overrides import apply_overrides
 from benchmarks.node_classification.report import report
@@ -46,17 +45,7 @@ MISSING = object()
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
     r"""Parses the arguments and plans the runs."""
     parser = script_parser(__doc__)
-    add_root(parser, LAYOUT)
-    parser.add_argument(
-        '--dataset',
-        default='cora',
-        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
-    )
-    parser.add_argument(
-        '--protocol',
-        choices=PROTOCOLS,
-        help='the rule of the splits (default: that of the data set)',
-    )
+    add_dataset(parser)
     parser.add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model that is trained'
     )

@@ -1,6 +1,7 @@
 r"""Loads and splits the graphs of the node classification benchmark."""
 
 # N nodes, E edges, F features.
+import argparse
 import copy
 import zlib
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from benchmarks.common.arrays_only import arrays_only, require_regular
+from benchmarks.common.scripts import add_root
 from torch_geometric_lgt._io import open_regular
 
 SOURCES = {  # name: PyG's class, which names the folder, and the name of the data set in it
@@ -50,6 +52,21 @@ PUBLISHED_SPLITS = (
     'published-50-25-25',
 )  # one split for all seeds, from which the papers' figures are
 PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
+
+
+def add_dataset(parser: argparse.ArgumentParser) -> None:
+    r"""Adds the options of the data set and of its splits."""
+    add_root(parser, LAYOUT)
+    parser.add_argument(
+        '--dataset',
+        default='cora',
+        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+    )
+    parser.add_argument(
+        '--protocol',
+        choices=PROTOCOLS,
+        help='the rule of the splits (default: that of the data set)',
+    )
 
 
 def load(root: str, name: str, neighbors: int | None = None) -> Data:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.common import training
 from benchmarks.common.results import say
-from benchmarks.common.scripts import add_root, add_seeds, data_from, run_script, script_parser
-from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.common.scripts import add_seeds, data_from, run_script, script_parser
+from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load, split
 from benchmarks.node_classification.models import BRANCHES, OURS
 from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
 from benchmarks.node_classification.run import dense_tensors, model_input, prepare
@@ -219,17 +219,7 @@ def _text(value: Any) -> str:
 
 def main() -> None:
     parser = script_parser(__doc__, writes=False)
-    add_root(parser, LAYOUT)
-    parser.add_argument(
-        '--dataset',
-        default='cora',
-        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
-    )
-    parser.add_argument(
-        '--protocol',
-        choices=PROTOCOLS,
-        help='the rule of the splits (default: that of the data set)',
-    )
+    add_dataset(parser)
     parser.add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model whose settings are searched'
     )

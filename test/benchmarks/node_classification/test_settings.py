@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from benchmarks.node_classification import __main__ as node_classification
+from benchmarks.node_classification.datasets import PROTOCOLS
 from benchmarks.node_classification.models import (
     MODELS,
     make,
@@ -30,7 +31,7 @@ def test_studies_name_options_that_exist():
                 for plan in plans
             )
             for plan in plans:
-                assert plan.protocol in node_classification.PROTOCOLS
+                assert plan.protocol in PROTOCOLS
                 make(model, 5, 3, torch.tensor([[0], [1]]), 4, plan.config['options'])
 
 
@@ -41,10 +42,10 @@ def test_settings_files_name_what_exists():
             for model in MODELS:
                 found, config = settings(
                     path.stem,
-                    protocol if protocol in node_classification.PROTOCOLS else None,
+                    protocol if protocol in PROTOCOLS else None,
                     model,
                 )
-                assert found in node_classification.PROTOCOLS
+                assert found in PROTOCOLS
                 if (model, config['options']) not in made:
                     make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])
                     made.append((model, config['options']))
