@@ -109,6 +109,26 @@ class ValueInput:
         return ValueInput(x=self.x, weight=weight, bias=bias)
 
 
+def fold_projection(
+    projection: Tensor, weight: Tensor, bias: Tensor | None, heads: int
+) -> tuple[Tensor, Tensor | None]:
+    r"""Multiplies a projection into a Linear layer, so that one product computes all logits.
+
+    Args:
+        projection (torch.Tensor): ``[M, C]`` for all heads, or ``[H, M, C]``.
+        weight (torch.Tensor): The weight ``[H * C, F]`` of the layer.
+        bias (torch.Tensor, optional): The bias ``[H * C]`` of the layer.
+        heads (int): :math:`H`.
+
+    Returns:
+        The weight ``[H * M, F]`` and the bias ``[H * M]`` of the logits.
+    """
+    weight = torch.matmul(projection, weight.unflatten(0, (heads, -1))).flatten(0, 1)
+    if bias is not None:
+        bias = torch.matmul(projection, bias.view(heads, -1, 1)).flatten()
+    return weight, bias
+
+
 def kernel_input(
     x: Tensor,
     mask: Tensor | None,

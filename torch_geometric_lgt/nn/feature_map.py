@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt.functional.feature_maps import MAPS
+from torch_geometric_lgt.functional.inputs import fold_projection
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
 RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
@@ -94,14 +95,11 @@ class FeatureMap(torch.nn.Module):
                 "'num_features' must be at least 2 for the feature map 'learned': one group of "
                 f'all nodes is their mean (got {self.num_features})'
             )
-        self.kind = {'learned': 'assignment', **dict.fromkeys(RANDOM_MAPS[:3], 'softmax')}.get(
-            kind, kind
-        )
-        shape = (heads, self.num_features, channels)
-        self.register_parameter(
-            'weight', Parameter(torch.empty(shape)) if self.is_learned else None
-        )
-        self.register_parameter('scale', Parameter(torch.empty(heads)) if self.is_learned else None)
+        self.kind = 'softmax' if kind in RANDOM_MAPS[:3] else kind
+        if self.is_learned:
+            self.kind = 'assignment'
+            self.weight = Parameter(torch.empty(heads, self.num_features, channels))
+            self.scale = Parameter(torch.empty(heads))
         self.register_buffer('projection', torch.empty(0) if kind in RANDOM_MAPS else None)
         self.reset_parameters()
 
@@ -123,7 +121,7 @@ class FeatureMap(torch.nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         r"""Computes the logits ``[..., H, M]`` of a learned map from :obj:`x` ``[..., H, C]``."""
-        return torch.einsum('...hc,hmc->...hm', x, self._matrix())
+        return torch.einsum('...hc,hmc->...hm', x, self._learned_projection())
 
     def logits_part(
         self, x: Tensor, weight: Tensor | None, bias: Tensor | None
@@ -135,16 +133,10 @@ class FeatureMap(torch.nn.Module):
             if weight is None:
                 logits = self.logits(x.unflatten(1, (self.heads, -1)).to(self.weight.dtype))
                 return logits.flatten(1).to(x.dtype), None, None
-            matrix = self._matrix()
-            if bias is not None:
-                bias = torch.einsum('hmc,hc->hm', matrix, bias.unflatten(0, (self.heads, -1)))
-                bias = bias.flatten()
-            weight = torch.einsum(
-                'hmc,hcf->hmf', matrix, weight.unflatten(0, (self.heads, -1))
-            ).flatten(0, 1)
-            return x, weight, bias
+            return x, *fold_projection(self._learned_projection(), weight, bias, self.heads)
 
-    def _matrix(self) -> Tensor:
+    def _learned_projection(self) -> Tensor:
+        r"""Returns :math:`s_h \mathbf{w}_{hm}`, ``[H, M, C]``."""
         return self.scale[:, None, None] * self.weight
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,7 +8,13 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional._engine.dispatch import is_fused
 from torch_geometric_lgt.functional.attention.state import check_fit
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, kernel_input, value_input
+from torch_geometric_lgt.functional.inputs import (
+    KernelInput,
+    ValueInput,
+    fold_projection,
+    kernel_input,
+    value_input,
+)
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.functional.tracing import may_read_values
 
@@ -181,11 +187,7 @@ def folded(queries: KernelInput) -> KernelInput:
         return queries
     with torch.autocast(x.device.type, enabled=False):
         projection = queries.scale * cast(Tensor, queries.projection)
-        weight = queries.weight.unflatten(0, (queries.heads, -1))  # [H, C, F]
-        weight = torch.einsum('mc,hcf->hmf', projection, weight).flatten(0, 1)
-        bias = queries.bias
-        if bias is not None:
-            bias = (bias.unflatten(0, (queries.heads, -1)) @ projection.t()).flatten()
+        weight, bias = fold_projection(projection, queries.weight, queries.bias, queries.heads)
     return KernelInput(
         x=x,
         heads=queries.heads,
