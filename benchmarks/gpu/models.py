@@ -16,7 +16,7 @@ from benchmarks.runtime import epochs, ogb_shapes
 from benchmarks.runtime.measure import peak_memory_mib, seconds
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import SGFormer
-from torch_geometric_lgt.nn.models import _layerwise_inference
+from torch_geometric_lgt.nn.models import _layerwise_model
 
 BEAUTY, RANDOM = 'amazon-beauty', 'random-interactions'
 BEAUTY_SIZES = {'users': 22_363, 'items': 12_101, 'pairs': 198_502}
@@ -106,11 +106,11 @@ def inference_metrics(run: Run, config: dict[str, Any]) -> dict[str, list[float]
         [-1],
         batch_size=run.size(100_000, 100),
     )
-    ways = {'pinned': _layerwise_inference.to_device, 'pageable': Tensor.to}
+    ways = {'pinned': _layerwise_model.to_device, 'pageable': Tensor.to}
     metrics: dict[str, list[float]] = {}
     for turn in range(config['rounds'] + 1):
         for name, way in ways.items():
-            with patch.object(_layerwise_inference, 'to_device', way):
+            with patch.object(_layerwise_model, 'to_device', way):
                 times = seconds(lambda: model.inference(loader), 1, str(run.device))
             if turn > 0:
                 metrics.setdefault(f'{name}_seconds', []).extend(times)

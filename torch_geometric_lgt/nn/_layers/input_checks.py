@@ -1,4 +1,5 @@
 # N nodes, F input width.
+import inspect
 from typing import Any
 
 import torch
@@ -88,3 +89,14 @@ def check_unused(edge_weight: Tensor | None, reason: str) -> None:
     the weights. The :obj:`reason`, such as ``'with use_graph=False'``, completes the message."""
     if edge_weight is not None:
         raise ValueError(f"'edge_weight' must be None {reason} (got {tuple(edge_weight.shape)})")
+
+
+def check_batch_arguments(name: str, layer: torch.nn.Module) -> None:
+    r"""Raises a ValueError, which starts with the argument :obj:`name`, unless :meth:`forward` of
+    :obj:`layer` takes :obj:`batch` and :obj:`batch_size`."""
+    if not {'batch', 'batch_size'} <= inspect.signature(layer.forward).parameters.keys():
+        raise ValueError(
+            f"'{name}' must take 'batch' and 'batch_size' to tell the graphs of a batch apart (got "
+            f'{type(layer).__name__}); use KernelAttentionConv, DegreeMaskedAttention, '
+            'SGFormerConv or DIFFormerConv'
+        )

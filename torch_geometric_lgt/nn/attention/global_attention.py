@@ -1,5 +1,4 @@
 # B graphs, N_max nodes of the largest graph, N nodes of all graphs, C channels.
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,6 +7,8 @@ import torch
 from torch import Tensor
 from torch_geometric.nn.attention import PerformerAttention
 from torch_geometric.nn.inits import reset
+
+from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments
 
 
 class GlobalAttention(PerformerAttention):
@@ -56,12 +57,7 @@ class GlobalAttention(PerformerAttention):
         torch.nn.Module.__init__(self)
         if not isinstance(conv, torch.nn.Module):
             raise TypeError(f"'conv' must be a layer (got {type(conv).__name__})")
-        if not {'batch', 'batch_size'} <= inspect.signature(conv.forward).parameters.keys():
-            raise ValueError(
-                "'conv' must take 'batch' and 'batch_size' to tell the graphs of a batch apart "
-                f'(got {type(conv).__name__}); '
-                'use KernelAttentionConv, DegreeMaskedAttention, SGFormerConv or DIFFormerConv'
-            )
+        check_batch_arguments('conv', conv)
         self.conv = conv
         self._arguments: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-# N nodes, F input width, D hidden channels, P pairs, H heads, L layers.
+# N nodes, F input width, D hidden channels, L layers.
 from collections.abc import Callable
 
 import torch
@@ -11,12 +11,12 @@ from torch_geometric.nn.resolver import activation_resolver
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn._layers.input_checks import check_features, check_sizes, check_width
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear
-from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
-from torch_geometric_lgt.nn.models._layerwise_inference import LayerwiseInference
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
+from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.typing import PairTensor
 
 
-class Backbone(LayerwiseInference):
+class Backbone(LayerwiseModel):
     r"""Applies an input layer, attention layers and an output layer: the base class of the
     node-level models.
 
@@ -126,96 +126,6 @@ class Backbone(LayerwiseInference):
         updated = self.step(index, x, x_0, context, state)
         z = self.norms[index + 1](self.step_weight * updated + self.residual_weight * x_dst)
         return dropout(self.act(z) if self.activate_layers else z, self.dropout, self.training)
-
-    def layers(self, x: Tensor, context: GraphContext) -> list[Tensor]:
-        r"""Computes the outputs of all layers from the features :obj:`x` ``[N, F]``: a list of
-        :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`, ``[N, D]`` each."""
-        self._check_context(x, context)
-        layers = [self.input_layer(x)]
-        for index in range(self.num_layers):
-            state = self._state(index, layers[-1], context)
-            layers.append(self.layer(index, layers[-1], layers[0], context, state))
-        return layers
-
-    def _check_context(self, x: Tensor, context: GraphContext) -> None:
-        states, group, num_keys = context.states, context.process_group, context.num_keys
-        if states is not None and len(states) != self.num_layers:
-            raise ValueError(
-                f"'states' must be one for each of {self.num_layers} layers (got {len(states)})"
-            )
-        if num_keys is not None and states is None and group is None:
-            raise ValueError(
-                f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys})"
-            )
-        if num_keys is not None and not 0 <= num_keys <= x.size(0):
-            raise ValueError(
-                f"'num_keys' must be between 0 and the number of nodes, {x.size(0)} (got "
-                f'{num_keys})'
-            )
-        if group is not None and context.batch is not None and context.batch_size is None:
-            raise ValueError(
-                "'batch_size' must be given with 'batch' and 'process_group': each process has a "
-                'state for every graph'
-            )
-
-    def _state(self, index: int, x: Tensor, context: GraphContext) -> AttentionState | None:
-        r"""Builds the state (sums over all keys of each graph) that layer :obj:`index` reads in
-        place of the keys of its input :obj:`x`.
-
-        It adds up the keys of :obj:`x`, of all processes, and of the nodes outside the input, as
-        :obj:`context` demands. Returns :obj:`None` if the input contains all nodes."""
-        if context.states is None and context.process_group is None:
-            return None
-        batch = None if context.batch is None else context.batch[: context.num_keys]
-        keys = x[: context.num_keys]
-        state = self.convs[index].attention_state(keys, batch, context.batch_size)
-        if context.process_group is not None:
-            state = state.all_reduce(context.process_group)
-        if context.states is None:
-            return state
-        return context.states[index].merge(state).to(state.sums.dtype)
-
-    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
-        r"""Computes the scores ``[N, F_out]`` from the outputs :obj:`layers` of all layers and the
-        output :obj:`local` ``[N, D]`` of a local branch, if the model has one."""
-        return self.lin_out(layers[-1])
-
-    def attention_scores(
-        self,
-        x: Tensor,
-        edge_index: Edges,
-        pairs: Tensor,
-        batch: Tensor | None = None,
-        *,
-        edge_weight: Tensor | None = None,
-    ) -> list[Tensor]:
-        r"""Computes for each layer the attention weight ``[P, H]`` of each pair of nodes, and
-        returns a list with one tensor per layer.
-
-        The weight is the share of source ``pairs[0]`` in the output of target ``pairs[1]``. The
-        pairs need not be edges.
-
-        Args:
-            x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges of the graph, as in
-                :meth:`forward`.
-            pairs (torch.Tensor): The ids of sources and targets ``[2, P]``.
-            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
-                graph)
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, as in
-                :meth:`forward`. (default: :obj:`None`)
-        """
-        edges = self._edges(edge_index, x.size(0), edge_weight)
-        inputs = self.layers(x, GraphContext(edges, batch))[:-1]
-        return [
-            conv.attention_scores(z, pairs, batch)
-            for conv, z in zip(self.convs, inputs, strict=True)
-        ]
-
-    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
-        r"""Converts the edges, once for all layers, to the format that the layers read fastest;
-        here returns :obj:`edge_index` unchanged."""
-        return edge_index
 
     def __repr__(self) -> str:
         sizes = (

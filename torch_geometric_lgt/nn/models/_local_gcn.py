@@ -1,4 +1,5 @@
 # N nodes, E edges, D channels.
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     weight_of_degrees,
 )
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
+from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
 
 
@@ -168,3 +170,43 @@ def without_loops(
         min=1
     )
     return weight.masked_fill(loops, 0), torch.where(count > 0, loop, 1)
+
+
+def counts_degrees(gnn: torch.nn.Module) -> bool:
+    r"""Tells whether the network :obj:`gnn` has a GCN layer that counts the degrees of its input
+    graph itself. For a part of a graph these degrees would be wrong."""
+    return any(isinstance(module, GCNConv) and module.normalize for module in gnn.modules())
+
+
+def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    r"""Returns the edges into the nodes of :obj:`part` followed by one self loop for each node,
+    ``[2, E + n]``, and their weights ``[E + n]`` in :obj:`dtype`. Earlier self loops have the
+    weight 0."""
+    weight, loop_weight = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
+    loops = torch.arange(part.size).expand(2, -1)
+    return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
+
+
+def local_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
+    r"""Returns the edges into the nodes of :obj:`part` that count for GCN's degrees: all edges, and
+    one self loop for each node. Returns ``[2, E + n]`` and weights ``[E + n]`` in double
+    precision."""
+    return _edges_with_loops(part, torch.double)
+
+
+def local_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
+    r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
+    CSR matrix ``[n, n + S]``: targets are rows, and the sources ``part.n_id`` are columns.
+
+    The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
+    loops."""
+    num_src = part.n_id.numel()
+    edges, weight = _edges_with_loops(part, dtype)
+    in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
+    weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)
+    shape = part.size, num_src
+    with warnings.catch_warnings():
+        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        return torch.sparse_coo_tensor(
+            edges.flip(0), weight, shape, check_invariants=False
+        ).to_sparse_csr()

@@ -74,9 +74,9 @@ class LocalNorm(BatchNorm):
             running.lerp_(new.to(running.dtype), share.to(running.dtype))
 
 
-def check_statistics(gnn: torch.nn.Module) -> None:
-    r"""Raises a ValueError, which names the layer, if the network :obj:`gnn` has a norm whose
-    statistics would be over the nodes of one process only."""
+def check_statistics(gnn: torch.nn.Module, argument: str = 'gnn') -> None:
+    r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn` has
+    a norm whose statistics would be over the nodes of one process only."""
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (
@@ -85,9 +85,9 @@ def check_statistics(gnn: torch.nn.Module) -> None:
         graph_wide = isinstance(module, LayerNorm) and module.mode == 'graph'
         if module not in synchronised and (learned or graph_wide or isinstance(module, STATISTICS)):
             raise ValueError(
-                f"'gnn' must not normalise over nodes with 'process_group' (got {module} as "
+                f"'{argument}' must not normalise over nodes with 'process_group' (got {module} as "
                 f'{name!r}, which sees the nodes of one process '
-                "only); leave 'gnn' out for the default network, whose statistics are those of all "
+                'only); leave it out for the default network, whose statistics are those of all '
                 'processes, use a norm of single nodes '
                 "such as 'layer_norm' in the mode 'node', or evaluate a batch normalisation by its "
                 'running statistics, with eval()'

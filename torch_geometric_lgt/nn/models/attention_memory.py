@@ -85,7 +85,7 @@ class AttentionMemory:
         samples."""
         conv, x = self.convs[index], self.inputs[index]
         width = getattr(conv, 'num_gumbel_samples', 0) * conv.heads
-        if width == 0 or not self.convs.training:
+        if width == 0 or not conv.training:
             return None
         return stream.fill(
             f'noise-{index}', width, x.dtype, lambda part: conv.key_noise(x[part.nodes])
@@ -97,7 +97,7 @@ class AttentionMemory:
     @torch.no_grad()
     def _state(self, index: int, nodes: slice | Tensor) -> AttentionState:
         conv, noise = self.convs[index], self._noise[index]
-        x = self.inputs[index][nodes].to(reference(conv.lin_key).device, torch.double)
+        x = self.inputs[index][nodes].to(reference(conv).device, torch.double)
         if noise is None:
             return conv.attention_state(x)
         return conv.attention_state(x, noise=noise[nodes].to(x.device, torch.double))

@@ -3,15 +3,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
-from torch_geometric.nn import MLP, global_mean_pool
+from torch_geometric.nn import MLP
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
-from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
@@ -21,11 +19,10 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
+from torch_geometric_lgt.nn.models._levels import check_level, read_level
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
 from torch_geometric_lgt.typing import Adj, PairTensor
-
-LEVELS = ('node', 'edge', 'graph')
 
 
 class LiteGT(Module):
@@ -107,10 +104,7 @@ class LiteGT(Module):
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         if pe_channels < 0:
             raise ValueError(f"'pe_channels' must not be negative (got {pe_channels})")
-        if level not in LEVELS:
-            raise ValueError(
-                f"'level' must be one of {', '.join(map(repr, LEVELS))} (got {level!r})"
-            )
+        check_level(level)
         if num_layers < (4 if reduce else 1):
             raise ValueError(
                 f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
@@ -182,12 +176,7 @@ class LiteGT(Module):
         x = self.inputs(x, laplacian_pe)
         for index, layer in enumerate(self.layers):
             x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
-        if self.level == 'edge':
-            x = torch.cat([x[nodes] for nodes in edges.edge_index], 1)
-        if self.level == 'graph':
-            graph = edges.edge_index.new_zeros(x.size(0)) if batch is None else batch.long()
-            x = global_mean_pool(x.to(compute_dtype(x.dtype)), graph, num_graphs).to(x.dtype)
-        return self.lin_out(x)
+        return self.lin_out(read_level(self.level, x, edges.edge_index, batch, num_graphs))
 
     def attention_scores(
         self,

@@ -1,21 +1,25 @@
 # N nodes, D hidden channels, H heads.
-import warnings
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
-from torch_geometric.nn import GCN, GCNConv
+from torch_geometric.nn import GCN
 
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, weighted_edges
-from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
-from torch_geometric_lgt.nn.models._local_gcn import LocalGCN, local_edges, without_loops
+from torch_geometric_lgt.nn.models._local_gcn import (
+    LocalGCN,
+    counts_degrees,
+    local_degree_edges,
+    local_edges,
+    local_matrix,
+)
 from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
@@ -238,13 +242,13 @@ class SGFormer(Backbone):
                 "'gnn' must be the default one or a GCN with normalize=False for edge weights in "
                 f'parts (got {self.gnn})'
             )
-        if _counts_degrees(self.gnn):
+        if counts_degrees(self.gnn):
             raise ValueError(
                 "'gnn' must be a GCN with normalize=False to be evaluated in parts: its layers "
                 'would count the degrees of a part (got '
                 f'{self.gnn}); the weights of GCN are then found for the whole graph'
             )
-        degree = stream.degrees('local-degrees', _local_degree_edges) if self.weighted else None
+        degree = stream.degrees('local-degrees', local_degree_edges) if self.weighted else None
         x = None if self.gnn_input == 'input' else x_0
         for index in range(self.gnn.num_layers):
             x = self._stream_local_layer(stream, index, x, degree)
@@ -258,7 +262,7 @@ class SGFormer(Backbone):
         def rows(part: Part) -> Tensor:
             x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
             x_src = x_src.to(weight.device, weight.dtype)
-            edges = part.edge_index if degree is None else _local_matrix(part, degree, weight.dtype)
+            edges = part.edge_index if degree is None else local_matrix(part, degree, weight.dtype)
             return self.gnn.inference_per_layer(index, x_src, edges.to(weight.device), part.size)
 
         is_last = index == self.gnn.num_layers - 1
@@ -297,44 +301,7 @@ class SGFormer(Backbone):
             is_tensor and edge_index.layout == torch.strided
         )
         # PyG normalises a sparse torch.Tensor with self loops as another graph
-        is_misread = is_tensor and (weight is not None or _counts_degrees(self.gnn))
+        is_misread = is_tensor and (weight is not None or counts_degrees(self.gnn))
         if is_list or edge_weight is not None or is_misread:
             return (edges,) if weight is None else (edges, weight.to(dtype))
         return (edge_index,)  # PyG's layers are faster with a sparse matrix than with a list
-
-
-def _counts_degrees(gnn: torch.nn.Module) -> bool:
-    r"""Tells whether the network :obj:`gnn` has a GCN layer that counts the degrees of its input
-    graph itself. For a part of a graph these degrees would be wrong."""
-    return any(isinstance(module, GCNConv) and module.normalize for module in gnn.modules())
-
-
-def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    r"""Returns the edges into the nodes of :obj:`part` followed by one self loop for each node,
-    ``[2, E + n]``, and their weights ``[E + n]`` in :obj:`dtype`. Earlier self loops have the
-    weight 0."""
-    weight, loop_weight = without_loops(part.edge_index, part.edge_weight, part.size, dtype)
-    loops = torch.arange(part.size).expand(2, -1)
-    return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
-
-
-def _local_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
-    return _edges_with_loops(part, torch.double)
-
-
-def _local_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
-    r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
-    CSR matrix ``[n, n + S]``: targets are rows, and the sources ``part.n_id`` are columns.
-
-    The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
-    loops."""
-    num_src = part.n_id.numel()
-    edges, weight = _edges_with_loops(part, dtype)
-    in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
-    weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)
-    shape = part.size, num_src
-    with warnings.catch_warnings():
-        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-        return torch.sparse_coo_tensor(
-            edges.flip(0), weight, shape, check_invariants=False
-        ).to_sparse_csr()

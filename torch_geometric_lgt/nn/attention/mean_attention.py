@@ -1,0 +1,110 @@
+# N nodes (N_s source, N_t target).
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.inputs import KernelInput
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._layers.input_checks import check_features
+from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
+from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+
+class MeanAttention(KernelLayer):
+    r"""Gives each node the plain mean of the values of its graph: attention with equal weights,
+
+    .. math::
+        \mathbf{x}^{\prime}_i = \frac{1}{|\mathcal{B}(i)|} \sum_{j \in \mathcal{B}(i)}
+            \left( \mathbf{W} \mathbf{x}_j + \mathbf{b} \right)
+
+    with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. A virtual node
+    (`"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_, Section
+    5.2) sends the same message. Use the layer as the control of an experiment: attention that is
+    no better than this mean does not justify its cost.
+
+    Args:
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
+        out_channels (int): Size of each output sample.
+        bias (bool, optional): If :obj:`False`, the linear map has no bias. (default: :obj:`True`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_{in}), (N_t,
+          F_{in}))` of sources and targets; batch vector, or a pair of them *(optional)*
+        - **output:** node features :math:`(N_t, F_{out})`, 0 in a graph without sources
+
+    Raises:
+        ValueError: If a size is not positive, or an input does not fit.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import MeanAttention
+        >>> mean = MeanAttention(16, 32)
+        >>> x, batch = torch.randn(5, 16), torch.tensor([0, 0, 0, 1, 1])  # two graphs
+        >>> out = mean(x, batch=batch)
+        >>> bool((out[0] == out[2]).all()), bool((out[0] == out[3]).all())
+        (True, False)
+    """
+
+    lin_query: Any
+    lin_key: Any
+    lin_value: Any
+
+    def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
+        super().__init__(
+            in_channels, out_channels, 1, True, torch.nn.Identity(), None, 1.0, True, bias, None
+        )
+        self.lin_query = self.lin_key = self.feature_map = None
+
+    def forward(
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj | None = None,
+        batch: Batch = None,
+        batch_size: int | None = None,
+        *,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        r"""Computes the output ``[N_t, F_out]`` of the targets.
+
+        Args:
+            x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
+                sources and targets.
+            edge_index (torch.Tensor, optional): Ignored; other layers have this argument too.
+                (default: :obj:`None`)
+            batch (torch.Tensor or tuple, optional): The graph id of each node, or a pair of such
+                vectors. (default: :obj:`None`, one graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            state (AttentionState, optional): Sums over the nodes of each graph, from
+                :meth:`attention_state`, in place of those of :obj:`x`. (default: :obj:`None`)
+        """
+        return self._attend(x, (None, None), batch, batch_size, state)
+
+    def attention_state(
+        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> AttentionState:
+        r"""Builds the state of each graph: the sum of the values of its nodes :obj:`x` ``[N, F]``
+        and their number.
+
+        The arguments, and what states can do, are those of
+        :meth:`KernelAttentionConv.attention_state`."""
+        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), None)
+
+    def attention_scores(
+        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+    ) -> Tensor:
+        r"""Computes the weight ``[E, 1]`` of each pair of nodes in :obj:`edge_index`: one over the
+        number of sources in the graph, and 0 for two nodes of different graphs."""
+        return self._scores(x, (None, None), edge_index, batch)
+
+    def _check_targets(self, x: Tensor) -> None:
+        check_features(x, self.lin_value, self.target_channels)
+
+    def _kernel_input(
+        self, x: Tensor, lin: torch.nn.Module, mask: Tensor | None, sampling: bool
+    ) -> KernelInput:
+        return KernelInput(x=x.new_ones(x.size(0), 1), heads=1, kind='values')
+
+    def __repr__(self) -> str:
+        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels})'

@@ -1,0 +1,242 @@
+# N nodes, E edges, C channels.
+import difflib
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module, MultiheadAttention
+from torch.nn.functional import dropout
+from torch_geometric.nn import GPSConv as PyGGPSConv
+from torch_geometric.nn.inits import reset
+from torch_geometric.utils import to_dense_batch
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments, check_sizes
+from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
+from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
+from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
+from torch_geometric_lgt.nn.conv.kernel_attention_conv import KernelAttentionConv
+from torch_geometric_lgt.nn.conv.sgformer_conv import SGFormerConv
+
+ATTENTIONS: dict[str, Callable[..., Module]] = {
+    'kernel': lambda channels, heads, **options: KernelAttentionConv(
+        channels, channels, heads, **options
+    ),
+    'degree_masked': DegreeMaskedAttention,
+    'difformer': lambda channels, heads, **options: DIFFormerConv(
+        channels, channels, heads, use_graph=False, **options
+    ),
+    'sgformer': lambda channels, heads, **options: SGFormerConv(
+        channels, channels, heads, **options
+    ),
+    'mean': lambda channels, heads, **options: MeanAttention(channels, channels, **options),
+    'multihead': lambda channels, heads, **options: MultiheadAttention(
+        channels, heads, batch_first=True, **options
+    ),
+}
+
+
+def make_attention(
+    channels: int,
+    heads: int,
+    attn_type: str | Module | None,
+    attn_kwargs: dict[str, Any] | None = None,
+) -> Module | None:
+    r"""Creates the all-pair attention of :class:`GPSConv` from its arguments.
+
+    Raises:
+        ValueError: If the type is unknown, or a layer comes with :obj:`attn_kwargs` or takes no
+            batch vector.
+    """
+    if attn_type is None or isinstance(attn_type, Module):
+        if attn_kwargs:
+            raise ValueError(
+                "'attn_kwargs' must be None unless 'attn_type' is a name (got "
+                f'{attn_kwargs} and {attn_type!r})'
+            )
+        if attn_type is not None and not isinstance(attn_type, MultiheadAttention):
+            check_batch_arguments('attn_type', attn_type)
+        return attn_type
+    if attn_type not in ATTENTIONS:
+        nearest = difflib.get_close_matches(str(attn_type), ATTENTIONS, 1)
+        hint = f'; did you mean {nearest[0]!r}?' if nearest else ''
+        raise ValueError(
+            f"'attn_type' must be one of {', '.join(map(repr, ATTENTIONS))}, None or a layer (got "
+            f'{attn_type!r}){hint}'
+        )
+    return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
+
+
+class GPSConv(PyGGPSConv):
+    r"""Applies the layer of `"Recipe for a General, Powerful, Scalable Graph Transformer"
+    <https://arxiv.org/abs/2205.12454>`_: message passing beside all-pair attention, then a
+    feed-forward network (Eq. 1-4),
+
+    .. math::
+        \hat{\mathbf{X}} = \mathrm{Norm} \left( \mathbf{X} + \mathrm{MPNN}(\mathbf{X}, \mathbf{A})
+            \right) + \mathrm{Norm} \left( \mathbf{X} + \mathrm{Attention}(\mathbf{X}) \right),
+            \qquad
+        \mathbf{X}^{\prime} = \mathrm{Norm} \left( \hat{\mathbf{X}} + \mathrm{MLP}(\hat{\mathbf{X}})
+            \right).
+
+    The constructor and :meth:`forward` take the arguments of
+    :class:`torch_geometric.nn.GPSConv`, and with ``attn_type='multihead'`` the layer loads its
+    parameters and computes the same. The attention of the other types is linear in the number of
+    nodes, gets no padding, and keeps the graphs of a batch exactly apart.
+
+    Differs from :class:`torch_geometric.nn.GPSConv`: other types of attention and another default,
+    a layer without attention, and the arguments :obj:`batch_size`, :obj:`state` and
+    :obj:`attn_arguments`.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        conv (torch.nn.Module, optional): The message passing layer, or :obj:`None` for attention
+            alone.
+        heads (int, optional): Number of attention heads. (default: :obj:`1`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        act (str or callable, optional): The activation of the feed-forward network. (default:
+            :obj:`"relu"`)
+        act_kwargs (dict, optional): Arguments of :obj:`act`. (default: :obj:`None`)
+        norm (str or callable, optional): The normalisation, or :obj:`None`. (default:
+            :obj:`"batch_norm"`)
+        norm_kwargs (dict, optional): Arguments of :obj:`norm`. (default: :obj:`None`)
+        attn_type (str or torch.nn.Module, optional): The attention: :obj:`"kernel"`
+            (:class:`~torch_geometric_lgt.nn.KernelAttentionConv`), :obj:`"degree_masked"`
+            (:class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`), :obj:`"difformer"`
+            (:class:`~torch_geometric_lgt.nn.DIFFormerConv` without edges), :obj:`"sgformer"`
+            (:class:`~torch_geometric_lgt.nn.SGFormerConv`), :obj:`"mean"`
+            (:class:`~torch_geometric_lgt.nn.MeanAttention`), :obj:`"multihead"`
+            (:class:`torch.nn.MultiheadAttention`, quadratic), :obj:`None` for message passing
+            alone, or a layer that takes :obj:`x`, :obj:`batch` and :obj:`batch_size`. (default:
+            :obj:`"kernel"`)
+        attn_kwargs (dict, optional): Further arguments of the attention, such as
+            ``{'feature_map': 'learned'}``. (default: :obj:`None`)
+
+    Shapes:
+        - **input:** node features :math:`(N, C)`; edges; batch vector *(optional)*
+        - **output:** node features :math:`(N, C)`
+
+    Raises:
+        ValueError: If :obj:`attn_type` is unknown, there is neither message passing nor attention,
+            or a layer as :obj:`attn_type` comes with :obj:`attn_kwargs` or takes no batch vector.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.nn import GINConv, MLP
+        >>> from torch_geometric_lgt.nn import GPSConv
+        >>> conv = GPSConv(64, GINConv(MLP([64, 64, 64])), heads=4)
+        >>> x, edge_index = torch.randn(3, 64), torch.tensor([[0, 1], [1, 0]])
+        >>> conv(x, edge_index, batch=torch.tensor([0, 0, 1])).shape
+        torch.Size([3, 64])
+    """
+
+    attn: Any
+
+    def __init__(
+        self,
+        channels: int,
+        conv: Module | None,
+        heads: int = 1,
+        dropout: float = 0.0,
+        act: str | Callable[..., Any] = 'relu',
+        act_kwargs: dict[str, Any] | None = None,
+        norm: str | Callable[..., Any] | None = 'batch_norm',
+        norm_kwargs: dict[str, Any] | None = None,
+        attn_type: str | Module | None = 'kernel',
+        attn_kwargs: dict[str, Any] | None = None,
+    ) -> None:
+        check_sizes(channels=channels, heads=heads)
+        if conv is None and attn_type is None:
+            raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
+        attention = make_attention(channels, heads, attn_type, attn_kwargs)
+        super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)  # type: ignore[arg-type]
+        self.heads, self.attn_type, self.attn = heads, attn_type, attention
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters and draws the random projection of a feature map
+        anew."""
+        for name, module in self.named_children():
+            if name == 'attn' and isinstance(module, MultiheadAttention):
+                module._reset_parameters()
+            else:
+                reset(module)
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Any,
+        batch: Tensor | None = None,
+        *,
+        batch_size: int | None = None,
+        state: AttentionState | None = None,
+        attn_arguments: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        r"""Computes the output ``[N, C]`` of all nodes.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, C]``.
+            edge_index (torch.Tensor or SparseTensor): The edges, in a format of :obj:`conv`.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            state (AttentionState, optional): Sums over all keys of each graph, from the method
+                :meth:`attention_state` of :attr:`attn`. The attention reads these sums instead of
+                the keys of :obj:`x`. (default: :obj:`None`)
+            attn_arguments (dict, optional): Further arguments for the call of :attr:`attn`, such
+                as the :obj:`degree` of :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`.
+                (default: :obj:`None`)
+            **kwargs: Further arguments for the call of :obj:`conv`, such as :obj:`edge_attr`.
+        """
+        local = None if self.conv is None else self.conv(x, edge_index, **kwargs)
+        attended = self.attend(x, batch, batch_size, state, **(attn_arguments or {}))
+        return self.combine(x, local, attended, {'batch': batch} if self.norm_with_batch else {})
+
+    def attend(
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        state: AttentionState | None = None,
+        **arguments: Any,
+    ) -> Tensor | None:
+        r"""Computes the output ``[N, C]`` of the attention, or :obj:`None` for a layer without
+        attention. The arguments are those of :meth:`forward`."""
+        if self.attn is None:
+            return None
+        if not isinstance(self.attn, MultiheadAttention):
+            if state is not None:
+                arguments['state'] = state
+            return self.attn(x, batch=batch, batch_size=batch_size, **arguments)
+        padded, mask = to_dense_batch(x, batch, batch_size=batch_size)
+        out, _ = self.attn(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
+        return out[mask]
+
+    def combine(
+        self,
+        x: Tensor,
+        local: Tensor | None,
+        attended: Tensor | None,
+        norm_arguments: dict[str, Any],
+    ) -> Tensor:
+        r"""Computes the output ``[N, C]`` from the outputs of both branches.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, C]``.
+            local (torch.Tensor, optional): The output ``[N, C]`` of :obj:`conv`; :obj:`None`
+                without it.
+            attended (torch.Tensor, optional): The output ``[N, C]`` of the attention; :obj:`None`
+                without it.
+            norm_arguments (dict): Further arguments for the calls of the norms.
+        """
+
+        def normalize(norm: Module | None, z: Tensor) -> Tensor:
+            return z if norm is None else norm(z, **norm_arguments)
+
+        branches = [
+            normalize(norm, x + dropout(out, self.dropout, self.training))
+            for norm, out in ((self.norm1, local), (self.norm2, attended))
+            if out is not None
+        ]
+        z = branches[0] if len(branches) == 1 else branches[0] + branches[1]
+        return normalize(self.norm3, z + self.mlp(z))

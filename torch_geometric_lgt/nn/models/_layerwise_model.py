@@ -1,0 +1,300 @@
+# N nodes, F input width, D hidden channels, P pairs, H heads, L layers.
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module, ModuleList
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
+from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
+from torch_geometric_lgt.nn.models.attention_memory import AttentionMemory
+from torch_geometric_lgt.typing import PairTensor
+
+
+class LayerwiseModel(Module):
+    r"""Applies an input layer, attention layers and an output layer to a graph in memory, or to a
+    graph that need not fit into memory: the base class of models with :meth:`inference`.
+
+    For the latter each layer builds its state in one pass over parts of the nodes, and reads the
+    state in a second pass. A state is the sums over the keys of all nodes. A subclass defines
+    :meth:`input_layer`, :meth:`layer` and, if the scores depend on more than the last layer,
+    :meth:`readout`.
+
+    Attributes:
+        uses_edges (bool): Whether layers read edges.
+        takes_pairs (bool): Whether layers take a pair (sources, targets).
+        input_names (tuple): The node attributes that the input layer reads.
+    """
+
+    lin_in: Module
+    lin_out: Module
+    convs: Any
+    hidden_channels: int
+    out_channels: int
+    num_layers: int
+    uses_edges = takes_pairs = False
+    input_names: tuple[str, ...] = ('x',)
+
+    @property
+    def attentions(self) -> list[Any]:
+        r"""Returns the attention of each layer; :obj:`None` for a layer without attention."""
+        return list(self.convs)
+
+    @property
+    def uses_degrees(self) -> bool:
+        r"""Tells whether layers read the degrees of the whole graph."""
+        return self.uses_edges
+
+    def _present_attentions(self, num_layers: int | None = None) -> list[Any]:
+        r"""Returns the attention layers among the first :obj:`num_layers` layers (default:
+        all)."""
+        return [conv for conv in self.attentions[:num_layers] if conv is not None]
+
+    def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def layer(
+        self,
+        index: int,
+        x: Tensor | PairTensor,
+        x_0: Tensor,
+        context: GraphContext,
+        state: AttentionState | None,
+    ) -> Tensor:
+        raise NotImplementedError
+
+    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        r"""Computes the scores ``[N, F_out]`` from the outputs :obj:`layers` of all layers and the
+        output :obj:`local` ``[N, D]`` of a local branch, if the model has one."""
+        return self.lin_out(layers[-1])
+
+    def layers(self, x: Tensor, context: GraphContext, *encodings: Tensor) -> list[Tensor]:
+        r"""Computes the outputs of all layers from the features :obj:`x` ``[N, F]`` and the
+        encodings of a model that takes some: a list of
+        :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`, ``[N, D]`` each."""
+        self._check_context(x, context)
+        layers = [self.input_layer(x, *encodings)]
+        for index in range(self.num_layers):
+            state = self._state(index, layers[-1], context)
+            layers.append(self.layer(index, layers[-1], layers[0], context, state))
+        return layers
+
+    def _check_context(self, x: Tensor, context: GraphContext) -> None:
+        states, group, num_keys = context.states, context.process_group, context.num_keys
+        number = len(self._present_attentions())
+        if states is not None and len(states) != number:
+            raise ValueError(
+                f"'states' must be one for each of {number} layers with attention (got "
+                f'{len(states)})'
+            )
+        if num_keys is not None and states is None and group is None:
+            raise ValueError(
+                f"'num_keys' must be None without 'states' or 'process_group' (got {num_keys})"
+            )
+        if num_keys is not None and not 0 <= num_keys <= x.size(0):
+            raise ValueError(
+                f"'num_keys' must be between 0 and the number of nodes, {x.size(0)} (got "
+                f'{num_keys})'
+            )
+        if group is not None and context.batch is not None and context.batch_size is None:
+            raise ValueError(
+                "'batch_size' must be given with 'batch' and 'process_group': each process has a "
+                'state for every graph'
+            )
+
+    def _state(self, index: int, x: Tensor, context: GraphContext) -> AttentionState | None:
+        r"""Builds the state (sums over all keys of each graph) that layer :obj:`index` reads in
+        place of the keys of its input :obj:`x`.
+
+        It adds up the keys of :obj:`x`, of all processes, and of the nodes outside the input, as
+        :obj:`context` demands. Returns :obj:`None` if the input contains all nodes."""
+        attention = self.attentions[index]
+        if attention is None or (context.states is None and context.process_group is None):
+            return None
+        batch = None if context.batch is None else context.batch[: context.num_keys]
+        keys = x[: context.num_keys]
+        state = attention.attention_state(keys, batch, context.batch_size)
+        if context.process_group is not None:
+            state = state.all_reduce(context.process_group)
+        if context.states is None:
+            return state
+        number = len(self._present_attentions(index))
+        return context.states[number].merge(state).to(state.sums.dtype)
+
+    def attention_scores(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        pairs: Tensor,
+        batch: Tensor | None = None,
+        *,
+        edge_weight: Tensor | None = None,
+    ) -> list[Tensor]:
+        r"""Computes for each layer with attention the weight ``[P, H]`` of each pair of nodes, and
+        returns a list of tensors.
+
+        The weight is the share of source ``pairs[0]`` in the output of target ``pairs[1]``. The
+        pairs need not be edges.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges of the graph, as in
+                :meth:`forward`.
+            pairs (torch.Tensor): The ids of sources and targets ``[2, P]``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, as in
+                :meth:`forward`. (default: :obj:`None`)
+        """
+        edges = self._edges(edge_index, x.size(0), edge_weight)
+        inputs = self.layers(x, GraphContext(edges, batch))[:-1]
+        return [
+            attention.attention_scores(z, pairs, batch)
+            for attention, z in zip(self.attentions, inputs, strict=True)
+            if attention is not None
+        ]
+
+    def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
+        r"""Converts the edges, once for all layers, to the format that the layers read fastest;
+        here returns :obj:`edge_index` unchanged."""
+        return edge_index
+
+    def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of a layer:
+        (sources and targets ``[2, E]``, weights ``[E]`` or :obj:`None`).
+
+        Ids are positions in ``part.n_id``."""
+        return part.edge_index, part.edge_weight
+
+    def part_context(self, stream: Stream, part: Part, degree: Tensor | None) -> GraphContext:
+        r"""Returns what the layers read for :obj:`part`: its edges, and for a pair the degrees of
+        sources and targets, which are rows of :obj:`degree` ``[N, 2]``."""
+        device = reference(self.lin_in).device
+        edges = self.layer_edges(part.to(device))
+        if not self.takes_pairs or degree is None:
+            return GraphContext(edges)
+        out_degree = degree[part.n_id, 0].to(device)
+        in_degree = degree[part.nodes, 1].to(device)
+        return GraphContext(edges, degree=(out_degree, in_degree))
+
+    def layer_edges(self, part: Part) -> Edges:
+        r"""Returns the edges into the nodes of :obj:`part` in the format that the layers read, here
+        sorted edges. Ids are positions in ``part.n_id``."""
+        return sorted_edges(
+            part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
+        )
+
+    def stream_local_branch(self, stream: Stream, x_0: Tensor) -> Tensor | None:
+        r"""Computes the output ``[N, D]`` of a local branch (a network beside the attention layers)
+        for all nodes, part by part.
+
+        Here returns :obj:`None`, the model has no such branch.
+
+        Args:
+            stream (Stream): Reads the parts and stores the outputs.
+            x_0 (torch.Tensor): The output ``[N, D]`` of the input layer.
+        """
+        return None
+
+    def inference(
+        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
+    ) -> Tensor:
+        r"""Computes the scores of all nodes of a graph that need not fit into memory. They equal
+        the scores of :meth:`forward` in evaluation.
+
+        Each layer builds its state in one pass over batches, and reads the state in a second pass
+        with all neighbours. A state is the sums over the keys of all nodes. If :obj:`folder` is
+        given and the graph and its features are memory-mapped, memory holds the parameters, the
+        states and one batch with its neighbours.
+
+        Args:
+            loader (torch_geometric.loader.NeighborLoader): A loader of one graph with
+                ``num_neighbors=[-1]``. Its data, batch size and workers are used.
+            folder (str or Path, optional): A folder for the outputs of all layers. In the end it
+                has the file of the scores only, which the returned tensor memory-maps. An
+                interrupted run with the same model and data resumes there. (default: :obj:`None`,
+                in memory)
+            progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
+
+        Returns:
+            The scores ``[N, F_out]``, on the CPU.
+
+        Raises:
+            ValueError: If the loader does not take all neighbours of one hop, or the folder belongs
+                to another model or graph. Also if a layer cannot be evaluated in parts.
+        """
+        with evaluation(self):
+            stream = Stream(loader, folder, self, progress_bar)
+            dtype = reference(self.lin_out).dtype
+            return stream.result(self.out_channels, dtype, lambda: self._stream_scores(stream))
+
+    def attention_memory(
+        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
+    ) -> AttentionMemory:
+        r"""Builds an :class:`AttentionMemory` of a graph: for each layer the state (sums over the
+        keys) of all nodes, with which a batch attends to the whole graph.
+
+        Arguments and errors are those of :meth:`inference`. An earlier memory in the same folder is
+        overwritten."""
+        with evaluation(self):
+            stream = Stream(loader, folder, self, progress_bar, resume=False)
+            attentions = self.attentions
+            last = max(i for i, conv in enumerate(attentions) if conv is not None)
+            inputs = self._stream_layers(stream, last)
+        pairs = [(conv, z) for conv, z in zip(attentions, inputs, strict=False) if conv is not None]
+        return AttentionMemory(ModuleList(c for c, _ in pairs), [z for _, z in pairs], stream)
+
+    def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
+        layers = self._stream_layers(stream, self.num_layers)
+        local = self.stream_local_branch(stream, layers[0])
+        device = reference(self.lin_out).device
+
+        def scores(part: Part) -> Tensor:
+            rows = [z[part.nodes].to(device) for z in layers]
+            return self.readout(rows, None if local is None else local[part.nodes].to(device))
+
+        return scores
+
+    def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+        r"""Computes the outputs of the input layer and of the first :obj:`num_layers` attention
+        layers for all nodes. Returns a list of tensors ``[N, D]``, on the CPU or memory-mapped."""
+        weight = reference(self.lin_in)
+
+        def rows(part: Part) -> Tensor:
+            values = (stream.node_values(name, part.nodes) for name in self.input_names)
+            return self.input_layer(*(to_device(z, weight.device).to(weight.dtype) for z in values))
+
+        layers = [stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)]
+        needs_degrees = self.uses_degrees and num_layers > 0
+        degree = stream.degrees('degrees', self.degree_edges) if needs_degrees else None
+        for index in range(num_layers):
+            layers.append(self._stream_layer(stream, index, layers[-1], layers[0], degree))
+        return layers
+
+    def _stream_layer(
+        self, stream: Stream, index: int, x: Tensor, x_0: Tensor, degree: Tensor | None
+    ) -> Tensor:
+        device, conv = reference(self.lin_in).device, self.attentions[index]
+        state = None
+        if conv is not None:
+            state = stream.state(
+                f'state-{index}',
+                lambda part: conv.attention_state(to_device(x[part.nodes], device)),
+            )
+
+        def rows(part: Part) -> Tensor:
+            x_dst, x_0_dst = (to_device(z[part.nodes], device) for z in (x, x_0))
+            if not self.uses_edges:
+                return self.layer(index, x_dst, x_0_dst, GraphContext(None), state)
+            context = self.part_context(stream, part, degree)
+            x_src = to_device(x[part.n_id], device)
+            inputs = (x_src, x_dst) if self.takes_pairs else x_src
+            return self.layer(index, inputs, x_0_dst, context, state)[: part.size]
+
+        return stream.fill(
+            f'layer-{index + 1}', self.hidden_channels, x.dtype, rows, self.uses_edges
+        )

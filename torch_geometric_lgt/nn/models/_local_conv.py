@@ -1,0 +1,147 @@
+# N nodes, E edges, D channels, F_e edge features.
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch_geometric.nn as pyg
+from torch import Tensor
+from torch.nn import Module
+
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.nn.models._graph_context import Degree
+from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
+from torch_geometric_lgt.typing import Adj
+
+CONVS = {
+    name: value
+    for name, value in vars(pyg).items()
+    if inspect.isclass(value) and issubclass(value, pyg.MessagePassing) and name.endswith('Conv')
+}
+
+
+class LocalInput(NamedTuple):
+    r"""Stores the arguments after the node features for a call of message passing.
+
+    Attributes:
+        edges: The edges, in a format of the layer.
+        arguments (dict): The arguments with names, such as :obj:`edge_attr`.
+    """
+
+    edges: Any
+    arguments: dict[str, Any]
+
+
+def make_conv(
+    conv: str | Callable[[int, int], Module] | None,
+    channels: int,
+    heads: int,
+    edge_channels: int,
+    conv_kwargs: dict[str, Any] | None,
+) -> Module | None:
+    r"""Creates a message passing layer from :obj:`channels` to :obj:`channels`.
+
+    Args:
+        conv (str or callable, optional): The name of a layer of :mod:`torch_geometric.nn`, or a
+            function of the input and output channels; :obj:`None` for no layer. The layer
+            ``"GCNConv"`` multiplies by a sparse matrix.
+        channels (int): :math:`D`.
+        heads (int): Number of heads of a named layer that has heads.
+        edge_channels (int): :math:`F_e` of a named layer that takes edge features.
+        conv_kwargs (dict, optional): Further arguments of a named layer.
+
+    Raises:
+        ValueError: If the name is unknown, or the layer lacks an argument.
+    """
+    if conv is None or not isinstance(conv, str):
+        if conv_kwargs:
+            raise ValueError(
+                f"'conv_kwargs' must be None unless 'conv' is a name (got {conv_kwargs})"
+            )
+        return None if conv is None else conv(channels, channels)
+    if conv not in CONVS:
+        nearest = difflib.get_close_matches(conv, CONVS, 1)
+        raise ValueError(
+            "'conv' must be the name of a layer of torch_geometric.nn, a function of its input and "
+            f'output channels, or None (got {conv!r})'
+            + (f'; did you mean {nearest[0]!r}?' if nearest else '')
+        )
+    if conv == 'GCNConv':
+        return LocalConv(channels, channels, normalize=False, **(conv_kwargs or {}))
+    known = inspect.signature(CONVS[conv]).parameters
+    options: dict[str, Any] = {'out_channels': channels}
+    if 'nn' in known:
+        options = {'nn': pyg.MLP([channels, channels, channels])}
+    elif 'in_channels' in known:
+        options['in_channels'] = channels
+    if 'heads' in known:
+        options |= {'heads': heads, 'out_channels': channels // heads}
+    if edge_channels > 0 and 'edge_dim' in known:
+        options['edge_dim'] = edge_channels
+    try:
+        return CONVS[conv](**options | (conv_kwargs or {}))
+    except TypeError as error:
+        raise ValueError(
+            f"'conv_kwargs' must have the arguments of {conv} ({error}); or give 'conv' a function "
+            'of the input and output channels'
+        ) from error
+
+
+def local_input(
+    conv: Module,
+    edge_index: Adj,
+    num_nodes: int,
+    dtype: Any,
+    degree: Degree = None,
+    edge_weight: Tensor | None = None,
+    edge_attr: Tensor | None = None,
+) -> LocalInput:
+    r"""Prepares the edges of a graph, once for all layers like :obj:`conv`.
+
+    Args:
+        conv (torch.nn.Module): The message passing layer.
+        edge_index (torch.Tensor or SparseTensor): The edges.
+        num_nodes (int): :math:`N`.
+        dtype (torch.dtype): The dtype of the node features.
+        degree (torch.Tensor or tuple, optional): For GCN, the degrees ``[N]`` in the whole graph, or
+            a pair of out- and in-degrees. (default: :obj:`None`, counted)
+        edge_weight (torch.Tensor, optional): The weights ``[E]``. (default: :obj:`None`)
+        edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default: :obj:`None`)
+
+    Raises:
+        ValueError: If edges have weights or features that the layer does not take.
+    """
+    if isinstance(conv, LocalConv):
+        in_degree = degree[1] if isinstance(degree, tuple) else degree
+        check_taken(conv, edge_attr=edge_attr)
+        edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+        return LocalInput(edges, {})
+    edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
+    return LocalInput(edges, named_arguments(conv, dtype, weight, edge_attr))
+
+
+def named_arguments(
+    conv: Module, dtype: Any, edge_weight: Tensor | None, edge_attr: Tensor | None
+) -> dict[str, Tensor]:
+    r"""Returns the weights and features of edges that are not :obj:`None`, in :obj:`dtype`, as
+    arguments of :obj:`conv`.
+
+    Raises:
+        ValueError: If the layer does not take one of them.
+    """
+    check_taken(conv, edge_weight=edge_weight, edge_attr=edge_attr)
+    pairs = {'edge_weight': edge_weight, 'edge_attr': edge_attr}
+    return {name: value.to(dtype) for name, value in pairs.items() if value is not None}
+
+
+def check_taken(conv: Module, **values: Tensor | None) -> None:
+    r"""Raises a ValueError if a keyword has a value although :meth:`forward` of :obj:`conv` has no
+    argument of this name."""
+    known = inspect.signature(conv.forward).parameters
+    for name, value in values.items():
+        if value is not None and (isinstance(conv, LocalConv) or name not in known):
+            raise ValueError(
+                f"'{name}' must be None for 'conv' = {type(conv).__name__}, which takes none (got "
+                f'{tuple(value.shape)})'
+            )

@@ -1,0 +1,393 @@
+# N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import ProcessGroup
+from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
+from torch.nn.functional import dropout
+from torch_geometric.nn import MLP
+from torch_geometric.nn.inits import reset
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
+from torch_geometric_lgt.functional.segment import segments
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_features,
+    check_sizes,
+    check_width,
+)
+from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
+from torch_geometric_lgt.nn.conv import GPSConv
+from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
+from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
+from torch_geometric_lgt.nn.models._levels import check_level, read_level
+from torch_geometric_lgt.nn.models._local_conv import (
+    LocalInput,
+    local_input,
+    make_conv,
+    named_arguments,
+)
+from torch_geometric_lgt.nn.models._local_gcn import (
+    LocalConv,
+    counts_degrees,
+    local_degree_edges,
+    local_matrix,
+)
+from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes, check_statistics
+from torch_geometric_lgt.nn.models._out_of_memory import with_advice
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
+from torch_geometric_lgt.typing import PairTensor
+
+NORMS: dict[str | None, Callable[[int], Module | None]] = {
+    'batch_norm': LocalNorm,
+    'layer_norm': LayerNorm,
+    None: lambda channels: None,
+}
+
+
+class GraphTransformer(LayerwiseModel):
+    r"""Scores nodes, edges or graphs with layers of message passing beside all-pair attention: the
+    network of `"Recipe for a General, Powerful, Scalable Graph Transformer"
+    <https://arxiv.org/abs/2205.12454>`_, with attention in linear time.
+
+    .. math::
+        \mathbf{Z}^{(0)} = \mathbf{W}_0 \mathbf{X} + \sum_p \mathbf{W}_p \mathbf{P}_p, \qquad
+        \mathbf{Z}^{(l)} = \mathrm{GPSConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}), \qquad
+        \mathbf{Y} = f(\mathbf{Z}^{(L)})
+
+    with the encodings :math:`\mathbf{P}_p` and layers :class:`~torch_geometric_lgt.nn.GPSConv`.
+    With ``num_attention_layers=K`` only the last :math:`K` layers have attention: first local, then
+    global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
+
+    Is the attention worth its cost on your data? Train the model a second time with
+    ``attn_type='mean'`` and a third time with ``attn_type=None``.
+
+    Args:
+        in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
+        hidden_channels (int): Size of each hidden sample.
+        out_channels (int): Size of each output sample.
+        num_layers (int, optional): Number of layers. (default: :obj:`4`)
+        heads (int, optional): Number of attention heads. (default: :obj:`4`)
+        conv (str or callable, optional): The message passing: the name of a layer of
+            :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
+            for none. (default: :obj:`"GCNConv"`)
+        conv_kwargs (dict, optional): Further arguments of the layer that :obj:`conv` names.
+            (default: :obj:`None`)
+        attn_type (str or callable, optional): The attention: a name as in
+            :class:`~torch_geometric_lgt.nn.GPSConv` except :obj:`"degree_masked"`, :obj:`None` for
+            none, or a function of channels and heads that returns a layer. (default:
+            :obj:`"kernel"`)
+        attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
+            names. (default: :obj:`None`; for :obj:`"kernel"`, the learned feature map)
+        num_attention_layers (int, optional): The number of last layers with attention. (default:
+            :obj:`None`, all)
+        encodings (dict, optional): The channels of each positional or structural encoding by the
+            name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
+            :obj:`None`, none)
+        edge_channels (int, optional): Size :math:`F_e` of the features of each edge, for message
+            passing that takes :obj:`edge_attr`. (default: :obj:`0`, none)
+        level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
+            target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
+        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        input_dropout (float, optional): Dropout probability of the features. (default: :obj:`0.0`)
+        norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.
+            (default: :obj:`"batch_norm"`)
+        act (str, optional): The activation of the feed-forward networks. (default: :obj:`"relu"`)
+
+    Shapes:
+        - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
+          *(optional)*; encodings :math:`(N, F_p)`; edge features :math:`(E, F_e)`; edge weights
+          :math:`(E)`
+        - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
+
+    Raises:
+        ValueError: If an argument of the model or of its layers is out of range or unknown.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.nn import GraphTransformer
+        >>> model = GraphTransformer(16, 32, 3, encodings={'laplacian_pe': 2})
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> model(x, edge_index, laplacian_pe=torch.randn(4, 2)).shape
+        torch.Size([4, 3])
+    """
+
+    takes_pairs = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 4,
+        heads: int = 4,
+        conv: str | Callable[[int, int], Module] | None = 'GCNConv',
+        conv_kwargs: dict[str, Any] | None = None,
+        attn_type: str | Callable[[int, int], Module] | None = 'kernel',
+        attn_kwargs: dict[str, Any] | None = None,
+        num_attention_layers: int | None = None,
+        encodings: dict[str, int] | None = None,
+        edge_channels: int = 0,
+        level: str = 'node',
+        dropout: float = 0.0,
+        input_dropout: float = 0.0,
+        norm: str | None = 'batch_norm',
+        act: str = 'relu',
+    ) -> None:
+        super().__init__()
+        check_width(in_channels)
+        check_sizes(
+            hidden_channels=hidden_channels,
+            out_channels=out_channels,
+            num_layers=num_layers,
+            heads=heads,
+        )
+        check_level(level)
+        for name, rate in (('dropout', dropout), ('input_dropout', input_dropout)):
+            if not 0 <= rate < 1:
+                raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
+        if edge_channels < 0:
+            raise ValueError(f"'edge_channels' must not be negative (got {edge_channels})")
+        if norm not in NORMS:
+            raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")
+        if attn_type == 'degree_masked':
+            raise ValueError(
+                "'attn_type' must not be 'degree_masked', which reads degrees; build the model "
+                "of layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
+            )
+        number = num_layers if num_attention_layers is None else num_attention_layers
+        if not 0 <= number <= num_layers:
+            raise ValueError(
+                f"'num_attention_layers' must be from 0 to 'num_layers', {num_layers} (got "
+                f'{num_attention_layers})'
+            )
+        if conv is None and (attn_type is None or number < num_layers):
+            raise ValueError("'conv' must not be None in a layer without attention (got None)")
+        if attn_type == 'kernel' and attn_kwargs is None:
+            attn_kwargs = {'feature_map': 'learned'}
+        for name, channels in (encodings or {}).items():
+            check_sizes(**{f"encodings['{name}']": channels})
+        self.in_channels, self.hidden_channels = in_channels, hidden_channels
+        self.out_channels, self.num_layers, self.level = out_channels, num_layers, level
+        self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
+        self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
+        self.lin_in = make_linear(in_channels, hidden_channels)
+        self.lin_encodings = ModuleDict(
+            {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
+        )
+        self.blocks: Any = ModuleList()
+        for index in range(num_layers):
+            local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
+            attention = attn_type if index >= num_layers - number else None
+            if callable(attention):
+                attention = attention(hidden_channels, heads)
+            block = GPSConv(
+                hidden_channels,
+                local,
+                heads,
+                dropout,
+                act,
+                norm=None,
+                attn_type=attention,
+                attn_kwargs=attn_kwargs if isinstance(attention, str) else None,
+            )
+            used = [local is not None, attention is not None, True]
+            block.norm1, block.norm2, block.norm3 = (
+                NORMS[norm](hidden_channels) if is_used else None for is_used in used
+            )
+            self.blocks.append(block)
+        self.uses_edges = conv is not None
+        read = hidden_channels * (2 if level == 'edge' else 1)
+        self.lin_out = (
+            Linear(read, out_channels)
+            if level == 'node'
+            else MLP([read, hidden_channels, out_channels], norm=None)
+        )
+
+    @property
+    def attentions(self) -> list[Any]:
+        r"""Returns the attention of each layer; :obj:`None` for a layer without attention."""
+        return [block.attn for block in self.blocks]
+
+    @property
+    def uses_degrees(self) -> bool:
+        r"""Tells whether layers read the degrees of the whole graph: those of GCN do."""
+        return isinstance(self.blocks[0].conv, LocalConv)
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters."""
+        for module in self.children():
+            reset(module)
+
+    @with_advice()
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        degree: Degree = None,
+        states: States = None,
+        num_keys: int | None = None,
+        process_group: ProcessGroup | None = None,
+        **encodings: Tensor,
+    ) -> Tensor:
+        r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
+        ``[B, F_out]``.
+
+        Args:
+            x (torch.Tensor): The node features ``[N, F_in]``.
+            edge_index (torch.Tensor or SparseTensor): The edges; :obj:`None` only with
+                ``conv=None``.
+            batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
+                graph)
+            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default:
+                :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
+                :obj:`None`, the values of a sparse matrix, else 1)
+            degree, states, num_keys, process_group: For a part of a graph, see
+                :meth:`DIFFormer.forward`; only :class:`torch_geometric.nn.GCNConv` reads degrees.
+            **encodings: Each encoding ``[N, F_p]`` by its name.
+
+        Raises:
+            ValueError: If an argument does not fit the model.
+        """
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        if process_group is not None:
+            for block in self.blocks:
+                check_statistics(block, 'conv')
+        edges = self._local_input(edge_index, x, edge_attr, edge_weight, degree)
+        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        z = self.layers(x, context, *self._sorted_encodings(encodings))[-1]
+        if self.level == 'node':
+            return self.lin_out(z)
+        num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
+        pairs = weighted_edges(edge_index, x.size(0), x.size(0))[0]
+        return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs))
+
+    def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
+        r"""Computes :math:`\mathbf{Z}^{(0)}` ``[N, D]`` from the features :obj:`x` ``[N, F]`` and
+        the encodings, in the order of the argument :obj:`encodings` of the model."""
+        check_features(x, self.lin_in, self.in_channels)
+        z = self.lin_in(self._dropped_features(x))
+        for (name, lin), encoding in zip(self.lin_encodings.items(), encodings, strict=True):
+            shape = x.size(0), self.encodings[name]
+            if encoding.shape != shape:
+                raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})")
+            check_devices(x.device, **{name: encoding})
+            z = z + lin(encoding.to(z.dtype))
+        return z
+
+    def layer(
+        self,
+        index: int,
+        x: Tensor | PairTensor,
+        x_0: Tensor,
+        context: GraphContext,
+        state: AttentionState | None,
+    ) -> Tensor:
+        r"""Computes the output :math:`\mathbf{Z}^{(l)}` ``[N, D]`` of layer :math:`l`, which is one
+        more than :obj:`index`.
+
+        Args:
+            index (int): The number of the layer, from 0.
+            x (torch.Tensor or tuple): The input of the layer ``[N, D]``, or a pair (sources,
+                targets) whose first sources are the targets.
+            x_0 (torch.Tensor): The output of the input layer; not used.
+            context (GraphContext): The edges, the batch vector and what else the layers read.
+            state (AttentionState, optional): Sums over all keys, which replace the keys of
+                :obj:`x`.
+        """
+        block = self.blocks[index]
+        x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
+        local = None
+        if block.conv is not None:
+            edges, arguments = context.edges
+            local = block.conv(x_src, edges, **arguments)[: x_dst.size(0)]
+        attended = block.attend(x_dst, context.batch, context.batch_size, state)
+        norm_arguments = {}
+        if context.process_group is not None and isinstance(block.norm3, LocalNorm):
+            norm_arguments['processes'] = Processes(context.process_group, context.num_keys)
+        return block.combine(x_dst, local, attended, norm_arguments)
+
+    def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
+        r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""
+        return local_degree_edges(part)
+
+    def part_context(self, stream: Stream, part: Part, degree: Tensor | None) -> GraphContext:
+        r"""Returns the edges into :obj:`part` as the message passing reads them: a matrix of
+        normalised weights for GCN, else a list with weights and features.
+
+        Raises:
+            ValueError: If the message passing counts the degrees of its input, or the graph lacks
+                edge features.
+        """
+        weight, conv = reference(self.lin_in), self.blocks[0].conv
+        if degree is not None:
+            matrix = local_matrix(part, degree, weight.dtype).to(weight.device)
+            return GraphContext(LocalInput(matrix, {}))
+        if counts_degrees(conv):
+            raise ValueError(
+                "'conv' must be 'GCNConv', by name, or a layer that counts no degrees, to be "
+                f'evaluated in parts (got {conv})'
+            )
+        edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
+        self._check_edge_attr(edge_attr, part.edge_index.size(1))
+        part = part.to(weight.device)
+        edge_attr = None if edge_attr is None else edge_attr.to(weight.device)
+        arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
+        return GraphContext(LocalInput(part.edge_index, arguments))
+
+    def _local_input(
+        self,
+        edge_index: Edges,
+        x: Tensor,
+        edge_attr: Tensor | None,
+        edge_weight: Tensor | None,
+        degree: Degree,
+    ) -> LocalInput | None:
+        if not self.uses_edges:
+            return None
+        edges: Any = edge_index
+        num_edges = weighted_edges(edges, x.size(0), x.size(0))[0].size(1)
+        self._check_edge_attr(edge_attr, num_edges)
+        conv = self.blocks[0].conv
+        return local_input(conv, edges, x.size(0), x.dtype, degree, edge_weight, edge_attr)
+
+    def _check_edge_attr(self, edge_attr: Tensor | None, num_edges: int) -> None:
+        shape = None if edge_attr is None else tuple(edge_attr.shape)
+        expected = (num_edges, self.edge_channels) if self.edge_channels > 0 else None
+        if shape != expected:
+            raise ValueError(
+                f"'edge_attr' must have shape {expected} (got {shape})"
+                if expected is not None
+                else f"'edge_attr' must be None for a model with 'edge_channels' = 0 (got {shape})"
+            )
+
+    def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
+        if encodings.keys() != self.encodings.keys():
+            raise ValueError(
+                f"'encodings' must be {', '.join(self.encodings) or 'none'} (got "
+                f'{", ".join(encodings) or "none"})'
+            )
+        return [encodings[name] for name in self.encodings]
+
+    def _dropped_features(self, x: Tensor) -> Tensor:
+        if x.layout == torch.strided:
+            return dropout(x, self.input_dropout, self.training)
+        values = dropout(x.values(), self.input_dropout, self.training)
+        return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
+
+    def __repr__(self) -> str:
+        sizes = (
+            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
+            f'num_layers={self.num_layers}'
+        )
+        return f'{self.__class__.__name__}({sizes})'
