@@ -9,6 +9,7 @@ import torch
 from torch_geometric_lgt.nn import (
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
@@ -37,6 +38,7 @@ LAYERS = {
 MODELS = {
     'NodeFormer': lambda channels: NodeFormer(channels, 4, 3, heads=2),
     'DIFFormer': lambda channels: DIFFormer(channels, 4, 3),
+    'GraphTransformer': lambda channels: GraphTransformer(channels, 4, 3, heads=2),
     'SGFormer': lambda channels: SGFormer(channels, 4, 3),
     'SGFormer-input': lambda channels: SGFormer(channels, 4, 3, gnn_input='input'),
     'LiteGT': lambda channels: LiteGT(channels, 8, 3, 2, kernel='subtractor'),

@@ -13,6 +13,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
@@ -289,6 +290,7 @@ def test_weights_multiply_each_branch_before_it_is_normalised(kernel, sampled, n
 REPEATED = {
     'SGFormer': lambda: (SGFormer(4, 8, 3), {}),
     'DIFFormer': lambda: (DIFFormer(4, 8, 3, 3), {}),
+    'GraphTransformer': lambda: (GraphTransformer(4, 8, 3), {}),
     'LiteGT': lambda: (LiteGT(4, 16, 3, 2, 4, ('softmax', 'subtractor')), {}),
     'LiteGT-mean': lambda: (LiteGT(4, 16, 3, 2, 4, ('mean', 'subtractor'), normalize=False), {}),
     'LiteGT-sampled': lambda: (

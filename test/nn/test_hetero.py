@@ -7,6 +7,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
@@ -126,7 +127,13 @@ def test_degrees_of_hetero_graphs_are_asked_for():
 
 @pytest.mark.parametrize(
     'model',
-    [NodeFormer(6, 8, 3), DIFFormer(6, 8, 3), SGFormer(6, 8, 3), LiteGT(6, 8, 3)],
+    [
+        NodeFormer(6, 8, 3),
+        DIFFormer(6, 8, 3),
+        SGFormer(6, 8, 3),
+        LiteGT(6, 8, 3),
+        GraphTransformer(6, 8, 3),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_models_name_what_to_use_in_place_of_to_hetero(model):

@@ -8,6 +8,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
@@ -47,6 +48,7 @@ CALLS = {
     'NodeFormer': (NodeFormer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'DIFFormer': (DIFFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
     'SGFormer': (SGFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
+    'GraphTransformer': (GraphTransformer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'LiteGT': (LiteGT(6, 8, 3, 2, kernel='subtractor'), lambda model, x: model(x, EDGES)),
     'MGFormer': (MGFormer(5, 7, 6), lambda model, x: model.get_embedding(EDGES) * x.mean()),
 }

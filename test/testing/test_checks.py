@@ -10,9 +10,12 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GPSConv,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
+    MeanAttention,
     NodeFormer,
     SGFormer,
     SGFormerConv,
@@ -86,6 +89,8 @@ LAYERS = {
     ),
     'degree': (lambda: DegreeMaskedAttention(6, heads=2, max_degree=16), {'call': with_degrees}),
     'adjacency': (lambda: AdjacencyMaskedAttention(6, heads=2), {'call': without_batch}),
+    'mean': (lambda: MeanAttention(6, 8), {}),
+    'gps': (lambda: GPSConv(6, None, 2, norm=None, attn_kwargs={'feature_map': 'relu'}), {}),
     'sgformer': (lambda: SGFormerConv(6, 8, heads=2), {}),
     'sgformer-row': (lambda: SGFormerConv(6, 8, norm='row', bias=False), {}),
     'sgformer-many-heads': (lambda: SGFormerConv(6, 16, heads=16), {}),
@@ -116,6 +121,16 @@ MODELS = {
     'LiteGT': (
         lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True),
         {'call': model_with_jaccard, 'batches': parts_with_jaccard},
+    ),
+    'GraphTransformer': (
+        lambda: GraphTransformer(6, 4, 3, 2, 2, num_attention_layers=1),
+        {'batches': parts},
+    ),
+    'GraphTransformer-gated': (
+        lambda: GraphTransformer(
+            6, 4, 3, 1, 2, 'ResGatedGraphConv', attn_type='mean', norm='layer_norm'
+        ),
+        {'batches': parts},
     ),
     'NodeFormer': (
         lambda: NodeFormer(

@@ -4,7 +4,7 @@ from torch.nn.utils import prune
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
-from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -14,6 +14,10 @@ MODELS = {
     'difformer-frobenius': lambda: DIFFormer(5, 8, 3, norm='frobenius'),
     'sgformer': lambda: SGFormer(5, 8, 3),
     'sgformer-row': lambda: SGFormer(5, 8, 3, 2, norm='row'),
+    'graph-transformer': lambda: GraphTransformer(5, 8, 3, 3, 2),
+    'graph-transformer-local-first': lambda: GraphTransformer(
+        5, 8, 3, 3, 2, num_attention_layers=1
+    ),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
 }

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch.export import Dim, export
 
-from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    DIFFormer,
+    GraphTransformer,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+)
 
 MODELS = {
     'NodeFormer': lambda: NodeFormer(6, 4, 3, heads=2, num_features=8),
@@ -17,6 +24,10 @@ MODELS = {
     'DIFFormer-sigmoid': lambda: DIFFormer(6, 4, 3, kernel='sigmoid'),
     'SGFormer': lambda: SGFormer(6, 4, 3),
     'SGFormer-row': lambda: SGFormer(6, 4, 3, norm='row'),
+    'GraphTransformer': lambda: GraphTransformer(6, 4, 3, 2, 2),
+    'GraphTransformer-gat': lambda: GraphTransformer(
+        6, 4, 3, 2, 2, conv='GATv2Conv', norm='layer_norm'
+    ),
     'LiteGT': lambda: LiteGT(6, 8, 3, 2, 4),
     'LiteGT-subtractor': lambda: LiteGT(6, 8, 3, 2, 4, kernel='subtractor'),
 }

@@ -10,7 +10,14 @@ from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
-from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    DIFFormer,
+    GraphTransformer,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
+)
 from torch_geometric_lgt.nn.models._streaming import workspace
 from torch_geometric_lgt.nn.models._streaming.stream import Stream
 from torch_geometric_lgt.transforms import (
@@ -31,6 +38,17 @@ BACKBONES = {
         5, 8, 3, gnn_num_layers=3, gnn_residual=True, dropout=0.5
     ),
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
+    'graph-transformer': lambda: GraphTransformer(5, 8, 3, heads=2, dropout=0.5),
+    'graph-transformer-local-first': lambda: GraphTransformer(
+        5, 8, 3, heads=2, attn_type='sgformer', num_attention_layers=1, norm='layer_norm'
+    ),
+    'graph-transformer-sage': lambda: GraphTransformer(
+        5, 8, 3, 2, 2, conv='SAGEConv', attn_type='mean'
+    ),
+    'graph-transformer-without-graph': lambda: GraphTransformer(5, 8, 3, 2, 2, conv=None),
+    'graph-transformer-local': lambda: GraphTransformer(
+        5, 8, 3, 2, 2, conv='GATv2Conv', attn_type=None
+    ),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8, jumping_knowledge=True),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
     'nodeformer-without-graph': lambda: NodeFormer(5, 8, 3, num_features=8, relational_order=0),
@@ -305,9 +323,17 @@ def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
 
 WEIGHTED = {
     name: BACKBONES[name]
-    for name in ('difformer', 'sgformer', 'sgformer-residual', 'nodeformer', 'nodeformer-output')
+    for name in (
+        'difformer',
+        'sgformer',
+        'sgformer-residual',
+        'nodeformer',
+        'nodeformer-output',
+        'graph-transformer',
+    )
 }
 WEIGHTED['sgformer-gcn'] = lambda: SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, normalize=False))
+WEIGHTED['graph-transformer-graphconv'] = lambda: GraphTransformer(5, 8, 3, 2, 2, 'GraphConv')
 WEIGHTED['litegt'] = lambda: LiteGT(5, 16, 3, 2, 4, ('softmax', 'subtractor'))
 
 

@@ -151,6 +151,8 @@ class GPSConv(PyGGPSConv):
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)  # type: ignore[arg-type]
         self.heads, self.attn_type, self.attn = heads, attn_type, attention
+        if attention is None:
+            self.norm2 = None
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and draws the random projection of a feature map

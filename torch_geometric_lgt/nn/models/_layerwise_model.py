@@ -117,7 +117,7 @@ class LayerwiseModel(Module):
             return None
         batch = None if context.batch is None else context.batch[: context.num_keys]
         keys = x[: context.num_keys]
-        state = attention.attention_state(keys, batch, context.batch_size)
+        state = _with_state(attention).attention_state(keys, batch, context.batch_size)
         if context.process_group is not None:
             state = state.all_reduce(context.process_group)
         if context.states is None:
@@ -152,6 +152,9 @@ class LayerwiseModel(Module):
         """
         edges = self._edges(edge_index, x.size(0), edge_weight)
         inputs = self.layers(x, GraphContext(edges, batch))[:-1]
+        return self._scores(inputs, pairs, batch)
+
+    def _scores(self, inputs: list[Tensor], pairs: Tensor, batch: Tensor | None) -> list[Tensor]:
         return [
             attention.attention_scores(z, pairs, batch)
             for attention, z in zip(self.attentions, inputs, strict=True)
@@ -243,8 +246,10 @@ class LayerwiseModel(Module):
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar, resume=False)
             attentions = self.attentions
-            last = max(i for i, conv in enumerate(attentions) if conv is not None)
-            inputs = self._stream_layers(stream, last)
+            with_attention = [i for i, conv in enumerate(attentions) if conv is not None]
+            if not with_attention:
+                raise ValueError(f'the model has no layer with attention to remember (got {self})')
+            inputs = self._stream_layers(stream, with_attention[-1])
         pairs = [(conv, z) for conv, z in zip(attentions, inputs, strict=False) if conv is not None]
         return AttentionMemory(ModuleList(c for c, _ in pairs), [z for _, z in pairs], stream)
 
@@ -283,7 +288,7 @@ class LayerwiseModel(Module):
         if conv is not None:
             state = stream.state(
                 f'state-{index}',
-                lambda part: conv.attention_state(to_device(x[part.nodes], device)),
+                lambda part: _with_state(conv).attention_state(to_device(x[part.nodes], device)),
             )
 
         def rows(part: Part) -> Tensor:
@@ -298,3 +303,17 @@ class LayerwiseModel(Module):
         return stream.fill(
             f'layer-{index + 1}', self.hidden_channels, x.dtype, rows, self.uses_edges
         )
+
+
+def _with_state(attention: Any) -> Any:
+    r"""Returns the layer :obj:`attention`.
+
+    Raises:
+        ValueError: If the layer has no state, such as :class:`torch.nn.MultiheadAttention`.
+    """
+    if not hasattr(attention, 'attention_state'):
+        raise ValueError(
+            "'attn_type' must have sums over keys (a method 'attention_state') for a part of a "
+            f'graph (got {type(attention).__name__})'
+        )
+    return attention

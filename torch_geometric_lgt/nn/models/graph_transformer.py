@@ -1,5 +1,6 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -271,6 +272,43 @@ class GraphTransformer(LayerwiseModel):
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         pairs = weighted_edges(edge_index, x.size(0), x.size(0))[0]
         return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs))
+
+    def inference(
+        self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False
+    ) -> Tensor:
+        r"""Computes the scores ``[N, F_out]`` of all nodes of a graph that need not fit into
+        memory, with the arguments of :meth:`NodeFormer.inference`.
+
+        The encodings are attributes of the data, and :obj:`edge_attr` with :obj:`edge_channels`.
+        The output of the message passing at a node must depend on the node and its neighbours
+        only.
+
+        Raises:
+            ValueError: If the model scores edges or graphs, the attention or the message passing
+                cannot be evaluated in parts, or for the reasons of :meth:`NodeFormer.inference`.
+        """
+        if self.level != 'node':
+            raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
+        return super().inference(loader, folder, progress_bar)
+
+    def attention_scores(
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        pairs: Tensor,
+        batch: Tensor | None = None,
+        *,
+        edge_attr: Tensor | None = None,
+        edge_weight: Tensor | None = None,
+        **encodings: Tensor,
+    ) -> list[Tensor]:
+        r"""Computes for each layer with attention the weight ``[P, H]`` of each pair of nodes
+        :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. The other
+        arguments are those of :meth:`forward`."""
+        edges = self._local_input(edge_index, x, edge_attr, edge_weight, None)
+        context = GraphContext(edges, batch)
+        inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
+        return self._scores(inputs, pairs, batch)
 
     def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
         r"""Computes :math:`\mathbf{Z}^{(0)}` ``[N, D]`` from the features :obj:`x` ``[N, F]`` and

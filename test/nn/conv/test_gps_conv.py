@@ -1,0 +1,141 @@
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch.testing import assert_close
+
+from torch_geometric_lgt.nn import (
+    DegreeMaskedAttention,
+    DIFFormerConv,
+    GPSConv,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    MeanAttention,
+    SGFormerConv,
+)
+
+SIZES = (4, 1, 0, 7)
+BATCH = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
+EDGES = torch.tensor([[0, 1, 2, 5, 6, 7, 8, 11], [1, 2, 0, 6, 5, 8, 9, 5]])
+DEGREE = torch.tensor([2, 2, 2, 0, 0, 2, 1, 1, 2, 1, 0, 1])
+TYPES = {
+    'kernel': KernelAttentionConv,
+    'degree_masked': DegreeMaskedAttention,
+    'difformer': DIFFormerConv,
+    'sgformer': SGFormerConv,
+    'mean': MeanAttention,
+    'multihead': torch.nn.MultiheadAttention,
+}
+
+
+def features(rows=12):
+    return torch.randn(rows, 8, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize('norm', ['batch_norm', 'GraphNorm', None])
+@pytest.mark.parametrize('local', [False, True])
+def test_multihead_attention_loads_and_equals_the_layer_of_pyg(local, norm):
+    options = {'heads': 2, 'norm': norm, 'act': 'elu'}
+    theirs = pyg.GPSConv(8, pyg.GCNConv(8, 8) if local else None, **options).double()
+    ours = GPSConv(8, pyg.GCNConv(8, 8) if local else None, attn_type='multihead', **options)
+    ours.double().load_state_dict(theirs.state_dict())
+    x = features().requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    for mode in (True, False):
+        expected = theirs.train(mode)(x, EDGES, BATCH)
+        actual = ours.train(mode)(y, EDGES, BATCH)
+        assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+    actual.square().sum().backward()
+    expected.square().sum().backward()
+    assert_close(y.grad, x.grad, rtol=1e-10, atol=1e-12)
+    for (name, one), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        if one.grad is not None:
+            assert_close(one.grad, other.grad, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize('name', TYPES)
+def test_each_type_follows_the_formula(name):
+    conv = GPSConv(8, pyg.GCNConv(8, 8), heads=2 if name != 'mean' else 1, attn_type=name)
+    conv = conv.double().eval()
+    assert type(conv.attn) is TYPES[name]
+    x = features()
+    extra = {'degree': DEGREE} if name == 'degree_masked' else {}
+    actual = conv(x, EDGES, BATCH, attn_arguments=extra)
+    parts = []
+    for graph in range(4):
+        rows = x[graph == BATCH]
+        if name == 'multihead':
+            parts.append(conv.attn(rows[None], rows[None], rows[None])[0][0])
+        else:
+            parts.append(
+                conv.attn(rows, **{key: value[graph == BATCH] for key, value in extra.items()})
+            )
+    z = conv.norm1(x + conv.conv(x, EDGES)) + conv.norm2(x + torch.cat(parts))
+    assert_close(actual, conv.norm3(z + conv.mlp(z)), rtol=1e-10, atol=1e-12)
+
+
+def test_message_passing_alone_and_attention_alone():
+    x = features()
+    local = GPSConv(8, pyg.SAGEConv(8, 8), attn_type=None).double().eval()
+    z = local.norm1(x + local.conv(x, EDGES))
+    assert_close(local(x, EDGES), local.norm3(z + local.mlp(z)), rtol=1e-12, atol=1e-12)
+    assert local.attn is None
+    assert local.norm2 is None
+    attention = GPSConv(8, None, heads=2).double().eval()
+    z = attention.norm2(x + attention.attn(x, batch=BATCH))
+    expected = attention.norm3(z + attention.mlp(z))
+    assert_close(attention(x, None, BATCH), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_targets_read_a_state_of_all_keys():
+    conv = GPSConv(8, None, heads=2, norm=None).double().eval()
+    x = features()
+    state = conv.attn.attention_state(x)
+    assert_close(conv(x[:3], None, state=state), conv(x, None)[:3], rtol=1e-10, atol=1e-12)
+
+
+def test_arguments_reach_the_message_passing():
+    conv = GPSConv(8, pyg.GATv2Conv(8, 8, edge_dim=2)).double().eval()
+    x, edge_attr = features(), torch.randn(8, 2, dtype=torch.double)
+    one, other = (conv(x, EDGES, edge_attr=attr) for attr in (edge_attr, 2 * edge_attr))
+    assert (one - other).abs().max() > 1e-3
+
+
+def test_reset_gives_the_parameters_of_a_new_layer():
+    for name in ('kernel', 'multihead', None):
+        torch.manual_seed(0)
+        conv = GPSConv(8, pyg.GCNConv(8, 8), heads=2, attn_type=name)
+        torch.manual_seed(1)
+        conv.reset_parameters()
+        first = {key: value.clone() for key, value in conv.state_dict().items()}
+        torch.manual_seed(2)
+        conv.reset_parameters()
+        changed = [key for key, value in conv.state_dict().items() if not value.equal(first[key])]
+        torch.manual_seed(1)
+        conv.reset_parameters()
+        assert all(value.equal(first[key]) for key, value in conv.state_dict().items())
+        assert {key.split('.')[0] for key in changed} == {'conv', 'mlp'} | (
+            {'attn'} if name else set()
+        )
+
+
+@pytest.mark.parametrize(
+    ('message', 'options'),
+    [
+        (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernl'}),
+        ("'attn_type' must be one of", {'attn_type': 'performer'}),
+        ("'conv' and 'attn_type' must not both be None", {'conv': None, 'attn_type': None}),
+        ("'attn_type' must take 'batch'", {'attn_type': JaccardSubtractorConv(8, 8)}),
+        (
+            "'attn_kwargs' must be None unless",
+            {'attn_type': MeanAttention(8, 8), 'attn_kwargs': {'bias': False}},
+        ),
+        ("'attn_kwargs' must be None unless", {'attn_type': None, 'attn_kwargs': {'bias': False}}),
+        ("'channels' must be positive", {'channels': 0}),
+        ("'heads' must be positive", {'heads': 0}),
+        ("'heads' must divide", {'heads': 3}),
+    ],
+)
+def test_wrong_arguments_are_named(message, options):
+    with pytest.raises(ValueError, match=message):
+        GPSConv(**{'channels': 8, 'conv': pyg.GCNConv(8, 8), **options})

@@ -1,0 +1,247 @@
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from torch.testing import assert_close
+from torch_geometric.data import Data
+from torch_geometric.nn import GATv2Conv, GCNConv, GINConv, ResGatedGraphConv, SAGEConv
+
+from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.nn import (
+    DIFFormerConv,
+    GraphTransformer,
+    KernelAttentionConv,
+    MeanAttention,
+    SGFormerConv,
+)
+from torch_geometric_lgt.nn.models._local_gcn import LocalConv
+
+SIZES = (4, 1, 0, 7)
+BATCH = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
+EDGES = torch.tensor([[0, 1, 2, 5, 6, 7, 8, 11], [1, 2, 0, 6, 5, 8, 9, 5]])
+
+
+def features(channels=6):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(12, channels, dtype=torch.double, generator=generator)
+
+
+def test_layers_follow_the_formula():
+    model = GraphTransformer(6, 8, 3, 2, 2, encodings={'laplacian_pe': 2, 'svd_pe': 4})
+    model, x = model.double().eval(), features()
+    pe = {'laplacian_pe': features(2), 'svd_pe': features(4)}
+    z = model.lin_in(x)
+    for name, value in pe.items():
+        z = z + model.lin_encodings[name](value)
+    for block in model.blocks:
+        gcn = GCNConv(8, 8).double()
+        gcn.load_state_dict(block.conv.state_dict())
+        local = block.norm1(z + gcn(z, EDGES))
+        summed = local + block.norm2(z + block.attn(z, batch=BATCH))
+        z = block.norm3(summed + block.mlp(summed))
+    actual = model(x, EDGES, BATCH, svd_pe=pe['svd_pe'], laplacian_pe=pe['laplacian_pe'])
+    assert_close(actual, model.lin_out(z), rtol=1e-10, atol=1e-12)
+
+
+def test_only_the_last_layers_attend():
+    model = GraphTransformer(6, 8, 3, 4, 2, num_attention_layers=1)
+    assert [conv is not None for conv in model.attentions] == [False, False, False, True]
+    assert [block.norm2 is not None for block in model.blocks] == [False, False, False, True]
+    without = GraphTransformer(6, 8, 3, attn_type=None)
+    assert without.attentions == [None] * 4
+    assert GraphTransformer(6, 8, 3, num_attention_layers=0).attentions == [None] * 4
+
+
+def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():
+    for level in ('edge', 'graph'):
+        torch.manual_seed(0)
+        model = GraphTransformer(6, 8, 3, 1, 2, level=level).double().eval()
+        x = features()
+        scores, readout = [], model.lin_out
+        model.lin_out = torch.nn.Identity()
+        z = model.blocks[0](model.lin_in(x), None, BATCH) if model.blocks[0].conv is None else None
+        model.level = 'node'
+        z = model(x, EDGES, BATCH)
+        model.level, model.lin_out = level, readout
+        scores = model(x, EDGES, BATCH, batch_size=4)
+        if level == 'edge':
+            expected = readout(torch.cat([z[EDGES[0]], z[EDGES[1]]], 1))
+        else:
+            means = [z[graph == BATCH].mean(0) for graph in (0, 1, 3)]
+            means.insert(2, torch.zeros(8, dtype=torch.double))
+            expected = readout(torch.stack(means))
+        assert_close(scores, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ('conv', 'kind'),
+    [
+        ('GCNConv', LocalConv),
+        ('SAGEConv', SAGEConv),
+        ('GATv2Conv', GATv2Conv),
+        ('GINConv', GINConv),
+        ('ResGatedGraphConv', ResGatedGraphConv),
+        (lambda size_in, size_out: SAGEConv(size_in, size_out, aggr='max'), SAGEConv),
+    ],
+)
+def test_message_passing_by_name_or_function(conv, kind):
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv)
+    assert [type(block.conv) for block in model.blocks] == [kind, kind]
+    model(features().float(), EDGES).sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ('attn_type', 'kind'),
+    [
+        ('kernel', KernelAttentionConv),
+        ('difformer', DIFFormerConv),
+        ('sgformer', SGFormerConv),
+        ('mean', MeanAttention),
+        ('multihead', torch.nn.MultiheadAttention),
+        (lambda channels, heads: SGFormerConv(channels, channels, heads, 'row'), SGFormerConv),
+    ],
+)
+def test_attention_by_name_or_function(attn_type, kind):
+    model = GraphTransformer(6, 8, 3, 2, 2, attn_type=attn_type)
+    assert [type(conv) for conv in model.attentions] == [kind, kind]
+
+
+def test_the_learned_map_is_the_default():
+    assert GraphTransformer(6, 8, 3).blocks[0].attn.feature_map.geometry == 'learned'
+    plain = GraphTransformer(6, 8, 3, attn_kwargs={'feature_map': 'elu'})
+    assert plain.blocks[0].attn.feature_map.geometry == 'elu'
+
+
+def test_edge_features_reach_the_message_passing_in_parts_too():
+    model = GraphTransformer(6, 8, 3, 2, 2, conv='GATv2Conv', edge_channels=3).double().eval()
+    x, edge_attr = features(), torch.randn(8, 3, dtype=torch.double)
+    whole = model(x, EDGES, edge_attr=edge_attr)
+    assert (whole - model(x, EDGES, edge_attr=-edge_attr)).abs().max() > 1e-3
+    data = Data(x=x, edge_index=EDGES, edge_attr=edge_attr)
+    found = model.inference(NeighborLoader(data, [-1], batch_size=5))
+    assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
+
+
+def test_encodings_are_read_in_parts_too():
+    model = GraphTransformer(6, 8, 3, 2, 2, encodings={'laplacian_pe': 2}).double().eval()
+    data = Data(x=features(), edge_index=EDGES, laplacian_pe=features(2))
+    whole = model(data.x, EDGES, laplacian_pe=data.laplacian_pe)
+    found = model.inference(NeighborLoader(data, [-1], batch_size=5))
+    assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
+    del data.laplacian_pe
+    with pytest.raises(ValueError, match="'loader' must be of data with the attribute 'laplacian"):
+        model.inference(NeighborLoader(data, [-1], batch_size=5))
+
+
+def test_sparse_features_are_those_of_a_dense_matrix():
+    model, x = GraphTransformer(6, 8, 3).double().eval(), features().relu()
+    assert_close(model(x.to_sparse_csr(), EDGES), model(x, EDGES), rtol=1e-12, atol=1e-12)
+    dropped = GraphTransformer(6, 8, 3, input_dropout=0.5).double()._dropped_features
+    sparse = dropped(x.to_sparse_csr()).to_dense()
+    assert bool(((sparse == 0) | (sparse == 2 * x)).all())
+    assert 0 < int((sparse > 0).sum()) < int((x > 0).sum())
+
+
+def test_attention_scores_are_those_of_the_layers():
+    model, x = GraphTransformer(6, 8, 3, 3, 2, num_attention_layers=2).double().eval(), features()
+    pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).T
+    scores = model.attention_scores(x, EDGES, pairs, BATCH)
+    assert len(scores) == 2
+    for weight in scores:
+        total = torch.zeros(12, 2, dtype=torch.double).index_add(0, pairs[1], weight)
+        assert_close(total, torch.ones_like(total), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ('message', 'options'),
+    [
+        ("'in_channels' must be positive", {'in_channels': 0}),
+        ("'hidden_channels' must be positive", {'hidden_channels': 0}),
+        ("'num_layers' must be positive", {'num_layers': 0}),
+        (r"'conv' must be the name .* did you mean 'GCNConv'\?", {'conv': 'GCNconv'}),
+        (
+            "'conv_kwargs' must have the arguments of NNConv",
+            {'conv': 'HypergraphConv', 'conv_kwargs': {'no': 1}},
+        ),
+        ("'conv_kwargs' must be None unless", {'conv': None, 'conv_kwargs': {'bias': False}}),
+        ("'conv' must not be None", {'conv': None, 'attn_type': None}),
+        ("'conv' must not be None", {'conv': None, 'num_attention_layers': 1}),
+        (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernell'}),
+        ("'attn_type' must not be 'degree_masked'", {'attn_type': 'degree_masked'}),
+        ("'num_attention_layers' must be from 0 to", {'num_attention_layers': 5}),
+        ("'edge_channels' must not be negative", {'edge_channels': -1}),
+        (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),
+        ("'level' must be one of", {'level': 'nodes'}),
+        ("'dropout' must be", {'dropout': 1.0}),
+        ("'input_dropout' must be", {'input_dropout': -0.1}),
+        ("'norm' must be", {'norm': 'graph_norm'}),
+        ("'heads' must divide", {'heads': 3}),
+    ],
+)
+def test_wrong_options_are_named(message, options):
+    sizes = {'in_channels': 6, 'hidden_channels': 8, 'out_channels': 3}
+    message = message.replace('NNConv', 'HypergraphConv')
+    with pytest.raises(ValueError, match=message):
+        GraphTransformer(**{**sizes, **options})
+
+
+def in_parts(**options):
+    data = Data(x=features(), edge_index=EDGES)
+    model = GraphTransformer(6, 8, 3, 2, 2, **options).double()
+    return model.inference(NeighborLoader(data, [-1], batch_size=5))
+
+
+@pytest.mark.parametrize(
+    ('message', 'call'),
+    [
+        (
+            "'edge_attr' must be None for a model with 'edge_channels' = 0",
+            lambda: GraphTransformer(6, 8, 3).double()(
+                features(), EDGES, edge_attr=features(1)[:8]
+            ),
+        ),
+        (
+            r"'edge_attr' must have shape \(8, 3\) \(got None\)",
+            lambda: GraphTransformer(6, 8, 3, conv='GATv2Conv', edge_channels=3).double()(
+                features(), EDGES
+            ),
+        ),
+        (
+            "'edge_weight' must be None for 'conv' = SAGEConv",
+            lambda: GraphTransformer(6, 8, 3, conv='SAGEConv').double()(
+                features(), EDGES, edge_weight=torch.rand(8)
+            ),
+        ),
+        (
+            "'encodings' must be laplacian_pe",
+            lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
+                features(), EDGES
+            ),
+        ),
+        (
+            "'encodings' must be none",
+            lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, laplacian_pe=features(2)),
+        ),
+        (
+            r"'laplacian_pe' must have shape \(12, 2\)",
+            lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
+                features(), EDGES, laplacian_pe=features(3)
+            ),
+        ),
+        ("'conv' must be 'GCNConv', by name", lambda: in_parts(conv=pyg.GCNConv)),
+        ("'attn_type' must have sums over keys", lambda: in_parts(attn_type='multihead')),
+        ("'level' must be 'node'", lambda: in_parts(level='graph')),
+        ("'edge_attr' must have shape", lambda: in_parts(conv='GATv2Conv', edge_channels=3)),
+    ],
+)
+def test_wrong_inputs_are_named(message, call):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_model_without_attention_has_no_memory():
+    data = Data(x=features().float(), edge_index=EDGES)
+    with pytest.raises(ValueError, match='the model has no layer with attention'):
+        GraphTransformer(6, 8, 3, attn_type=None).attention_memory(
+            NeighborLoader(data, [-1], batch_size=5)
+        )
