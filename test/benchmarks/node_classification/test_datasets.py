@@ -1,11 +1,16 @@
+import io
+
 import numpy as np
 import pytest
 import sklearn.datasets
 import torch
+import torch_geometric
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
+from benchmarks.node_classification import datasets
 from benchmarks.node_classification.datasets import load, prepare_features, split
+from benchmarks.node_classification.settings import settings
 
 
 @pytest.mark.parametrize('normalize', [False, True])
@@ -40,6 +45,56 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
 def test_unknown_names_are_told():
     with pytest.raises(ValueError, match=r"'dataset' must be a .npz file or one of cora"):
         load('', 'coras')
+
+
+@pytest.mark.parametrize('name', ['chameleon', 'squirrel'])
+def test_filtered_graphs_are_read_or_downloaded(name, monkeypatch, tmp_path):
+    content, fetched = io.BytesIO(), []
+    masks = {
+        f'{part}_masks': np.eye(3, dtype=bool)[index : index + 1]
+        for index, part in enumerate(('train', 'val', 'test'))
+    }
+    arrays = {'edges': np.array([[0, 1]]), 'node_labels': np.arange(3), 'node_features': np.eye(3)}
+    np.savez(content, **arrays, **masks)
+    path = tmp_path / 'heterophilous' / f'{name}_filtered.npz'
+    path.parent.mkdir()
+
+    def fetch(source, path):
+        fetched.append(source.url)
+        path.write_bytes(content.getvalue())
+
+    monkeypatch.setattr(datasets, 'fetch', fetch)
+    protocol, _ = settings(f'{name}-filtered', None, 'sgformer')
+    for _ in range(2):
+        data = load(str(tmp_path), f'{name}-filtered')
+        assert data.edge_index.tolist() == [[0, 1], [1, 0]]
+        assert [part.tolist() for part in split(data, protocol, 0).values()] == [[0], [1], [2]]
+    (address,) = fetched
+    assert address.startswith('https://raw.githubusercontent.com/yandex-research/')
+    assert address.endswith(f'/data/{path.name}')
+
+
+@pytest.mark.parametrize('name', ['chameleon', 'squirrel'])
+def test_graphs_with_nodes_that_occur_twice_are_told(name, monkeypatch, tmp_path, capsys):
+    data = Data(x=torch.eye(2), y=torch.arange(2), edge_index=torch.tensor([[0], [1]]))
+    monkeypatch.setattr(torch_geometric.datasets, 'WikipediaNetwork', lambda *_: [data])
+    load(str(tmp_path), name)
+    assert f'{name} has nodes that occur twice' in capsys.readouterr().err
+    monkeypatch.setattr(torch_geometric.datasets, 'Actor', lambda *_: [data])
+    load(str(tmp_path), 'actor')
+    assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize('layout', [torch.strided, torch.sparse_coo, torch.sparse_csr])
+def test_features_of_each_layout_are_read(layout, monkeypatch, tmp_path):
+    x = torch.eye(3, 4)
+    data = Data(
+        x=x.to_sparse(layout=layout) if layout != torch.strided else x,
+        y=torch.arange(3),
+        edge_index=torch.tensor([[0], [1]]),
+    )
+    monkeypatch.setattr(torch_geometric.datasets, 'Actor', lambda *_: [data])
+    assert torch.equal(load(str(tmp_path), 'actor').x, x)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.common.scripts import DataError, run_script
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.node_classification import run
-from benchmarks.node_classification.datasets import load, prepare_features
+from benchmarks.node_classification.datasets import load, prepare_features, split
 
 
 def write(path, **arrays):
@@ -34,6 +34,87 @@ def test_files_of_ones_or_of_features(tmp_path):
             [0, 1, 0, 0],
         ]
         assert data.x[0, 0] == 1
+
+
+def heterophilous(**changes):
+    """Returns the arrays of five nodes with two splits, named as the authors name them."""
+    train = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 1, 0]], bool)
+    val = np.array([[0, 0, 1, 0, 0], [0, 1, 0, 0, 0]], bool)
+    arrays = {
+        'node_features': np.eye(5, 3),
+        'node_labels': np.array([0, 1, 1, 0, 2]),
+        'edges': np.array([[0, 1], [1, 0], [1, 2], [3, 3], [2, 4]]),
+        'train_masks': train,
+        'val_masks': val,
+        'test_masks': ~train & ~val,
+    }
+    return {name: value for name, value in (arrays | changes).items() if value is not None}
+
+
+HETEROPHILOUS = ('node_features', 'node_labels')
+
+
+@pytest.mark.parametrize('names', [HETEROPHILOUS, ('x', 'y')])
+def test_files_with_splits(names, tmp_path):
+    arrays = heterophilous()
+    arrays |= {name: arrays.pop(old) for name, old in zip(names, HETEROPHILOUS, strict=True)}
+    np.savez(tmp_path / 'graph.npz', **arrays)
+    data = load(str(tmp_path), 'graph.npz')
+    assert data.x.tolist() == np.eye(5, 3).tolist()
+    assert data.y.tolist() == [0, 1, 1, 0, 2]
+    assert data.edge_index.t().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1], [2, 4], [4, 2]]
+    parts = [split(data, 'fixed-splits', seed) for seed in range(3)]
+    assert [[part.tolist() for part in found.values()] for found in parts] == [
+        [[0, 1], [2], [3, 4]],
+        [[2, 3], [1], [0, 4]],
+        [[0, 1], [2], [3, 4]],
+    ]
+
+
+FAULTS_OF_SPLITS = {
+    "must hold 'node_features'": {'node_features': None},
+    "must hold 'node_labels'": {'node_labels': None},
+    "must hold 'edges'": {'edges': None},
+    **{f"must hold '{part}_masks'": {f'{part}_masks': None} for part in ('train', 'val', 'test')},
+    "'node_features' must be finite": {'node_features': np.full((5, 3), np.inf)},
+    "'node_features' must be numbers of shape [*, *]": {'node_features': np.zeros(5)},
+    "'node_labels' must have a label for each node (got 5 for 4 nodes)": {
+        'node_features': np.eye(4, 3)
+    },
+    "'edges' must be from 0 to 4 (got 0 to 5)": {'edges': np.array([[0, 5]])},
+    "'train_masks' must be booleans of shape [*, 5] (got bool [2, 4])": {
+        'train_masks': np.ones((2, 4), bool)
+    },
+    "'train_masks' must be booleans of shape [*, 5] (got int64 [2, 5])": {
+        'train_masks': np.ones((2, 5), np.int64)
+    },
+    "'val_masks' must be booleans of shape [2, 5] (got bool [3, 5])": {
+        'val_masks': np.zeros((3, 5), bool)
+    },
+    "'test_masks' must be booleans of shape [2, 5] (got bool [5, 2])": {
+        'test_masks': np.zeros((5, 2), bool)
+    },
+    "'train_masks' must have a node in each split (got no split)": {
+        f'{part}_masks': np.zeros((0, 5), bool) for part in ('train', 'val', 'test')
+    },
+    "'val_masks' must have a node in each split (got none in split 1)": {
+        'val_masks': np.array([[0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], bool)
+    },
+    'must not share nodes (got node 4 in two parts of split 1)': {
+        'val_masks': np.array([[0, 0, 1, 0, 0], [0, 1, 0, 0, 1]], bool)
+    },
+    "'test_masks' must have labelled nodes (got node 4 of 'node_labels' -1)": {
+        'node_labels': np.array([0, 1, 1, 0, -1])
+    },
+}
+
+
+@pytest.mark.parametrize(('message', 'change'), FAULTS_OF_SPLITS.items())
+def test_faults_of_splits_are_named(message, change, tmp_path):
+    np.savez(tmp_path / 'bad.npz', **heterophilous(**change))
+    with pytest.raises(ValueError, match=re.escape(message)) as raised:
+        load(str(tmp_path), 'bad.npz')
+    assert len(str(raised.value).splitlines()) == 1
 
 
 def test_a_file_that_would_be_unpickled_is_refused(tmp_path):
