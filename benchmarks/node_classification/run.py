@@ -18,10 +18,10 @@ from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.node_classification.datasets import LAYOUT, load, prepare_features, split
 from benchmarks.node_classification.models import (
-    SPARSE_INPUT,
     Classifier,
     make,
     parameter_groups,
+    takes_sparse,
 )
 from benchmarks.node_classification.plots import draw
 from benchmarks.node_classification.report import save_curves
@@ -57,7 +57,11 @@ def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
 def model_input(data: Data, model: str, config: dict[str, Any], device: torch.device) -> Data:
     r"""Converts a graph to the form that a model reads. Features are sparse on a CPU in single
     precision, where products with sparse features are fast."""
-    sparse = model in SPARSE_INPUT and device.type == 'cpu' and config['precision'] == 'float32'
+    sparse = (
+        takes_sparse(model, config['options'])
+        and device.type == 'cpu'
+        and config['precision'] == 'float32'
+    )
     return prepare_features(data, config['normalize_features'], sparse).to(device)
 
 
