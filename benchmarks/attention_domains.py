@@ -26,7 +26,7 @@ from benchmarks.large_graphs.datasets import NodeTask, accuracy
 from benchmarks.large_graphs.models import MODELS
 from benchmarks.large_graphs.run import run
 from benchmarks.large_graphs.settings import BASE, DOMAINS
-from benchmarks.node_classification.datasets import LAYOUT, PROTOCOLS, SOURCES, load, split
+from benchmarks.node_classification.datasets import LAYOUT, NAMES, PROTOCOLS, load, split
 
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'num_layers': 2, 'num_gumbel_samples': 5},
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument(
         '--dataset',
         default='computers',
-        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+        help=f'a .npz file, or one of {", ".join(NAMES)}',
     )
     parser.add_argument(
         '--protocol', choices=PROTOCOLS, default='random-60-20-20', help='the rule of the split'

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.common.figures import require_drawing, save_figure, subplots
 from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
-from benchmarks.node_classification.datasets import LAYOUT, SOURCES, load
+from benchmarks.node_classification.datasets import LAYOUT, NAMES, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def main() -> None:
     parser.add_argument(
         '--dataset',
         default='cora',
-        help=f'a .npz file, or one of {", ".join(SOURCES)}, digits, 20news',
+        help=f'a .npz file, or one of {", ".join(NAMES)}',
     )
     parser.add_argument('--layers', type=int, default=8, help='layers one after the other')
     parser.add_argument(

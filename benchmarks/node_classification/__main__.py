@@ -7,8 +7,9 @@ python -m benchmarks.node_classification --dataset cora --model nodeformer --stu
 python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
 python -m benchmarks.node_classification --table          # only write the tables of existing results
 
-Results have the test accuracy at the best validation epoch. The same command continues a run that
-was killed. Seeds of later calls are added to the result.
+Results have the test score at the best validation epoch: accuracy, or ROC-AUC for two classes where
+the papers report it. The same command continues a run that was killed. Seeds of later calls are
+added to the result.
 """
 
 import argparse

@@ -33,16 +33,29 @@ SPARSE_INPUT = (
 )  # models whose first linear layer can be trained on a CSR matrix
 
 
+def takes_sparse(name: str, options: dict[str, Any]) -> bool:
+    r"""Tells whether a model with these options can be trained on a CSR matrix of features."""
+    reads_by_matrix = options.get('gnn') == 'sage' and options['gnn_input'] == 'input'
+    return name in SPARSE_INPUT and not reads_by_matrix
+
+
 class Classifier(torch.nn.Module):
     r"""Applies a model to one graph. :meth:`forward` returns scores ``[N, *]`` and an auxiliary
-    loss, which is 0 for all models but NodeFormer. Products with a sparse adjacency need single
+    loss, which is 0 for all models but NodeFormer. It takes dense features or a CSR matrix, which
+    becomes dense unless :obj:`sparse_input` is set. Products with a sparse adjacency need single
     precision."""
 
     def __init__(
-        self, name: str, model: torch.nn.Module, edge_index: Tensor, num_nodes: int, precision: str
+        self,
+        name: str,
+        model: torch.nn.Module,
+        edge_index: Tensor,
+        num_nodes: int,
+        precision: str,
+        sparse_input: bool,
     ) -> None:
         super().__init__()
-        self.name, self.model = name, model
+        self.name, self.model, self.sparse_input = name, model, sparse_input
         self.edges: Any = edge_index
         by_matrix = name in BY_MATRIX or (
             name == 'sgformer' and isinstance(model.gnn, BRANCHES['sage'])
@@ -56,6 +69,7 @@ class Classifier(torch.nn.Module):
         self.batch = edge_index.new_zeros(num_nodes)
 
     def forward(self, x: Tensor, with_loss: bool = False) -> tuple[Tensor, Tensor]:
+        x = x if self.sparse_input else x.to_dense()
         no_loss = torch.zeros((), device=x.device)
         if self.name == 'mlp':
             return self.model(x), no_loss
@@ -76,6 +90,7 @@ def make(
     precision: str = 'float32',
 ) -> Classifier:
     r"""Builds the model :obj:`name` for a graph with the options of its configuration."""
+    sparse_input = takes_sparse(name, options)
     options = dict(options)
     hidden = options.pop('hidden_channels')
     if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
@@ -99,7 +114,7 @@ def make(
         model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(
             in_channels, hidden, out_channels, **options
         )
-    return Classifier(name, model, edge_index, num_nodes, precision)
+    return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
 
 
 def parameter_groups(

@@ -1,4 +1,4 @@
-r"""Draws the attention of trained node classifiers, and accuracies against varied settings."""
+r"""Draws the attention of trained node classifiers, and scores against varied settings."""
 
 import inspect
 import re
@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 
 from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.tables import as_csv
+from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.models import OURS, Classifier
 from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import attention_report
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 NUMBERED = re.compile(r'(\w+)-(\d+(?:\.\d+)?)')
-METRICS = {'valid_accuracy': 'validation', 'accuracy': 'test'}
+PARTS = {'valid_': 'validation', '': 'test'}
 
 
 def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
@@ -100,14 +101,15 @@ def default_value(model: str, setting: str, record: Record) -> float | None:
 
 
 def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 'Figure':
-    r"""Draws validation and test accuracy against each varied setting."""
+    r"""Draws validation and test score against each varied setting."""
+    metric = metric_of(next(iter(varied.values()))[0][1])
     figure, panels = subplots(
         1, len(varied), figsize=(2.8 * len(varied) + 0.8, 2.8), sharey=True, squeeze=False
     )
     for axes, (setting, line) in zip(panels[0], varied.items(), strict=True):
-        for metric, name in METRICS.items():
+        for prefix, name in PARTS.items():
             means, spreads = (
-                [100 * record['metrics'][metric][key] for _, record in line]
+                [100 * record['metrics'][prefix + metric][key] for _, record in line]
                 for key in ('mean', 'std')
             )
             axes.errorbar(
@@ -119,7 +121,7 @@ def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 
                 label=name,
             )
         axes.set_xlabel(setting.replace('_', ' '))
-    panels[0, 0].set_ylabel('accuracy (%)')
+    panels[0, 0].set_ylabel(f'{METRICS[metric].title} (%)')
     figure.suptitle(title, fontsize='medium')
     panels[0, 0].legend(fontsize='small')
     return figure

@@ -8,6 +8,7 @@ from torch import Tensor
 from benchmarks.common.figures import save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
+from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.plots import save_sweeps
 from benchmarks.node_classification.settings import PUBLISHED
 
@@ -21,7 +22,11 @@ def report(source: Path, folder: Path) -> str:
     """
     records = read_results(source)
     records.sort(
-        key=lambda record: (record['dataset'], record['protocol'], -mean(record, 'valid_accuracy'))
+        key=lambda record: (
+            record['dataset'],
+            record['protocol'],
+            -mean(record, f'valid_{metric_of(record)}'),
+        )
     )
     tables: dict[str, list[dict[str, str]]] = {'accuracy': [], 'variants': []}
     for record in records:
@@ -37,15 +42,17 @@ def report(source: Path, folder: Path) -> str:
 
 
 def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
-    r"""Formats accuracies in per cent, with the standard deviation over the seeds, beside the
+    r"""Formats scores in per cent, with the standard deviation over the seeds, beside the
     published mean."""
+    metric = metric_of(record)
     return {
         'data set': record['dataset'],
         'protocol': record['protocol'],
         'model': record['model'] + (f' ({record["variant"]})' if record['variant'] else ''),
-        'test accuracy': spread(record, 'accuracy', 100, 2),
+        'metric': METRICS[metric].title,
+        'test score': spread(record, metric, 100, 2),
         'published': '' if published is None else f'{100 * published:.2f}',
-        'validation accuracy': spread(record, 'valid_accuracy', 100, 2),
+        'validation score': spread(record, f'valid_{metric}', 100, 2),
         'ms / epoch': f'{record["metrics"]["epoch_ms"]["median"]:.1f}',
         'ms inference': f'{record["metrics"]["inference_ms"]["median"]:.1f}',
         'MiB': f'{record["peak_memory_mib"]:.0f}',
@@ -53,22 +60,23 @@ def row(record: dict[str, Any], published: float | None) -> dict[str, str]:
     }
 
 
-def save_curves(history: Tensor, path: Path, title: str) -> None:
-    r"""Draws the training loss and the validation accuracy against the epochs.
+def save_curves(history: Tensor, path: Path, title: str, metric: str) -> None:
+    r"""Draws the training loss and the validation score against the epochs.
 
     Args:
         history (torch.Tensor): Epoch, loss and score of each of T epochs ``[T, 3]``.
         path (Path): The file.
         title (str): The title of the figure.
+        metric (str): The name of the score.
     """
     epoch, loss, score = history.t()
     figure, axes = subplots(figsize=(6, 3))
     axes.plot(epoch, loss, label='training loss')
     axes.set_xlabel('epoch')
     axes.set_ylabel('training loss')
-    accuracy_axes = axes.twinx()
-    accuracy_axes.plot(epoch, score, color='C1', label='validation accuracy')
-    accuracy_axes.set_ylabel('validation accuracy')
+    score_axes = axes.twinx()
+    score_axes.plot(epoch, score, color='C1', label=f'validation {metric}')
+    score_axes.set_ylabel(f'validation {metric}')
     figure.legend(loc='outside upper right', ncols=2, fontsize='small')
     axes.set_title(title, loc='left', fontsize='medium')
     save_figure(figure, path)

@@ -17,11 +17,12 @@ from benchmarks.common.scripts import data_from
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.node_classification.datasets import LAYOUT, load, prepare_features, split
+from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import (
-    SPARSE_INPUT,
     Classifier,
     make,
     parameter_groups,
+    takes_sparse,
 )
 from benchmarks.node_classification.plots import draw
 from benchmarks.node_classification.report import save_curves
@@ -48,16 +49,20 @@ def training_loss(
 
 
 @torch.no_grad()
-def accuracy(classifier: Classifier, data: Data, nodes: Tensor) -> float:
-    r"""Computes the share of the nodes whose class is predicted."""
-    prediction = classifier(data.x)[0].argmax(1)
-    return float((prediction[nodes] == data.y[nodes]).double().mean())
+def evaluate(classifier: Classifier, data: Data, nodes: Tensor, metric: str) -> float:
+    r"""Computes a metric of the scores of nodes."""
+    scores = classifier(data.x)[0]
+    return METRICS[metric].compute(scores[nodes], data.y[nodes])
 
 
 def model_input(data: Data, model: str, config: dict[str, Any], device: torch.device) -> Data:
     r"""Converts a graph to the form that a model reads. Features are sparse on a CPU in single
     precision, where products with sparse features are fast."""
-    sparse = model in SPARSE_INPUT and device.type == 'cpu' and config['precision'] == 'float32'
+    sparse = (
+        takes_sparse(model, config['options'])
+        and device.type == 'cpu'
+        and config['precision'] == 'float32'
+    )
     return prepare_features(data, config['normalize_features'], sparse).to(device)
 
 
@@ -84,22 +89,22 @@ def prepare(
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     loss = partial(training_loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])
-    score = partial(accuracy, data=data, nodes=parts['valid'])
+    score = partial(evaluate, data=data, nodes=parts['valid'], metric=config['metric'])
     return Training(
         classifier, optimizer, loss, lambda: [data], score, path, precision=config['precision']
     )
 
 
-def measure(training: Training, data: Data, test: Tensor) -> dict[str, float]:
-    r"""Measures a finished training. No other function reads the test nodes."""
+def measure(training: Training, data: Data, test: Tensor, metric: str) -> dict[str, float]:
+    r"""Measures a finished training. No other function scores the test nodes."""
     classifier, times = training.model.eval(), []
     for _ in range(5):
         start = time.perf_counter()
-        test_accuracy = accuracy(classifier, data, test)
+        test_score = evaluate(classifier, data, test, metric)
         times.append(time.perf_counter() - start)
     return {
-        'accuracy': test_accuracy,
-        'valid_accuracy': training.best_score,
+        metric: test_score,
+        f'valid_{metric}': training.best_score,
         'best_epoch': training.best_epoch,
         'loss_spike': training.loss_spike,
         'epoch_ms': 1000 * training.seconds / training.epoch,
@@ -113,6 +118,8 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
     with data_from(args.root, LAYOUT):
         graph = load(args.root, args.dataset, neighbors)
         parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
+    for part in parts.values():
+        check_classes(graph.y, part, config['metric'])
     content = fingerprint(dense_tensors(graph))
     data = model_input(graph, args.model, config, args.device)
     name = Path(args.dataset).stem
@@ -125,14 +132,16 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
     results = train_seeds(
         args.seeds,
         prepare_seed,
-        lambda training, seed: measure(training, data, parts[seed]['test']),
+        lambda training, seed: measure(training, data, parts[seed]['test'], config['metric']),
         Schedule(config['epochs'], config['patience']),
         args.model,
         args.tensorboard,
     )
     title = f'{args.model} on {name}, seed {args.seeds[-1]}'
     if args.curves:
-        save_curves(results.training.history, Path(args.curves), title)
+        save_curves(
+            results.training.history, Path(args.curves), title, METRICS[config['metric']].title
+        )
     if args.pictures:
         stem = '-'.join(filter(None, (args.model, name, protocol, variant)))
         draw(results.training.model.eval(), data, args.output / TASK / stem, title)

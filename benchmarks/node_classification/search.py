@@ -1,9 +1,9 @@
-r"""Searches settings of a node classifier by the validation accuracy.
+r"""Searches settings of a node classifier by the validation score.
 
 python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
 python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
 
-The score is the mean validation accuracy over seeds; the search never reads the test nodes.
+The score is the mean of the metric on validation nodes over seeds; the search never reads the test nodes.
 Settings of ``--set`` are not searched. The script prints the command that runs the best
 configuration. The same command continues a search that was killed.
 """
@@ -20,6 +20,7 @@ from benchmarks.common import training
 from benchmarks.common.results import say
 from benchmarks.common.scripts import add_seeds, data_from, run_script, script_parser
 from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load, split
+from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import BRANCHES, OURS
 from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
 from benchmarks.node_classification.run import dense_tensors, model_input, prepare
@@ -141,6 +142,8 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
     with data_from(args.root, LAYOUT):
         graph = load(args.root, args.dataset)
         parts = {seed: split(graph, protocol, seed) for seed in args.seeds}
+    for part in parts.values():
+        check_classes(graph.y, {'valid': part['valid']}, default['metric'])
     name = '-'.join([args.model, Path(args.dataset).stem, protocol, str(SPACE), *sorted(args.set)])
     settings_text = json.dumps(
         [default, args.seeds, args.patience, training.PROTOCOL, __version__], sort_keys=True
@@ -234,21 +237,22 @@ def main() -> None:
         '--patience',
         type=int,
         default=100,
-        help='epochs without a better validation accuracy that end a training',
+        help='epochs without a better validation score that end a training',
     )
     training.add_device(parser)
     args = parser.parse_args()
     try:
         _, default = settings(args.dataset, args.protocol, args.model)
-        apply_overrides(default, args.model, args.set)
+        config = apply_overrides(default, args.model, args.set)
     except ValueError as error:
         parser.error(str(error))
+    metric = METRICS[config['metric']].title
     study = search(args)
     seconds = sum(
         trial.duration.total_seconds() for trial in study.trials if trial.duration is not None
     )
     print(
-        f'validation accuracy {study.best_value:.4f} after {len(study.trials)} trials and '
+        f'validation {metric} {study.best_value:.4f} after {len(study.trials)} trials and '
         f'{seconds:.0f} s; to measure it:'
     )
     print(command(args, study))

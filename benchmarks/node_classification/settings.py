@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.node_classification.metrics import METRICS
+
 CONFIGS = Path(__file__).parent / 'configs'
 COMMON: dict[str, Any] = {
     'epochs': 500,
@@ -17,6 +19,7 @@ COMMON: dict[str, Any] = {
     'edge_loss_weight': 0.0,
     'normalize_features': False,
     'precision': 'float32',
+    'metric': 'accuracy',
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'hidden_channels': 32, 'num_layers': 2, 'heads': 1, 'relational_order': 2},
@@ -177,6 +180,7 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     'edge_loss_weight': (_is_number, 'a number of at least 0'),
     'normalize_features': (lambda value: isinstance(value, bool), 'true or false'),
     'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
+    'metric': (lambda value: value in tuple(METRICS), ' or '.join(METRICS)),
 }
 
 

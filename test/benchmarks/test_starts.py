@@ -3,8 +3,10 @@
 import json
 import sys
 
+import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from torch_geometric.data import Data
 
 from benchmarks import sbm
@@ -18,6 +20,7 @@ from benchmarks.recommendation import __main__ as recommendation
 from benchmarks.recommendation import run as recommendation_run
 from benchmarks.recommendation.settings import DEFAULTS
 
+PARTS = ('train', 'val', 'test')
 KINDS = ('dense', 'sparse', 'two classes', 'fixed splits', 'unlabelled', 'no edges')
 
 
@@ -33,7 +36,8 @@ def graph(kind):
     data = Data(x=x, y=y, edge_index=torch.cat([edges, edges.flip(0)], 1))
     if kind == 'fixed splits':
         part = torch.randint(3, (80, 2), generator=generator)
-        data.train_mask, data.val_mask, data.test_mask = (part == index for index in range(3))
+        for index, name in enumerate(PARTS):
+            data[f'{name}_mask'] = part == index
     return data
 
 
@@ -75,6 +79,36 @@ def test_classifiers(model, kind, monkeypatch, tmp_path):
         assert record['metrics']['best_epoch']['values'] == [1, 1]
     is_sparse = model in SPARSE_INPUT and kind in ('sparse', 'two classes', 'fixed splits')
     assert [data.x.layout == torch.sparse_csr for data in seen] == [is_sparse, False]
+
+
+def write_graph(path, contents):
+    """Writes a graph with dense features, with the columns of ones, or with binary features and
+    splits as the files of heterophilous graphs have them."""
+    data = graph('dense' if contents == 'features' else 'fixed splits')
+    x, ones = data.x.numpy(), csr_array(data.x.numpy() > 0)
+    arrays = {'edges': data.edge_index.t().numpy()}
+    if contents == 'features':
+        arrays |= {'x': x, 'y': data.y.numpy()}
+    elif contents == 'ones':
+        arrays |= {'feat_indptr': ones.indptr, 'feat_indices': ones.indices, 'y': data.y.numpy()}
+    else:
+        arrays |= {'node_features': x > 0, 'node_labels': data.y.numpy()}
+        arrays |= {f'{part}_masks': data[f'{part}_mask'].t().numpy() for part in PARTS}
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize('contents', ['features', 'ones', 'splits'])
+@pytest.mark.parametrize('model', MODELS)
+def test_classifiers_on_files(model, contents, monkeypatch, tmp_path):
+    monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
+    write_graph(tmp_path / 'toy.npz', contents)
+    protocol = 'fixed-splits' if contents == 'splits' else 'random-60-20-20'
+    folders = ['--root', str(tmp_path), '--output', str(tmp_path)]
+    words = ['--dataset', 'toy.npz', '--model', model, '--protocol', protocol, '--seeds', '0', '1']
+    monkeypatch.setattr(sys, 'argv', ['x', *folders, *words, '--variant', 'v', '--set', 'epochs=1'])
+    node_classification.main()
+    path = tmp_path / 'node_classification' / f'{model}-toy-{protocol}-v.json'
+    assert json.loads(path.read_text())['metrics']['best_epoch']['values'] == [1, 1]
 
 
 @pytest.mark.parametrize('split', ['given', 'ratio'])
@@ -149,15 +183,16 @@ def test_networks_on_many_graphs(dataset, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize('precision', ['float32', 'bfloat16'])
+@pytest.mark.parametrize('source', ['input', 'hidden'])
 @pytest.mark.parametrize('branch', ['gcn', 'sage', 'gat'])
-def test_local_branches(branch, precision, monkeypatch, tmp_path):
+def test_local_branches(branch, source, precision, monkeypatch, tmp_path):
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
     monkeypatch.setattr(classifier_run, 'load', lambda *_: graph('sparse'))
     changes = [
         'epochs=1',
         f'precision={precision}',
         f'options.gnn={branch}',
-        'options.gnn_input=hidden',
+        f'options.gnn_input={source}',
     ]
     monkeypatch.setattr(
         sys,

@@ -1,43 +1,16 @@
-import os
-import re
-import sys
-import zipfile
+import io
 
 import numpy as np
 import pytest
 import sklearn.datasets
 import torch
+import torch_geometric
 from sklearn.utils import Bunch
 from torch_geometric.data import Data
 
-from benchmarks.common.scripts import DataError, run_script
-from benchmarks.node_classification import __main__ as node_classification
-from benchmarks.node_classification import run
+from benchmarks.node_classification import datasets
 from benchmarks.node_classification.datasets import load, prepare_features, split
-
-
-def write(path, **arrays):
-    np.savez(
-        path, edges=np.array([[0, 1], [1, 2], [2, 2], [1, 0]]), y=np.array([0, 1, -1]), **arrays
-    )
-
-
-def test_files_of_ones_or_of_features(tmp_path):
-    write(
-        tmp_path / 'ones.npz', feat_indptr=np.array([0, 2, 2, 3]), feat_indices=np.array([0, 3, 1])
-    )
-    write(tmp_path / 'dense.npz', x=np.array([[1.0, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]))
-    for name in ('ones.npz', 'dense.npz'):
-        data = load(str(tmp_path), name)
-        assert data.x.tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]
-        assert data.edge_index.t().tolist() == [[0, 1], [1, 0], [1, 2], [2, 1]]
-        assert data.y.tolist() == [0, 1, -1]
-        assert prepare_features(data, normalize=True).x.tolist() == [
-            [0.5, 0, 0, 0.5],
-            [0, 0, 0, 0],
-            [0, 1, 0, 0],
-        ]
-        assert data.x[0, 0] == 1
+from benchmarks.node_classification.settings import settings
 
 
 @pytest.mark.parametrize('normalize', [False, True])
@@ -53,129 +26,6 @@ def test_features_few_of_which_differ_from_0_become_sparse(normalize):
     assert data.x is x
     x[1] = 1.0
     assert prepare_features(data, normalize).x.layout == torch.strided
-
-
-def test_a_file_that_would_be_unpickled_is_refused(tmp_path):
-    np.savez(tmp_path / 'bad.npz', edges=np.array([{'a': 1}], dtype=object))
-    with pytest.raises(
-        ValueError, match=r"bad.npz' must be an intact .npz file of numbers \(it holds objects\)"
-    ):
-        load(str(tmp_path), 'bad.npz')
-
-
-ONES = {'feat_indptr': np.array([0, 2, 2, 3]), 'feat_indices': np.array([0, 3, 1])}
-FAULTS = {
-    "'edges' must be integers of shape": [
-        *(
-            {'edges': np.array([[0, 1, 2], [1, 2, 0]])},
-            {'edges': np.array([[0.0, 1.5]])},
-            {'edges': np.array([['a', 'b']])},
-        ),
-        {'edges': np.array([0, 1])},
-    ],
-    "'edges' must be from 0 to 2": [
-        {'edges': np.array([[0, 3]])},
-        {'edges': np.array([[-1, 0]])},
-        {'edges': np.array([[2**64 - 1, 0]], np.uint64)},
-    ],
-    "must hold 'edges'": [{'edges': None}],
-    "must hold 'y'": [{'y': None}],
-    "must hold 'x'": [{'x': None}, {'x': None, 'feat_indices': np.array([0])}],
-    "must hold 'feat_indices'": [{'x': None, 'feat_indptr': np.array([0, 0, 0, 1])}],
-    "'y' must have a label for each node": [{'y': np.array([0, 1])}, {'y': np.array([0, 1, 1, 0])}],
-    "'y' must be integers of shape": [
-        *(
-            {'y': np.array([0.0, np.nan, 1.0])},
-            {'y': np.array([[0], [1], [1]])},
-            {'y': np.array([0.0, 1.0, 1.0])},
-        ),
-    ],
-    "'y' must be from -1": [
-        {'y': np.array([0, -2, 1])},
-        {'y': np.array([0, 2**64 - 1, 1], np.uint64)},
-    ],
-    "'x' must be finite": [
-        {'x': np.array([[0.0], [np.nan], [1.0]])},
-        {'x': np.array([[0.0], [1e300], [1.0]])},
-    ],
-    "'x' must be numbers of shape": [{'x': np.zeros(3)}, {'x': np.zeros((3, 2), complex)}],
-    "'feat_indptr' must not decrease": [
-        {'x': None, **ONES, 'feat_indptr': np.array(pointer)}
-        for pointer in ([0, 2, 1, 3], [1, 2, 2, 3], [0, 2, 2, 4], [])
-    ][:3],
-    "'feat_indptr' must be integers": [{'x': None, **ONES, 'feat_indptr': np.zeros(0)}],
-    "'feat_indices' must be from 0": [{'x': None, **ONES, 'feat_indices': np.array([0, -1, 1])}],
-}
-
-
-@pytest.mark.parametrize(
-    ('message', 'change'),
-    [(message, change) for message, changes in FAULTS.items() for change in changes],
-)
-def test_faults_of_a_file_are_named(message, change, tmp_path):
-    arrays = {
-        'edges': np.array([[0, 1], [1, 2]]),
-        'y': np.array([0, 1, -1]),
-        'x': np.eye(3),
-    } | change
-    np.savez(
-        tmp_path / 'bad.npz', **{name: value for name, value in arrays.items() if value is not None}
-    )
-    with pytest.raises(ValueError, match=re.escape(message)) as raised:
-        load(str(tmp_path), 'bad.npz')
-    assert len(str(raised.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize('compressed', [False, True])
-def test_a_file_that_is_no_npz_file_ends_in_one_line(compressed, monkeypatch, tmp_path):
-    path, save = tmp_path / 'bad.npz', np.savez_compressed if compressed else np.savez
-    save(path, edges=np.array([[0, 1], [1, 2]]), y=np.array([0, 1, -1]), x=np.eye(3))
-    whole = path.read_bytes()
-    np.save(tmp_path / 'one.npy', np.eye(3))
-    broken = [
-        whole[:-30],
-        whole[: len(whole) // 2],
-        b'',
-        b'0 1\n1 2\n',
-        (tmp_path / 'one.npy').read_bytes(),
-    ]
-    broken += [
-        whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :]
-        for place in range(40, len(whole), 97)
-    ]
-    monkeypatch.setattr(
-        sys,
-        'argv',
-        [
-            'x',
-            '--root',
-            str(tmp_path),
-            '--dataset',
-            'bad.npz',
-            '--output',
-            str(tmp_path),
-            '--set',
-            'epochs=1',
-        ],
-    )
-    monkeypatch.setattr(
-        run,
-        'fingerprint',
-        lambda *_: (_ for _ in ()).throw(DataError('it was read')),
-    )
-    for content in broken:
-        path.write_bytes(content)
-        with pytest.raises(SystemExit, match=r'^x: error: .*$') as end:
-            run_script(node_classification.main)
-        assert len(end.value.code.splitlines()) == 1
-    with zipfile.ZipFile(path, 'w') as archive:
-        archive.writestr('y', 'no array')
-    with pytest.raises(SystemExit, match=r"'y' must be integers of shape"):
-        run_script(node_classification.main)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(SystemExit, match=r"bad.npz', a pipe, device or socket"):
-        run_script(node_classification.main)
 
 
 @pytest.mark.parametrize('neighbors', [None, 0, 5])
@@ -195,6 +45,56 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
 def test_unknown_names_are_told():
     with pytest.raises(ValueError, match=r"'dataset' must be a .npz file or one of cora"):
         load('', 'coras')
+
+
+@pytest.mark.parametrize('name', ['chameleon', 'squirrel'])
+def test_filtered_graphs_are_read_or_downloaded(name, monkeypatch, tmp_path):
+    content, fetched = io.BytesIO(), []
+    masks = {
+        f'{part}_masks': np.eye(3, dtype=bool)[index : index + 1]
+        for index, part in enumerate(('train', 'val', 'test'))
+    }
+    arrays = {'edges': np.array([[0, 1]]), 'node_labels': np.arange(3), 'node_features': np.eye(3)}
+    np.savez(content, **arrays, **masks)
+    path = tmp_path / 'heterophilous' / f'{name}_filtered.npz'
+    path.parent.mkdir()
+
+    def fetch(source, path):
+        fetched.append(source.url)
+        path.write_bytes(content.getvalue())
+
+    monkeypatch.setattr(datasets, 'fetch', fetch)
+    protocol, _ = settings(f'{name}-filtered', None, 'sgformer')
+    for _ in range(2):
+        data = load(str(tmp_path), f'{name}-filtered')
+        assert data.edge_index.tolist() == [[0, 1], [1, 0]]
+        assert [part.tolist() for part in split(data, protocol, 0).values()] == [[0], [1], [2]]
+    (address,) = fetched
+    assert address.startswith('https://raw.githubusercontent.com/yandex-research/')
+    assert address.endswith(f'/data/{path.name}')
+
+
+@pytest.mark.parametrize('name', ['chameleon', 'squirrel'])
+def test_graphs_with_nodes_that_occur_twice_are_told(name, monkeypatch, tmp_path, capsys):
+    data = Data(x=torch.eye(2), y=torch.arange(2), edge_index=torch.tensor([[0], [1]]))
+    monkeypatch.setattr(torch_geometric.datasets, 'WikipediaNetwork', lambda *_: [data])
+    load(str(tmp_path), name)
+    assert f'{name} has nodes that occur twice' in capsys.readouterr().err
+    monkeypatch.setattr(torch_geometric.datasets, 'Actor', lambda *_: [data])
+    load(str(tmp_path), 'actor')
+    assert capsys.readouterr().err == ''
+
+
+@pytest.mark.parametrize('layout', [torch.strided, torch.sparse_coo, torch.sparse_csr])
+def test_features_of_each_layout_are_read(layout, monkeypatch, tmp_path):
+    x = torch.eye(3, 4)
+    data = Data(
+        x=x.to_sparse(layout=layout) if layout != torch.strided else x,
+        y=torch.arange(3),
+        edge_index=torch.tensor([[0], [1]]),
+    )
+    monkeypatch.setattr(torch_geometric.datasets, 'Actor', lambda *_: [data])
+    assert torch.equal(load(str(tmp_path), 'actor').x, x)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from torch_geometric.utils import to_undirected
 
 from benchmarks.node_classification.models import (
     BY_MATRIX,
+    MODELS,
     NETWORKS,
-    SPARSE_INPUT,
     make,
     parameter_groups,
 )
@@ -13,14 +13,25 @@ from benchmarks.node_classification.settings import (
     OPTIONS,
 )
 
+BRANCHED = [
+    {'gnn': branch, 'gnn_input': source}
+    for branch in ('sage', 'gat')
+    for source in ('input', 'hidden')
+]
+
 
 @pytest.mark.parametrize('training', [False, True])
-@pytest.mark.parametrize('model', SPARSE_INPUT)
-def test_sparse_features_give_what_dense_ones_give(model, training):
+@pytest.mark.parametrize(
+    ('model', 'options'),
+    [*((model, {}) for model in MODELS), *(('sgformer', options) for options in BRANCHED)],
+)
+def test_sparse_features_give_what_dense_ones_give(model, options, training):
+    """For each model that the command offers."""
     torch.manual_seed(0)
     x = torch.rand(30, 12) * (torch.rand(30, 12) < 0.2)
     edges = torch.randint(30, (2, 90))
-    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).train(training), []
+    classifier = make(model, 12, 3, edges, 30, OPTIONS[model] | options).train(training)
+    found = []
     for features in (x, x.to_sparse_csr()):
         torch.manual_seed(1)
         out, _ = classifier(features)

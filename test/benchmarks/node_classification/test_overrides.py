@@ -53,6 +53,8 @@ FAULTS = {
     ),
     'normalize_features=1': "'normalize_features' must be true or false (got 1)",
     'precision=half': "'precision' must be float32 or bfloat16 (got 'half')",
+    'metric=f1': "'metric' must be accuracy or roc_auc (got 'f1')",
+    'metric=["accuracy"]': "'metric' must be accuracy or roc_auc (got ['accuracy'])",
     'options.nrom=row': 'does not take options.nrom',
     'options.hidden_channels=64.0': "'options.hidden_channels' must be of the type of",
     'options.hidden_channels=0': (

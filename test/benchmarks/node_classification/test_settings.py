@@ -13,6 +13,7 @@ from benchmarks.node_classification.settings import (
     CONFIGS,
     OPTIONS,
     PUBLISHED,
+    check_settings,
     merged,
     settings,
     studies,
@@ -46,6 +47,7 @@ def test_settings_files_name_what_exists():
                     model,
                 )
                 assert found in PROTOCOLS
+                check_settings(config, model)
                 if (model, config['options']) not in made:
                     make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])
                     made.append((model, config['options']))
