@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from torch_geometric_lgt.nn import LiteGT
+from torch_geometric_lgt.nn import GraphTransformer, LiteGT
 
 KERNELS = {
     'gt': ('softmax', 'softmax'),
@@ -26,7 +26,15 @@ TRANSFORMERS = {
     for step in (STEPS if 'litegt' in name else [''])
 }
 CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
-NETWORKS = (*TRANSFORMERS, *CONVOLUTIONS)
+FLAGSHIP = 'graphtransformer'
+NETWORKS = (FLAGSHIP, *TRANSFORMERS, *CONVOLUTIONS)
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    'learned': {'attn_kwargs': {'feature_map': 'learned', 'num_features': 32}},
+    'simplex': {'attn_kwargs': {'feature_map': 'simplex', 'num_features': 32}},
+    'mean': {'attn_type': 'mean'},
+    'exact': {'attn_type': 'multihead'},
+    'no-attention': {'attn_type': None},
+}
 
 
 class Transformer(torch.nn.Module):
@@ -52,6 +60,19 @@ class Transformer(torch.nn.Module):
     def _inputs(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
         pe = None if self.model.lin_pe is None else data.laplacian_pe
         return {'laplacian_pe': pe, 'edge_jaccard': data.edge_jaccard, 'sampled_mask': mask}
+
+
+class LocalAndGlobal(torch.nn.Module):
+    r"""Applies GraphTransformer, message passing beside all-pair attention, to a batch, which has
+    the encodings."""
+
+    def __init__(self, model: GraphTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, data: Data) -> Tensor:
+        encodings = {name: data[name] for name in self.model.encodings}
+        return self.model(data.x, data.edge_index, data.batch, data.num_graphs, **encodings)
 
 
 class Stack(torch.nn.Module):
@@ -103,6 +124,18 @@ def network(
     name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
     r"""Builds the network :obj:`name`; :obj:`sizes` are its input, hidden and output channels."""
+    if name == FLAGSHIP:
+        options = dict(options)
+        return LocalAndGlobal(
+            GraphTransformer(
+                *sizes,
+                conv='ResGatedGraphConv',
+                encodings={'laplacian_pe': pe_channels} if pe_channels > 0 else None,
+                level=level,
+                **ATTENTIONS[options.pop('attention')],
+                **options,
+            )
+        )
     if name in CONVOLUTIONS:
         return Stack(name, sizes, options['num_layers'], pe_channels, level)
     kernel, step = TRANSFORMERS[name]

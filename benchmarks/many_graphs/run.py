@@ -29,7 +29,7 @@ from benchmarks.common.training import (
 )
 from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
 from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
-from benchmarks.many_graphs.models import Transformer, network
+from benchmarks.many_graphs.models import ATTENTIONS, FLAGSHIP, Transformer, network
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
 from benchmarks.many_graphs.settings import PRESETS, Config, training_config
@@ -73,6 +73,13 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
         help='the published sizes, or fewer graphs, layers and channels',
     )
     parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
+    parser.add_argument(
+        '--attention',
+        choices=ATTENTIONS,
+        default='learned',
+        help=f'the all-pair attention of {FLAGSHIP}: the feature map, the mean of the graph, '
+        'exact softmax or none',
+    )
     add_seeds(parser, [0, 1, 2, 3])
     parser.add_argument(
         '--precision',
@@ -107,7 +114,11 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         num_layers = args.layers or preset['layers'] or task.settings['layers']
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in args.models:
-            print(run(task, model_name, splits, args, config), file=sys.stderr)
+            model_config = config
+            if model_name == FLAGSHIP:
+                options = {**config['options'], 'attention': args.attention}
+                model_config = {**config, **FLAGSHIP_TRAINING, 'options': options}
+            print(run(task, model_name, splits, args, model_config), file=sys.stderr)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
 
@@ -116,12 +127,14 @@ def training_loss(model: torch.nn.Module, data: Data, level: str) -> Tensor:
     return criterion(model(data), data.y, level)
 
 
-def variant_of(args: argparse.Namespace) -> str:
+def variant_of(args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
+    has_other_attention = model_name == FLAGSHIP and args.attention != 'learned'
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if args.layers else '',
         '' if args.precision == 'float32' else args.precision,
+        args.attention if has_other_attention else '',
     )
     return '-'.join(filter(None, parts))
 
@@ -130,7 +143,7 @@ def run(
     task: Task, model_name: str, splits: Splits, args: argparse.Namespace, config: Config
 ) -> Path:
     r"""Trains and measures a network for each seed and writes the result."""
-    name, variant = args.dataset.lower(), variant_of(args)
+    name, variant = args.dataset.lower(), variant_of(args, model_name)
     num_classes = int(max(int(split._data.y.max()) for split in splits.values())) + 1
     sizes = (splits['train'][0].num_features, config['hidden_channels'], num_classes)
     loaders = {
