@@ -59,6 +59,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         torch.Size([3, 16])
     """
 
+    attends_to_neighbors = True
+
     def __init__(
         self,
         channels: int,
