@@ -176,6 +176,7 @@ def test_models_of_the_package():
         assert all(0 < row['feature error'] < 1 for row in report)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize('inplace', [False, True])
 def test_compiled_models(inplace):
     """Compiled code that ran before, and calls no hooks that are added later."""
@@ -200,19 +201,21 @@ def test_models_of_another_dtype(dtype):
 
 @pytest.mark.cuda
 def test_models_on_a_gpu():
-    model, x = Model().cuda(), torch.randn(12, 6).cuda()
-    state = torch.cuda.get_rng_state()
-    for row in attention_report(model, x, batch=BATCH.cuda()):
-        assert 0 < row['entropy'] <= 1
-    assert torch.equal(torch.cuda.get_rng_state(), state)
-    edges = EDGES.cuda()
-    attention_report(DIFFormer(6, 8, 3).cuda(), x, edges)
-    attention_report(
-        LiteGT(6, 8, 3, 2, 2).cuda(), x, edges, edge_jaccard=WEIGHT.cuda(), sampled_mask=MASK.cuda()
-    )
-    attention_report(AdjacencyMaskedAttention(6).cuda(), x, edges)
-    attention_report(DegreeMaskedAttention(6).cuda(), x, edge_index=edges)
-    attention_report(SGFormerConv(6, 8).cuda(), (x, x[:5]))
+    device = 'cuda' if torch.cuda.is_available() else 'cpu'
+    x, edges, degree = torch.randn(12, 6).to(device), EDGES.to(device), DEGREE.to(device)
+    state = torch.cuda.get_rng_state_all()
+    for model, arguments in (
+        (Model(), {'batch': BATCH.to(device)}),
+        (DIFFormer(6, 8, 3), {'edge_index': edges}),
+        (LiteGT(6, 8, 3, 2, 2, kernel='subtractor'), {'edge_index': edges}),
+        (AdjacencyMaskedAttention(6), {'edge_index': edges}),
+        (DegreeMaskedAttention(6, max_degree=9), {'degree': degree}),
+    ):
+        for row in attention_report(model.to(device), x, **arguments):
+            assert 0 < row['entropy'] <= 1 + 1e-6
+    assert all(map(torch.equal, torch.cuda.get_rng_state_all(), state))
+    (row,) = attention_report(SGFormerConv(6, 8).to(device), (x, x[:5]))
+    assert math.isfinite(row['others'])
 
 
 class Unused(torch.nn.Module):
