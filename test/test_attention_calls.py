@@ -12,9 +12,11 @@ from torch_geometric_lgt.nn import (
     DIFFormer,
     DIFFormerConv,
     GlobalAttention,
+    GraphTransformer,
     JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
+    MeanAttention,
     MGFormer,
     SGFormer,
     SGFormerConv,
@@ -35,6 +37,7 @@ LAYERS = {
     'SGFormer': (SGFormerConv(6, 8, 2), {'batch': BATCH}),
     'degrees': (DegreeMaskedAttention(6, 2, max_degree=9), {'degree': DEGREE, 'batch': BATCH}),
     'degrees of edges': (DegreeMaskedAttention(6, 2), {'edge_index': EDGES}),
+    'mean': (MeanAttention(6, 8), {'batch': BATCH}),
     'adjacency': (AdjacencyMaskedAttention(6, 2), {'edge_index': EDGES, 'edge_weight': WEIGHT}),
     'jaccard': (
         JaccardSubtractorConv(6, 8, 4, normalize=False),
@@ -168,6 +171,9 @@ def test_models_of_the_package():
     lite = LiteGT(6, 8, 3, num_layers=2, heads=2)
     report = attention_report(lite, x, EDGES, edge_jaccard=WEIGHT.float(), sampled_mask=MASK)
     assert [row['layer'] for row in report] == ['layers.0.conv', 'layers.1.conv']
+    model = GraphTransformer(6, 8, 3, num_layers=3, num_attention_layers=2)
+    report = attention_report(model, x, EDGES, BATCH)
+    assert [row['layer'] for row in report] == ['blocks.1.attn', 'blocks.2.attn']
     edges = torch.stack([torch.arange(12) % 5, 5 + torch.arange(12) % 7])
     for mask in ('degree', 'adjacency', 'none'):
         model = MGFormer(5, 7, 8, num_layers=2, mask=mask)
@@ -229,8 +235,9 @@ class Unused(torch.nn.Module):
 
 def test_what_cannot_be_measured_is_named():
     x = torch.randn(12, 6)
+    layers = ', '.join(sorted({type(layer).__name__ for layer, _ in LAYERS.values()}))
     for model in (torch.nn.Linear(6, 8), None):
-        with pytest.raises(ValueError, match="'model' must have a layer that attends, a Kernel"):
+        with pytest.raises(ValueError, match=f"'model' must have an .* one of {layers} .got"):
             attention_report(model, x)
     with pytest.raises(ValueError, match="'model' must call one of its attention layers, attn, in"):
         attention_report(Unused(), x)

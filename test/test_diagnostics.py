@@ -13,6 +13,7 @@ from torch_geometric_lgt.nn import (
     DIFFormer,
     JaccardSubtractorConv,
     KernelAttentionConv,
+    MeanAttention,
     NodeFormer,
     SGFormer,
 )
@@ -163,6 +164,22 @@ def test_a_node_that_attends_to_one_node():
             'key': 1,
             'feature error': None,
         }
+
+
+@pytest.mark.parametrize('batch', [None, BATCH])
+def test_a_layer_that_averages_all_nodes(batch):
+    layer = MeanAttention(6, 8).double()
+    (row,) = attention_report(layer, torch.randn(40, 6).double(), batch=batch)
+    assert row.pop('beyond mean') == pytest.approx(0, abs=1e-12)
+    assert row.pop('entropy') == pytest.approx(1, abs=1e-12)
+    assert row == {
+        'layer': 'MeanAttention',
+        'others': pytest.approx(1 - 1 / (40 if batch is None else 20), abs=1e-12),
+        'inert heads': 1,
+        'query': None,
+        'key': None,
+        'feature error': None,
+    }
 
 
 def test_a_layer_that_averages_the_neighbours():

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from torch_geometric_lgt import nn
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, weighted_edges
 from torch_geometric_lgt.functional.segment import node_to_graph
@@ -20,10 +21,7 @@ from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
-LAYERS = (
-    'KernelAttentionConv, DIFFormerConv, SGFormerConv, JaccardSubtractorConv, '
-    'DegreeMaskedAttention or AdjacencyMaskedAttention'
-)
+LAYERS = [name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)]
 
 
 class AttentionRows(NamedTuple):
@@ -199,7 +197,8 @@ def recorded_calls(
     }
     if not layers:
         raise ValueError(
-            f"'model' must have a layer that attends, a {LAYERS} (got {type(model).__name__})"
+            f"'model' must have an attention layer, one of {', '.join(LAYERS)} (got "
+            f'{type(model).__name__})'
         )
     calls: list[AttentionCall] = []
     tensors = (*model.parameters(), *model.buffers())

@@ -61,8 +61,9 @@ def attention_report(
     :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
     :class:`~torch_geometric_lgt.nn.DIFFormerConv`, :class:`~torch_geometric_lgt.nn.SGFormerConv`,
     :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`,
-    :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention` and
-    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention`. The report has a row for each call of
+    :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
+    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention` and
+    :class:`~torch_geometric_lgt.nn.MeanAttention`. The report has a row for each call of
     such a layer.
 
     =======================  ====================================================================================================
