@@ -7,7 +7,16 @@ from torch_geometric.transforms import Compose
 from torch_geometric.utils import sort_edge_index
 
 from torch_geometric_lgt.diagnostics import attention_report, check_finite, check_fresh
-from torch_geometric_lgt.nn import DIFFormer, MGFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
+    DegreeMaskedAttention,
+    DIFFormer,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    MeanAttention,
+    NodeFormer,
+    SGFormer,
+)
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
@@ -22,7 +31,7 @@ BATCH = torch.arange(40) % 2
 
 
 def report(model, batch=None, num_rows=40):
-    return attention_report(model, torch.randn(40, 6), EDGES, batch, num_rows)
+    return attention_report(model, torch.randn(40, 6), EDGES, batch, num_rows=num_rows)
 
 
 def test_a_model_that_attends_to_all_alike():
@@ -37,7 +46,7 @@ def test_a_model_that_attends_to_all_alike():
         torch.nn.init.zeros_(parameter)
     for batch, others in ((None, 1 - 1 / 40), (BATCH, 1 - 1 / 20)):
         for number, row in enumerate(report(model, batch)):
-            assert row['layer'] == number + 1
+            assert row['layer'] == f'convs.{number}'
             assert row['others'] == pytest.approx(others)
             assert row['entropy'] == pytest.approx(1)
             assert row['inert heads'] == 1
@@ -65,7 +74,7 @@ def test_a_graph_of_one_node_attends_to_all_alike():
     batch = torch.arange(40) // 20
     batch[-1] = 9
     for model in (DIFFormer(6, 8, 3), NodeFormer(6, 8, 3)):
-        alone = attention_report(model, torch.randn(40, 6), EDGES[:, :0], batch, 40)[0]
+        alone = attention_report(model, torch.randn(40, 6), EDGES[:, :0], batch, num_rows=40)[0]
         assert 0 < alone['entropy'] <= 1 + 1e-6
 
 
@@ -101,11 +110,142 @@ def test_training_mode_and_random_state_are_left_alone():
     lines = str(first).splitlines()
     assert len(lines) == 3
     assert lines[0].split()[:3] == ['layer', 'others', 'beyond']
+    assert [line.index('  ') for line in lines] == [5, 7, 7]  # names are flush left
 
 
-def test_other_models_are_refused():
-    with pytest.raises(ValueError, match="'model' must be NodeFormer, DIFFormer or SGFormer"):
-        attention_report(MGFormer(3, 4), torch.randn(7, 6), EDGES)
+@pytest.mark.parametrize('batch', [None, BATCH])
+@pytest.mark.parametrize('model', [NodeFormer, DIFFormer, SGFormer])
+@torch.no_grad()
+def test_measures_of_the_models_are_those_of_their_layers(model, batch):
+    """The inputs of the layers are those that the model computes, the weights those of all pairs."""
+    model, x = model(6, 8, 3, num_layers=2, heads=2).double().eval(), torch.randn(40, 6).double()
+    report = attention_report(model, x, EDGES, batch, num_rows=40)
+    same = torch.ones(40, 40) if batch is None else (batch[:, None] == batch).double()
+    count = same.sum(1, keepdim=True).double()
+    pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40)).flip(1).t()
+    inputs = model.layers(x, GraphContext(model._edges(EDGES, 40), batch))[:-1]
+    for row, conv, z in zip(report, model.convs, inputs, strict=True):
+        weight = conv.attention_scores(z, pairs, batch).view(40, 40, 2)
+        value = conv.lin_value(z).view(40, 2, -1)
+        out = torch.einsum('ijh,jhd->ihd', weight, value)
+        mean = torch.einsum('ij,jhd->ihd', same.double() / count, value)
+        share = weight.clamp(min=0) / weight.clamp(min=0).sum(1, keepdim=True)
+        entropy = -torch.xlogy(share, share).sum(1) / count.log()
+        expected = {
+            'others': 1 - weight.diagonal().mean(),
+            'beyond mean': (out - mean).norm() / out.norm(),
+            'entropy': entropy.mean(),
+            'inert heads': (entropy.mean(0) >= 0.999).double().mean(),
+        }
+        for name, number in expected.items():
+            assert row[name] == pytest.approx(float(number), rel=1e-9, abs=1e-12), name
+
+
+def parts(layer, x):
+    """Queries, keys and values of all nodes, one head."""
+    return layer.lin_query(x), layer.lin_key(x), layer._value(x)
+
+
+@torch.no_grad()
+def test_a_node_that_attends_to_one_node():
+    """Features that are 1 for a node and 0 for others: each node attends to the next, or itself."""
+    for shift, others in ((0, 0), (1, 1)):
+        layer = KernelAttentionConv(4, 4, feature_map='relu', value_projection=False, bias=False)
+        layer.lin_query.weight.copy_(torch.eye(4))
+        layer.lin_key.weight.copy_(torch.eye(4).roll(shift, 0))
+        (row,) = attention_report(layer, torch.eye(4))
+        assert row.pop('beyond mean') == pytest.approx(3**0.5 / 2)
+        assert row == {
+            'layer': 'KernelAttentionConv',
+            'others': others,
+            'entropy': 0,
+            'inert heads': 0,
+            'query': 1,
+            'key': 1,
+            'feature error': None,
+        }
+
+
+@pytest.mark.parametrize('batch', [None, BATCH])
+def test_a_layer_that_averages_all_nodes(batch):
+    layer = MeanAttention(6, 8).double()
+    (row,) = attention_report(layer, torch.randn(40, 6).double(), batch=batch)
+    assert row.pop('beyond mean') == pytest.approx(0, abs=1e-12)
+    assert row.pop('entropy') == pytest.approx(1, abs=1e-12)
+    assert row == {
+        'layer': 'MeanAttention',
+        'others': pytest.approx(1 - 1 / (40 if batch is None else 20), abs=1e-12),
+        'inert heads': 1,
+        'query': None,
+        'key': None,
+        'feature error': None,
+    }
+
+
+def test_a_layer_that_averages_the_neighbours():
+    """Nodes without an edge do not count; repeated edges count repeatedly."""
+    layer = JaccardSubtractorConv(3, 4, 2, kernel=('mean', 'mean')).double()
+    x, edges = torch.randn(9, 3).double(), torch.tensor([[0, 1, 2, 2, 4], [1, 1, 3, 3, 3]])
+    (row,) = attention_report(layer, x, edges)
+    assert row.pop('beyond mean') == pytest.approx(0, abs=1e-12)
+    assert row.pop('entropy') == pytest.approx(1, abs=1e-12)
+    assert row == {
+        'layer': 'JaccardSubtractorConv',
+        'others': 0.75,
+        'inert heads': 1,
+        'query': None,
+        'key': None,
+        'feature error': None,
+    }
+    (row,) = attention_report(layer, x, edges[:, :0])
+    assert all(math.isnan(row[name]) for name in ('others', 'beyond mean', 'entropy'))
+
+
+@torch.no_grad()
+def test_measures_over_the_neighbours():
+    """Node 0 attends to itself and to node 1: alike in one head, by 3 to 1 in the other."""
+    layer = JaccardSubtractorConv(2, 4, 2).double()
+    layer.lin_query.weight.zero_()
+    layer.lin_query.bias.fill_(3)
+    layer.lin_key.weight.zero_()
+    edges, jaccard = torch.tensor([[0, 1], [0, 0]]), torch.tensor([0.6, 0.2])
+    (row,) = attention_report(layer, torch.randn(5, 2).double(), edges, edge_jaccard=jaccard)
+    assert row['others'] == pytest.approx((0.5 + 0.25) / 2)
+    bits = 0.75 * math.log2(4 / 3) + 0.25 * math.log2(4)
+    assert row['entropy'] == pytest.approx((1 + bits) / 2)
+    assert row['inert heads'] == 0.5
+    assert row['query'] == pytest.approx(3 * 2**0.5 / 2**0.25)  # two channels, each 3
+
+
+@pytest.mark.parametrize('masked', ['by degree', 'by edges', 'not at all'])
+@torch.no_grad()
+def test_the_feature_error_is_measured_against_the_masked_softmax(masked):
+    torch.manual_seed(0)
+    x, edges = torch.randn(40, 8).double(), torch.randint(40, (2, 200))
+    weight = torch.rand(200).double()
+    if masked == 'by degree':
+        layer, degree = DegreeMaskedAttention(8, max_degree=9).double(), torch.randint(9, (40,))
+        z = layer.lin_degree(layer.degree_embedding(degree)).sigmoid()
+        factor = torch.sin(math.pi / 4 * (z + z.t())) * (BATCH[:, None] == BATCH)
+        arguments = {'degree': degree, 'batch': BATCH}
+    elif masked == 'by edges':
+        layer = AdjacencyMaskedAttention(8).double()
+        factor = torch.zeros(40, 40).double().index_put((edges[1], edges[0]), weight, True)
+        arguments = {'edge_index': edges, 'edge_weight': weight}
+    else:
+        layer, factor = KernelAttentionConv(8, 8).double(), torch.ones(40, 40).double()
+        arguments = {}
+    q, k, v = parts(layer, x)
+    kernel = (q @ k.t() / 8**0.5).exp() * factor
+    exact = kernel / kernel.sum(1, keepdim=True).clamp(min=1e-30) @ v
+    (row,) = attention_report(layer, x, **arguments, num_rows=40)
+    expected = float((layer(x, **arguments) - exact).norm() / exact.norm())
+    assert row['feature error'] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_number_of_rows_below_1_is_refused():
+    with pytest.raises(ValueError, match="'num_rows' must be at least 1"):
+        report(SGFormer(6, 8, 3), num_rows=0)
 
 
 def test_sparse_parts_are_looked_at():

@@ -7,13 +7,18 @@ from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
 from torch_geometric_lgt import visualization
-from torch_geometric_lgt.diagnostics import (
-    AttentionReport,
-    attention_report,
-    attention_rows,
-    layer_outputs,
+from torch_geometric_lgt.diagnostics import AttentionReport, attention_report
+from torch_geometric_lgt.nn import (
+    DIFFormer,
+    JaccardSubtractorConv,
+    KernelAttentionConv,
+    LiteGT,
+    MGFormer,
+    NodeFormer,
+    SGFormer,
 )
-from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
+from torch_geometric_lgt.transforms import JaccardScores
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
 
 PNG = b'\x89PNG\r\n'
@@ -32,9 +37,10 @@ def data():
 
 @pytest.mark.parametrize('model', [NodeFormer, DIFFormer, SGFormer])
 def test_figures_of_the_latent_structure(model, data, tmp_path):
-    found = plot_latent_structure(
+    figure, found = plot_latent_structure(
         model(6, 8, 2), data, tmp_path / 'structure.png', num_rows=40, num_edges=50
     )
+    assert isinstance(figure, Figure)
     assert (tmp_path / 'structure.png').read_bytes().startswith(PNG)
     assert found['components'] == 3
     assert 1 <= found['components with learned edges'] <= 3
@@ -42,32 +48,35 @@ def test_figures_of_the_latent_structure(model, data, tmp_path):
     assert 0 < found['edge mass'] < 1
 
 
-def test_uniform_attention_has_the_shares_of_chance(data, tmp_path):
+def test_uniform_attention_has_the_shares_of_chance(data):
     model = NodeFormer(6, 8, 2, num_layers=1)
     for parameter in (*model.convs[0].lin_query.parameters(), *model.convs[0].lin_key.parameters()):
         torch.nn.init.zeros_(parameter)
-    found = plot_latent_structure(model, data, tmp_path / 'structure.png', num_rows=40)
+    _, found = plot_latent_structure(model, data, num_rows=40)
     assert found['edge mass'] == pytest.approx(2 * 37 / 1600, rel=1e-5)
     assert found['same class'] == pytest.approx(0.5, rel=1e-5)
     assert model.training
 
 
-def drawn(model, data, monkeypatch, **arguments):
-    """The figures of a plot and its panels, row by row."""
-    figures = []
-    monkeypatch.setattr(visualization, '_save', lambda figure, path: figures.append(figure))
-    found = plot_latent_structure(model, data, 'none', num_rows=data.num_nodes, **arguments)
-    return found, figures[0], figures[0].axes[:6]
+def drawn(model, data, **arguments):
+    """The numbers of a plot, its figure and its panels, row by row."""
+    figure, found = plot_latent_structure(model, data, num_rows=data.num_nodes, **arguments)
+    return found, figure, figure.axes[:6]
+
+
+def mean_weight(model, data):
+    """The attention of all nodes in the last layer, the mean over the heads."""
+    inputs = model.eval().layers(data.x, GraphContext(model._edges(data.edge_index, 40)))[:-1]
+    pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40)).flip(1).t()
+    return model.convs[-1].attention_scores(inputs[-1], pairs).mean(1).view(40, 40)
 
 
 @torch.no_grad()
-def test_nodes_without_a_label_are_grey_and_in_no_class(data, monkeypatch):
+def test_nodes_without_a_label_are_grey_and_in_no_class(data):
     data.y = torch.tensor([0, 1, -1, 2]).repeat(10)
     model = NodeFormer(6, 8, 3, num_layers=1)
-    found, figure, panels = drawn(model, data, monkeypatch)
-    weight = attention_rows(
-        model.convs[0], layer_outputs(model, data.x, data.edge_index, None)[0], torch.arange(40)
-    ).mean(2)
+    found, figure, panels = drawn(model, data)
+    weight = mean_weight(model, data)
     pairs = [(i, j) for i in range(40) for j in range(40) if data.y[i] >= 0 and data.y[j] >= 0]
     same = [float(weight[i, j]) for i, j in pairs if data.y[i] == data.y[j]]
     assert found['same class'] == pytest.approx(
@@ -96,22 +105,20 @@ def test_nodes_without_a_label_are_grey_and_in_no_class(data, monkeypatch):
     assert panels[0].get_xticklabels()[-1].get_text() == 'none'
 
 
-def test_no_sampled_node_has_a_label(data, tmp_path):
+def test_no_sampled_node_has_a_label(data):
     data.y = torch.full((40,), -1)
     data.y[7] = 1
     generator = torch.Generator().manual_seed(0)  # which does not draw node 7 first
-    found = plot_latent_structure(
-        SGFormer(6, 8, 2), data, tmp_path / 'structure.png', num_rows=1, generator=generator
-    )
+    _, found = plot_latent_structure(SGFormer(6, 8, 2), data, num_rows=1, generator=generator)
     assert math.isnan(found['same class'])
     assert math.isnan(found['same class by chance'])
 
 
 @pytest.mark.parametrize('num_classes', [2, 15, 30])
-def test_titles_labels_and_legends(num_classes, monkeypatch):
+def test_titles_labels_and_legends(num_classes):
     edges = torch.randint(120, (2, 300))
     data = Data(x=torch.randn(120, 6), edge_index=edges, y=torch.arange(120) % num_classes)
-    _, figure, panels = drawn(NodeFormer(6, 8, 2), data, monkeypatch)
+    _, figure, panels = drawn(NodeFormer(6, 8, 2), data)
     assert figure.get_suptitle() == 'NodeFormer on a graph of 120 nodes and 300 edges'
     assert all(panel.get_title() and panel.get_xlabel() and panel.get_ylabel() for panel in panels)
     bars = [axis.get_ylabel() for axis in figure.axes[6:]]
@@ -119,13 +126,12 @@ def test_titles_labels_and_legends(num_classes, monkeypatch):
     assert len(figure.legends) == (num_classes < 30)
     assert num_classes == 30 or len(figure.legends[0].get_texts()) == num_classes
     assert (
-        drawn(NodeFormer(6, 8, 2), data, monkeypatch, title='ours on mine')[1].get_suptitle()
-        == 'ours on mine'
+        drawn(NodeFormer(6, 8, 2), data, title='ours on mine')[1].get_suptitle() == 'ours on mine'
     )
 
 
-def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data, monkeypatch):
-    _, _, panels = drawn(NodeFormer(6, 8, 2), data, monkeypatch, num_edges=30)
+def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data):
+    _, _, panels = drawn(NodeFormer(6, 8, 2), data, num_edges=30)
     assert panels[2].get_title() == '30 strongest learned edges'
     assert len(panels[2].lines) == 30
     nodes, rings = (points for points in panels[2].collections if len(points.get_offsets()) > 0)
@@ -137,15 +143,10 @@ def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data, monke
 
 @pytest.mark.parametrize('model', [NodeFormer, SGFormer])
 @torch.no_grad()
-def test_no_point_lies_where_nothing_was_measured(model, data, monkeypatch):
+def test_no_point_lies_where_nothing_was_measured(model, data):
     model = model(6, 8, 2)
-    rows = attention_rows(
-        model.convs[-1],
-        layer_outputs(model, data.x, data.edge_index, None)[:-1][-1],
-        torch.arange(40),
-    ).mean(2)
-    received = rows.sum(0)
-    _, _, panels = drawn(model, data, monkeypatch)
+    received = mean_weight(model, data).sum(0)
+    _, _, panels = drawn(model, data)
     points = torch.as_tensor(panels[3].lines[0].get_xydata())
     degrees = torch.bincount(data.edge_index[1], minlength=40)
     some = received > 0
@@ -166,12 +167,89 @@ def test_nodes_that_receive_nothing_are_counted():
 
 
 def test_plot_of_a_report(data, tmp_path):
-    plot_attention_report(
-        attention_report(DIFFormer(6, 8, 2, 3), data.x, data.edge_index), tmp_path / 'report.png'
-    )
+    report = attention_report(DIFFormer(6, 8, 2, 3), data.x, data.edge_index)
+    report[1]['others'] = None  # as in a call with a pair
+    figure = plot_attention_report(report, tmp_path / 'report.png')
     assert (tmp_path / 'report.png').read_bytes().startswith(PNG)
+    (panel,) = figure.axes
+    names = [label.get_text() for label in panel.get_xticklabels()]
+    assert names == ['convs.0', 'convs.1', 'convs.2']
+    others, beyond_mean, _ = (line.get_ydata() for line in panel.lines)
+    assert [math.isnan(value) for value in others] == [False, True, False]
+    assert list(beyond_mean) == [row['beyond mean'] for row in report]
     with pytest.raises(ValueError, match="'report' must have a layer"):
         plot_attention_report(AttentionReport(), tmp_path / 'none.png')
+
+
+def test_figures_without_a_file(data, tmp_path, monkeypatch):
+    """Notebooks ask a figure for its PNG."""
+    monkeypatch.chdir(tmp_path)
+    model = DIFFormer(6, 8, 2)
+    report = attention_report(model, data.x, data.edge_index)
+    for figure in (plot_attention_report(report), plot_latent_structure(model, data)[0]):
+        assert figure._repr_png_().startswith(PNG)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Model(torch.nn.Module):
+    """Two attention layers, and an output for all nodes or for the graph."""
+
+    def __init__(self, pools=False):
+        super().__init__()
+        self.first = KernelAttentionConv(6, 8)
+        self.last = KernelAttentionConv(8, 1, feature_map='elu')
+        self.pools = pools
+
+    def forward(self, x, scale=1.0):
+        self.nodes = scale * self.last(self.first(x))
+        return self.nodes.mean(0) if self.pools else torch.cat([self.nodes, x], 1)
+
+
+@pytest.mark.parametrize('pools', [False, True])
+def test_positions_of_the_nodes(pools, data):
+    """From the output of the model, or of the layer if the model's has no rows of nodes."""
+    model = Model(pools)
+    _, _, panels = drawn(model, data, args=[data.x], scale=2.0)
+    points = torch.as_tensor(panels[1].collections[0].get_offsets().data)
+    expected = model(data.x, 2.0).detach().double()
+    if pools:
+        expected = model.nodes.detach().double() / 2
+        assert (points[:, 1] == 0).all()
+    expected = expected - expected.mean(0)
+    gram = expected @ torch.linalg.svd(expected, full_matrices=False)[2][:2].t()
+    torch.testing.assert_close(points @ points.t(), gram @ gram.t(), rtol=1e-4, atol=1e-6)
+
+
+def test_layers_are_counted_by_their_calls(data):
+    model = Model()
+    report = attention_report(model, data.x)
+    assert [row['layer'] for row in report] == ['first', 'last']
+    first, last, third = (drawn(model, data, args=[data.x], layer=layer)[0] for layer in (0, 1, -1))
+    assert first != last == third
+    with pytest.raises(ValueError, match=r"'layer' must be one of 2 \(got -3\)"):
+        plot_latent_structure(model, data, layer=-3, args=[data.x])
+
+
+def test_attention_to_neighbours(data):
+    """All attention is on edges, all of which are learned edges."""
+    data = JaccardScores()(data)
+    model = LiteGT(6, 8, 2, num_layers=2, heads=2)
+    found, _, panels = drawn(model, data, edge_jaccard=data.edge_jaccard)
+    assert found['edge mass'] == pytest.approx(1)
+    assert found['same class'] == pytest.approx(1)
+    assert found['components'] == found['components with learned edges'] == 3
+    assert panels[2].get_title() == '74 strongest learned edges'
+    assert panels[3].get_title() == 'attention by degree (1 nodes get none)'
+
+
+def test_calls_over_other_nodes_are_named(data):
+    conv = JaccardSubtractorConv(6, 8, 2, kernel='mean')
+    with pytest.raises(ValueError, match="'data' must have an edge into one of the sampled nodes"):
+        plot_latent_structure(conv, data, args=[data.x, data.edge_index[:, :0]])
+    edges, y = torch.tensor([[0, 0], [3, 4]]), torch.zeros(7, dtype=torch.long)
+    users = Data(edge_index=edges, y=y)
+    with pytest.raises(ValueError, match=r"over the 7 nodes of 'data' .got layers.0 with 7 .* 3 t"):
+        plot_latent_structure(MGFormer(3, 4, 8), users, args=[edges])
 
 
 def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
@@ -189,7 +267,7 @@ def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
 
 def test_what_cannot_be_drawn_is_named(data, tmp_path):
     model, path = SGFormer(6, 8, 2), tmp_path / 'structure.png'
-    found = plot_latent_structure(
+    _, found = plot_latent_structure(
         model,
         Data(x=data.x, edge_index=data.edge_index, y=data.y[:, None]),
         path,
@@ -227,7 +305,7 @@ def test_numbers_that_cannot_be_drawn_are_named(data, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             plot_latent_structure(model, data, path, **arguments)
-    found = plot_latent_structure(model, data, path, num_edges=0)
+    _, found = plot_latent_structure(model, data, path, num_edges=0)
     assert found['components'] == found['components with learned edges']
 
 

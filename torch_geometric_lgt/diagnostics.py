@@ -1,7 +1,7 @@
 r"""Measures of the attention of a trained model, layer by layer, and searches for errors in its
 input."""
 
-# N nodes, S sampled rows, H heads, C channels per head.
+# S sampled targets, H heads, D channels of a value.
 
 import contextlib
 import copy
@@ -12,25 +12,27 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._streaming.stream import evaluation
+from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._attention_calls import AttentionCall, AttentionRows, recorded_calls
 
 __all__ = ['AttentionReport', 'attention_report', 'check_finite', 'check_fresh']
 INERT_ENTROPY = 0.999
 
 
 class AttentionReport(list[dict[str, Any]]):
-    r"""Lists the measures of each layer, one dictionary a layer, and prints them as a table.
+    r"""Lists the measures of each layer, one dictionary a call of a layer, and prints them as a
+    table.
 
     :meth:`attention_report` builds the report and describes the measures.
 
     Example:
         >>> from torch_geometric_lgt.diagnostics import AttentionReport
-        >>> report = AttentionReport([{'layer': 1, 'entropy': 0.5}, {'layer': 2, 'entropy': 0.25}])
+        >>> rows = [{'layer': 'convs.0', 'entropy': 0.5}, {'layer': 'convs.1', 'entropy': 0.25}]
+        >>> report = AttentionReport(rows)
         >>> print(report)
-        layer  entropy
-            1      0.5
-            2     0.25
+        layer    entropy
+        convs.0      0.5
+        convs.1     0.25
         >>> report[1]['entropy']
         0.25
     """
@@ -41,102 +43,99 @@ class AttentionReport(list[dict[str, Any]]):
         names = list(self[0]) if self else []
         cells = [names, *([_text(row[name]) for name in names] for row in self)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(names))]
-        return '\n'.join(
-            '  '.join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
-            for line in cells
-        )
+        sides = ['<' if name == 'layer' else '>' for name in names]
+        return '\n'.join('  '.join(map('{:{}{}}'.format, line, sides, widths)) for line in cells)
 
 
-@torch.no_grad()
 def attention_report(
-    model: Any,
-    x: Tensor,
-    edge_index: Any,
-    batch: Tensor | None = None,
+    model: torch.nn.Module,
+    *args: Any,
     num_rows: int = 64,
     generator: torch.Generator | None = None,
+    **kwargs: Any,
 ) -> AttentionReport:
-    r"""Measures on sampled nodes what each attention layer of a model contributes, in evaluation
-    mode.
+    r"""Measures on sampled nodes what each attention layer of a model contributes, in one forward
+    pass in evaluation mode.
+
+    The model may be any module with attention layers of this package:
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`,
+    :class:`~torch_geometric_lgt.nn.DIFFormerConv`, :class:`~torch_geometric_lgt.nn.SGFormerConv`,
+    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`,
+    :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
+    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention` and
+    :class:`~torch_geometric_lgt.nn.MeanAttention`. The report has a row for each call of
+    such a layer.
 
     =======================  ====================================================================================================
     measure                  meaning
     =======================  ====================================================================================================
+    ``layer``                path of the layer in the model
     ``others``               mean share of a node's attention weight on other nodes
     ``beyond mean``          norm of the attention's output minus the plain mean of the values, divided by the output's norm
     ``entropy``              entropy of the weights above 0, divided by the entropy of uniform weights: 1 for uniform weights
     ``inert heads``          share of the heads with an entropy of at least 0.999
-    ``query``, ``key``       mean norm of the scaled queries and keys, the inputs of the feature map
+    ``query``, ``key``       mean norm of the scaled queries and keys, the inputs of the feature map, None without any
     ``feature error``        relative error of the output against exact softmax weights, None for feature maps of other types
     =======================  ====================================================================================================
 
+    The plain mean and uniform weights are over the nodes of a graph, or over the edges into a node
+    for a layer that attends to neighbours. Sampled nodes without such an edge do not count; the
+    measures are NaN if none has one. Terms that a layer adds to its attention, such as a relational
+    bias, are left out. In a call with a pair (sources, targets) nodes cannot be compared, and
+    ``others`` is None, unless the layer adds the own value of each target.
+
     Args:
-        model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
-            :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
-        x (torch.Tensor): Node features ``[N, F]``.
-        edge_index (torch.Tensor): The edges, in any format that the model's :meth:`forward` takes.
-        batch (torch.Tensor, optional): The graph id of each node, ``[N]``. (default: :obj:`None`,
-            one graph)
+        model (torch.nn.Module): A model with attention layers.
+        *args: The positional arguments of the model's :meth:`forward`, for example :obj:`x`,
+            :obj:`edge_index` and :obj:`batch`.
         num_rows (int, optional): Number of sampled nodes, whose attention to all nodes of their
             graphs is measured. (default: :obj:`64`)
         generator (torch.Generator, optional): Draws the nodes. (default: :obj:`None`, torch's
             global generator)
+        **kwargs: The keyword arguments of the model's :meth:`forward`.
 
     Raises:
-        ValueError: If the model has no attention layers of this package.
+        ValueError: If the model has no attention layer of this package, or calls none. If a layer
+            reads a state, or :obj:`num_rows` is not positive.
 
     Example:
         >>> import torch
         >>> from torch_geometric_lgt.diagnostics import attention_report
-        >>> from torch_geometric_lgt.nn import DIFFormer
+        >>> from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> model = DIFFormer(in_channels=4, hidden_channels=8, out_channels=2, num_layers=2)
         >>> report = attention_report(model, torch.eye(4), ring)
         >>> print(report)
-        layer  others  beyond mean  entropy  inert heads  query  key  feature error
-            1     ...
-            2     ...
+        layer    others  beyond mean  entropy  inert heads  query  key  feature error
+        convs.0     ...
+        convs.1     ...
         >>> [row['entropy'] > 0.5 for row in report]
         [True, True]
+
+        A model of your own is measured alike:
+
+        >>> class Model(torch.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.lin = torch.nn.Linear(4, 8)
+        ...         self.attn = KernelAttentionConv(8, 8, heads=2)
+        ...
+        ...     def forward(self, x, batch):
+        ...         return self.attn(self.lin(x).relu(), batch=batch)
+        >>> report = attention_report(Model(), torch.eye(4), batch=torch.tensor([0, 0, 1, 1]))
+        >>> report[0]['layer']
+        'attn'
     """
-    outputs = layer_outputs(model, x, edge_index, batch)
-    rows = torch.randperm(x.size(0), generator=generator)[:num_rows].to(x.device)
-    pairs = zip(model.convs, outputs, strict=False)
-    return AttentionReport(
-        _measure(number, conv, z, rows, batch) for number, (conv, z) in enumerate(pairs)
-    )
-
-
-def layer_outputs(model: Any, x: Tensor, edge_index: Any, batch: Tensor | None) -> list[Tensor]:
-    r"""Runs the attention layers of a model in evaluation mode and returns the input
-    ``[N, hidden channels]`` of each layer, then the output of the last layer.
-
-    Args:
-        model: NodeFormer, DIFFormer or SGFormer.
-        x: Node features ``[N, F]``.
-        edge_index: The edges, in any format that the model takes.
-        batch: The graph id of each node, ``[N]``, or :obj:`None` for one graph.
-
-    Raises:
-        ValueError: If the model has no attention layers of this package.
-    """
-    if not hasattr(model, 'convs') or not hasattr(model, 'layers'):
-        raise ValueError(
-            f"'model' must be NodeFormer, DIFFormer or SGFormer (got {type(model).__name__})"
-        )
-    with evaluation(model):
-        return model.layers(x, GraphContext(model._edges(edge_index, x.size(0)), batch))
-
-
-def attention_rows(conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None = None) -> Tensor:
-    r"""Computes the attention weights ``[S, N, H]`` of the nodes :obj:`rows` ``[S]`` to all nodes,
-    in each head of layer :obj:`conv`.
-
-    :obj:`z` ``[N, F]`` is the input of the layer. Weights are 0 between nodes of different graphs
-    in :obj:`batch` ``[N]``.
-    """
-    pairs = torch.cartesian_prod(rows, torch.arange(z.size(0), device=z.device)).flip(1).t()
-    return conv.attention_scores(z, pairs, batch).view(rows.numel(), z.size(0), conv.heads)
+    check_whole('num_rows', num_rows, 1)
+    rows: dict[int, Tensor] = {}
+    report = AttentionReport()
+    with recorded_calls(model, args, kwargs) as (calls, _):
+        for call in calls:
+            size = call.num_targets
+            if size not in rows:
+                rows[size] = torch.randperm(size, generator=generator)[:num_rows]
+            report.append(_measure(call, rows[size]))
+    return report
 
 
 @contextlib.contextmanager
@@ -266,79 +265,62 @@ def _alike(one: Tensor, other: Tensor) -> bool:
     )
 
 
-def _measure(
-    number: int, conv: Any, z: Tensor, rows: Tensor, batch: Tensor | None
-) -> dict[str, Any]:
-    r"""Measures one attention layer and returns the dictionary of measures, see
-    :meth:`attention_report`.
-
-    Args:
-        number: The index of the layer, from 0.
-        conv: The layer.
-        z: The input of the layer ``[N, F]``.
-        rows: The sampled nodes ``[S]``.
-        batch: The graph id of each node, ``[N]``, or :obj:`None` for one graph.
-    """
-    num_nodes, heads = z.size(0), conv.heads
-    weight = attention_rows(conv, z, rows, batch).double()
-    graph = torch.zeros(num_nodes, dtype=torch.long, device=z.device) if batch is None else batch
-    same = graph[rows][:, None] == graph[None]
-    value = conv._value(z).double().unflatten(1, (heads, -1))
-    out = torch.einsum('ijh,jhd->ihd', weight, value)
-    mean = torch.einsum('ij,jhd->ihd', same.double() / same.sum(1, keepdim=True), value)
+def _measure(call: AttentionCall, targets: Tensor) -> dict[str, Any]:
+    r"""Measures one call of an attention layer on the sampled nodes :obj:`targets` ``[S]``, and
+    returns the dictionary of measures, see :meth:`attention_report`."""
+    rows = call.rows(targets)
+    weight, candidates = rows.weight, rows.is_candidate.sum(1, keepdim=True)
+    out = torch.einsum('iph,phd->ihd', weight, rows.value)
+    mean = torch.einsum('ip,phd->ihd', rows.is_candidate / candidates.double(), rows.value)
     positive = weight.clamp(min=0)
     positive = positive / positive.sum(1, keepdim=True).clamp(min=1e-300)
-    uniform = (
-        same.sum(1, keepdim=True).double().log()
-    )  # 0 for a graph of one node, which attends to all alike
+    uniform = candidates.double().log()  # 0 for a single candidate, which has all the weight
     entropy = torch.where(
         uniform > 0, -torch.xlogy(positive, positive).sum(1) / uniform.clamp(min=1e-300), 1.0
     )
-    q, k = (
-        lin(z).double().unflatten(1, (heads, -1)) * _scale(conv)
-        for lin in (conv.lin_query, conv.lin_key)
-    )
-    itself = weight[torch.arange(rows.numel()), rows]
+    others = None
+    if rows.is_self is not None:
+        total, own = weight.sum(1), (weight * rows.is_self[..., None]).sum(1)
+        others = float(torch.where(total == 0, 0, 1 - own / total).mean())
+    vectors = call.queries_and_keys()
+    query, key = (float(part.norm(dim=2).mean()) for part in vectors) if vectors else (None, None)
     return {
-        'layer': number + 1,
-        'others': float((1 - itself).mean()),
+        'layer': call.name,
+        'others': others,
         'beyond mean': float((out - mean).norm() / out.norm()),
         'entropy': float(entropy.mean()),
         'inert heads': float((entropy.mean(0) >= INERT_ENTROPY).double().mean()),
-        'query': float(q.norm(dim=2).mean()),
-        'key': float(k.norm(dim=2).mean()),
-        'feature error': _feature_error(conv, q[rows], k, value, out, same),
+        'query': query,
+        'key': key,
+        'feature error': _feature_error(call, rows, vectors, out),
     }
 
 
-def _scale(conv: Any) -> float:
-    r"""Returns the factor by which layer :obj:`conv` scales its queries and keys, 1 if it does not
-    scale."""
-    return conv._scale(False) if hasattr(conv, '_scale') else 1.0
-
-
 def _feature_error(
-    conv: Any, q: Tensor, k: Tensor, value: Tensor, out: Tensor, same: Tensor
+    call: AttentionCall, rows: AttentionRows, vectors: tuple[Tensor, Tensor] | None, out: Tensor
 ) -> float | None:
-    r"""Computes the relative error of an output against exact softmax attention. Returns
-    :obj:`None` for a layer whose feature map does not approximate the softmax.
+    r"""Computes the relative error of the attention's output against exact softmax attention.
+    Returns :obj:`None` for a layer whose feature map does not approximate the softmax.
 
     Args:
-        conv: The layer.
-        q: Scaled queries of the sampled nodes, ``[S, H, C]``.
-        k: Scaled keys ``[N, H, C]``.
-        value: Values ``[N, H, D]``.
-        out: The output of the layer's attention for the sampled nodes, ``[S, H, D]``.
-        same: Whether a sampled node and a node are in one graph, ``[S, N]``.
+        call: The call of the layer.
+        rows: The sampled targets.
+        vectors: The scaled queries ``[N_t, H, C]`` and keys ``[N_s, H, C]``.
+        out: The output of the layer's attention for the sampled targets, ``[S, H, D]``.
     """
-    if getattr(getattr(conv, 'feature_map', None), 'kind', None) != 'softmax':
+    is_softmax = getattr(getattr(call.layer, 'feature_map', None), 'kind', None) == 'softmax'
+    if vectors is None or not is_softmax:
         return None
-    logits = torch.einsum('ihc,jhc->ijh', q, k).masked_fill(~same[..., None], -torch.inf)
-    exact = torch.einsum('ijh,jhd->ihd', logits.softmax(1), value)
+    logits = torch.einsum('ihc,phc->iph', vectors[0][rows.targets], vectors[1][rows.sources])
+    factor = rows.is_candidate.double() if rows.mask is None else rows.is_candidate * rows.mask
+    exact_weight = (logits + factor.log()[..., None]).softmax(1).nan_to_num(0)  # 0 if all are 0
+    exact = torch.einsum('iph,phd->ihd', exact_weight, rows.value)
     return float((out - exact).norm() / exact.norm())
 
 
 def _text(value: Any) -> str:
-    r"""Formats one cell of a report's table: :obj:`None` is empty, integers are printed in full,
-    other numbers with three significant digits."""
-    return '' if value is None else str(value) if isinstance(value, int) else f'{value:.3g}'
+    r"""Formats one cell of a report's table: :obj:`None` is empty, names and integers are printed
+    in full, other numbers with three significant digits."""
+    if value is None:
+        return ''
+    return str(value) if isinstance(value, (int, str)) else f'{value:.3g}'

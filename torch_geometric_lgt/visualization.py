@@ -3,19 +3,26 @@ r"""Plots of what attention has learned; needs the ``visualization`` extra (matp
 # N nodes, S sampled rows, E edges, K classes.
 import io
 import os
-from typing import Any, cast
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from torch import Tensor
+from torch.nn.functional import pad
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._attention_calls import AttentionCall, recorded_calls
 from torch_geometric_lgt._io import write_atomically
-from torch_geometric_lgt.diagnostics import AttentionReport, attention_rows, layer_outputs
+from torch_geometric_lgt.diagnostics import AttentionReport
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ['plot_attention_report', 'plot_latent_structure']
 MAX_HOPS = 6
@@ -24,17 +31,20 @@ UNLABELLED = '0.75'
 
 
 def plot_attention_report(
-    report: AttentionReport, path: str | os.PathLike, title: str | None = None
-) -> None:
-    r"""Plots three measures of a report against the layers, and writes a PNG file: ``others``,
-    ``beyond mean`` and ``entropy``.
+    report: AttentionReport, path: str | os.PathLike | None = None, title: str | None = None
+) -> 'Figure':
+    r"""Plots three measures of a report against the layers: ``others``, ``beyond mean`` and
+    ``entropy``.
 
     Args:
         report (AttentionReport): The report of
             :meth:`~torch_geometric_lgt.diagnostics.attention_report`, which describes the measures.
-        path (str): The PNG file to write.
+        path (str, optional): The PNG file to write. (default: :obj:`None`, none)
         title (str, optional): The title, for example the names of the model and of the data.
             (default: :obj:`None`)
+
+    Returns:
+        The :class:`matplotlib.figure.Figure`. Notebooks show it.
 
     Raises:
         ImportError: If matplotlib is not installed.
@@ -44,49 +54,55 @@ def plot_attention_report(
         >>> from pathlib import Path
         >>> from torch_geometric_lgt.diagnostics import AttentionReport
         >>> from torch_geometric_lgt.visualization import plot_attention_report
-        >>> row = {'layer': 1, 'others': 0.9, 'beyond mean': 0.2, 'entropy': 0.7}
-        >>> plot_attention_report(AttentionReport([row]), 'report.png')
+        >>> row = {'layer': 'convs.0', 'others': 0.9, 'beyond mean': 0.2, 'entropy': 0.7}
+        >>> figure = plot_attention_report(AttentionReport([row]), 'report.png')
         >>> Path('report.png').exists()
         True
     """
     if not report:
         raise ValueError("'report' must have a layer at least (got none)")
-    figure, axes = _figure(1, 1, (5, 3))
-    layers = [row['layer'] for row in report]
+    figure, axes = _figure(1, 1, (max(5.0, 0.5 * len(report)), 3.5))
+    layers = range(len(report))
     for name in ('others', 'beyond mean', 'entropy'):
-        axes[0, 0].plot(layers, [row[name] for row in report], marker='o', label=name)
-    axes[0, 0].set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.05), xticks=layers, title=title)
+        shares = [np.nan if row[name] is None else row[name] for row in report]
+        axes[0, 0].plot(layers, shares, marker='o', label=name)
+    axes[0, 0].set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.05), title=title)
+    names = [str(row['layer']) for row in report]
+    axes[0, 0].set_xticks(layers, names, rotation=30, ha='right')
     axes[0, 0].legend(fontsize='small')
-    _save(figure, path)
+    return _saved(figure, path)
 
 
 @torch.no_grad()
 def plot_latent_structure(
-    model: Any,
+    model: torch.nn.Module,
     data: Data,
-    path: str | os.PathLike,
+    path: str | os.PathLike | None = None,
     layer: int = -1,
     num_rows: int = 256,
     num_edges: int = 400,
     generator: torch.Generator | None = None,
     title: str | None = None,
-) -> dict[str, float]:
-    r"""Plots the attention between sampled nodes and all nodes of a labelled graph in six panels,
-    and writes a PNG file.
+    args: Sequence[Any] | None = None,
+    **kwargs: Any,
+) -> tuple['Figure', dict[str, float]]:
+    r"""Plots the attention between sampled nodes and all nodes of a labelled graph in six panels.
 
     The first three panels show the attention between classes, edges of the graph, and the strongest
     learned edges. The others show the attention that a node receives by its degree, the attention
     by distance in hops, and the concentration of the attention. In the panels with edges, the
-    position of a node is its projection on the two main directions of the last layer's output.
-    Nodes without a label are grey. Attention is averaged over the heads.
+    position of a node is its projection on the two main directions of the model's output. If the
+    model's output does not have a row for each node, the layer's output takes its place. Nodes
+    without a label are grey. Attention is averaged over the heads.
 
     Args:
-        model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
-            :class:`~torch_geometric_lgt.nn.DIFFormer` or :class:`~torch_geometric_lgt.nn.SGFormer`.
+        model (torch.nn.Module): A model with attention layers, see
+            :meth:`~torch_geometric_lgt.diagnostics.attention_report`.
         data (torch_geometric.data.Data): One graph with node features :obj:`x`, :obj:`edge_index`
             and a label :obj:`y` for each node. A label of -1 stands for none.
-        path (str): The PNG file to write.
-        layer (int, optional): The index of the attention layer. (default: :obj:`-1`, the last)
+        path (str, optional): The PNG file to write. (default: :obj:`None`, none)
+        layer (int, optional): The index of the attention layer among all calls of such layers, the
+            row in a report. (default: :obj:`-1`, the last)
         num_rows (int, optional): Number of sampled nodes, whose attention to all nodes is drawn.
             (default: :obj:`256`)
         num_edges (int, optional): Number of drawn edges of each kind, given and learned. (default:
@@ -95,9 +111,13 @@ def plot_latent_structure(
             global generator)
         title (str, optional): The title of the figure, for example the names of the model and of
             the data. (default: :obj:`None`, the class of the model and the size of the graph)
+        args (list, optional): The positional arguments of the model's :meth:`forward`. (default:
+            :obj:`None`, :obj:`x` and :obj:`edge_index` of the data)
+        **kwargs: The keyword arguments of the model's :meth:`forward`.
 
     Returns:
-        Five numbers by name. ``edge mass`` is the share of the attention on edges of the graph.
+        The :class:`matplotlib.figure.Figure`, which notebooks show, and five numbers by name.
+        ``edge mass`` is the share of the attention on edges of the graph.
         ``same class`` is the share of the attention within classes, and ``same class by chance``
         the share of node pairs within classes. Both count nodes with a label, and are NaN if no
         sampled node has one. ``components`` is the number of connected components of the graph.
@@ -107,8 +127,9 @@ def plot_latent_structure(
     Raises:
         ImportError: If matplotlib is not installed.
         ValueError: If :obj:`x`, :obj:`edge_index` or :obj:`y` is missing, a label is neither a
-            class nor -1, or no node has a label. If the layer does not exist, or a number is out of
-            range. If the attention or the outputs are not finite.
+            class nor -1, or no node has a label. If the model has no attention layer of this
+            package, the layer does not exist or has other nodes than the data, or a number is out
+            of range. If the attention or the outputs are not finite.
 
     Example:
         >>> import torch
@@ -118,46 +139,54 @@ def plot_latent_structure(
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> data = Data(x=torch.eye(4), edge_index=ring, y=torch.tensor([0, 0, 1, 1]))
         >>> model = SGFormer(in_channels=4, hidden_channels=8, out_channels=2)
-        >>> figures = plot_latent_structure(model, data, 'latent.png')
-        >>> figures['components'], figures['same class by chance']
+        >>> figure, numbers = plot_latent_structure(model, data)
+        >>> numbers['components'], numbers['same class by chance']
         (1.0, 0.5)
+        >>> figure.get_suptitle()
+        'SGFormer on a graph of 4 nodes and 4 edges'
     """
     check_whole('num_rows', num_rows, 1)
     check_whole('num_edges', num_edges, 0)
-    for name in ('x', 'edge_index', 'y'):
+    for name in ('x', 'edge_index', 'y') if args is None else ('edge_index', 'y'):
         if not isinstance(getattr(data, name), Tensor):
             raise ValueError(
                 f"'data' must have {name!r} as a tensor (got {type(getattr(data, name)).__name__})"
             )
-    x, edges, y = (cast(Tensor, part) for part in (data.x, data.edge_index, data.y))
+    edges, y = (cast(Tensor, part) for part in (data.edge_index, data.y))
+    num_nodes = data.x.size(0) if isinstance(data.x, Tensor) else y.numel()
     if (
-        y.numel() != x.size(0)
-        or x.size(0) < 2
+        y.numel() != num_nodes
+        or num_nodes < 2
         or y.is_floating_point()
         or int(y.min()) < -1
         or int(y.max()) < 0
     ):
-        got = f'{tuple(y.shape)} {str(y.dtype).removeprefix("torch.")} for {x.size(0)} nodes'
+        got = f'{tuple(y.shape)} {str(y.dtype).removeprefix("torch.")} for {num_nodes} nodes'
         lowest = f', the least {y.min()}' if y.numel() > 0 else ''
         raise ValueError(
             "'data' must have a class from 0 on in 'y' for each of at least two nodes, or -1 "
             f'where there is none (got {got}{lowest})'
         )
     y = y.reshape(-1)
-    num_nodes, outputs = x.size(0), layer_outputs(model, x, edges, None)
-    rows = torch.randperm(num_nodes, generator=generator)[:num_rows].to(x.device)
-    if not -len(model.convs) <= layer < len(model.convs):
-        raise ValueError(f"'layer' must be one of {len(model.convs)} (got {layer})")
-    weight = attention_rows(model.convs[layer], outputs[:-1][layer], rows).mean(2).cpu()
-    hidden = outputs[-1].cpu().double()
+    args = (data.x, edges) if args is None else args
+    with recorded_calls(model, args, kwargs) as (calls, output):
+        if not -len(calls) <= layer < len(calls):
+            raise ValueError(f"'layer' must be one of {len(calls)} (got {layer})")
+        call = calls[layer]
+        rows = torch.randperm(num_nodes, generator=generator)[:num_rows]
+        rows, weight = _mean_weight(call, rows, num_nodes)
+    if not (isinstance(output, Tensor) and output.dim() > 0 and output.size(0) == num_nodes):
+        output = call.output
+    hidden = output.detach().cpu().double().reshape(num_nodes, -1)
     if not (weight.isfinite().all() and hidden.isfinite().all()):
         raise ValueError(
             "'model' must have finite attention and outputs on 'data' (got NaN or infinity); check "
             "'x' and the weights"
         )
-    rows, y, edges = rows.cpu(), y.cpu(), edges.cpu()
+    y, edges = y.cpu(), edges.cpu()
     hidden = hidden - hidden.mean(0)
-    positions = (hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()).numpy()
+    positions = hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()
+    positions = pad(positions, (0, 2 - positions.size(1))).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
     figure, axes = _figure(2, 3, (10.4, 7.0))
@@ -182,7 +211,6 @@ def plot_latent_structure(
     _draw_received(axes[1, 0], weight, degree(edges[1], num_nodes))
     _draw_distance(axes[1, 1], weight, rows, matrix)
     _draw_concentration(axes[1, 2], weight)
-    _save(figure, path)
     row_has_label, has_label = y[rows] >= 0, y >= 0
     same_class = y[rows][row_has_label][:, None] == y[has_label][None]
     labelled_weight = weight[row_has_label][:, has_label]
@@ -192,7 +220,7 @@ def plot_latent_structure(
     learned_matrix = csr_array(
         (np.ones(learned.size(1)), tuple(learned.numpy())), shape=matrix.shape
     )
-    return {
+    numbers = {
         'edge mass': float((weight * is_edge).sum() / weight.sum()),
         'same class': float((labelled_weight * same_class).sum() / labelled_weight.sum()),
         'same class by chance': float(same_class.double().mean()),
@@ -201,6 +229,35 @@ def plot_latent_structure(
             connected_components(matrix + learned_matrix, directed=False)[0]
         ),
     }
+    return _saved(figure, path), numbers
+
+
+def _mean_weight(call: AttentionCall, rows: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    r"""Reads the attention weights of the sampled nodes :obj:`rows` ``[S]`` to all nodes in a call
+    of a layer, their mean over the heads.
+
+    Returns:
+        The nodes of :obj:`rows` that attend to any node ``[S']``, and their weights ``[S', N]``, on
+        the CPU.
+
+    Raises:
+        ValueError: If the call has other nodes than the data, or no node of :obj:`rows` attends to
+            any node.
+    """
+    if call.x_src.size(0) != num_nodes or call.num_targets != num_nodes:
+        raise ValueError(
+            f"'layer' must be a call over the {num_nodes} nodes of 'data' (got {call.name} with "
+            f'{call.x_src.size(0)} sources and {call.num_targets} targets)'
+        )
+    read = call.rows(rows)
+    if read.targets.numel() == 0:
+        raise ValueError(
+            f"'data' must have an edge into one of the sampled nodes for {call.name}, which "
+            "attends to neighbours (got none); raise 'num_rows'"
+        )
+    weight = read.weight.mean(2)
+    weight = weight.new_zeros(weight.size(0), num_nodes).index_add_(1, read.sources, weight)
+    return read.targets.cpu(), weight.cpu()
 
 
 def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
@@ -208,11 +265,12 @@ def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
     nodes.
 
     :obj:`weight` ``[S, N]`` has the weights of the sampled nodes :obj:`rows` ``[S]``, the targets,
-    to all nodes, the sources. If there are fewer weights, all are returned.
+    to all nodes, the sources. If there are fewer weights above 0, all of these are returned.
     """
     weight = weight.clone()
-    weight[torch.arange(rows.numel()), rows] = -torch.inf
-    top = weight.flatten().topk(min(number, weight.numel())).indices
+    weight[torch.arange(rows.numel()), rows] = 0
+    number = min(number, int((weight > 0).sum()))
+    top = weight.flatten().topk(number).indices
     return torch.stack([top % weight.size(1), rows[top // weight.size(1)]])
 
 
@@ -397,12 +455,21 @@ def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, An
         raise ImportError(
             "plots need matplotlib: pip install 'torch-geometric-lgt[visualization]'"
         ) from error
-    figure = Figure(figsize=size, layout='constrained')
+    figure: Any = Figure(figsize=size, layout='constrained')
+    figure._repr_png_ = partial(_png, figure)  # what notebooks show without pyplot
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def _save(figure: Any, path: str | os.PathLike) -> None:
-    r"""Writes a figure to :obj:`path` as PNG, atomically."""
+def _png(figure: Any) -> bytes:
+    r"""Returns a figure as the content of a PNG file."""
     content = io.BytesIO()
     figure.savefig(content, format='png', dpi=150, metadata={'Software': None})
-    write_atomically(path, content.getvalue())
+    return content.getvalue()
+
+
+def _saved(figure: Any, path: str | os.PathLike | None) -> Any:
+    r"""Writes a figure to :obj:`path` as PNG, atomically, unless it is :obj:`None`, and returns the
+    figure."""
+    if path is not None:
+        write_atomically(path, _png(figure))
+    return figure

@@ -42,17 +42,16 @@ def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
     )
     plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
     generator = torch.Generator().manual_seed(0)
-    figures = plot_latent_structure(
+    numbers = plot_latent_structure(
         model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title
-    )
-    for kind, rows in (('attention', report), ('structure', [figures])):
-        content = as_csv(
-            [
-                {key: '' if value is None else f'{value:.4g}' for key, value in row.items()}
-                for row in rows
-            ]
-        )
+    )[1]
+    for kind, rows in (('attention', report), ('structure', [numbers])):
+        content = as_csv([{key: _text(value) for key, value in row.items()} for row in rows])
         write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
+
+
+def _text(value: str | float | None) -> str:
+    return value if isinstance(value, str) else '' if value is None else f'{value:.4g}'
 
 
 def save_sweeps(records: Iterable[Record], folder: Path) -> None:

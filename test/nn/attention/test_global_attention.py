@@ -191,12 +191,13 @@ def test_compiles_as_far_as_gps_does():
         )
 
 
-def test_examples_and_warnings_of_the_documentation_hold():
+def test_examples_and_warnings_of_the_documentation_hold(capsys):
     page = (Path(__file__).parents[3] / 'docs' / 'gps.rst').read_text(encoding='utf-8')
     blocks = re.findall(r'\.\. code-block:: python\n\n((?: +.*\n|\n)+)', page)
     names = {}
     exec('\n'.join(textwrap.dedent(block) for block in blocks), names)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
+    assert capsys.readouterr().out.splitlines()[1].startswith('attn.conv  ')
     assert names['out'].shape == (10, 16)
     x = torch.randn(13, 8)
     bare = GPSConv(8, None, norm=None)

@@ -63,30 +63,53 @@ def adjacency_attention(
     Raises:
         ValueError: If :obj:`feature_map` is unknown or :obj:`projection` does not fit it.
     """
-    for x in (q, k):
-        kernel_input(x, None, feature_map, projection, scale, power)
     with torch.autocast(v.device.type, enabled=False):
-        dtype = compute_dtype(v.dtype)
-        projection = None if projection is None else projection.to(dtype)
-        factors = [
-            None if factor is None else factor.to(dtype)[:, None]
-            for factor in (edge_weight, edge_mask)
-        ]
-        inputs = q.to(dtype) * scale, k.to(dtype) * scale, v.to(dtype)
-        return _attended(*inputs, edge_index, feature_map, projection, power, *factors).to(v.dtype)
+        weight, total = _weights_and_sums(
+            q, k, edge_index, feature_map, projection, scale, power, edge_weight
+        )
+        weight = weight if edge_mask is None else weight * edge_mask.to(weight.dtype)[:, None]
+        out = neighbor_sum(v.to(weight.dtype).flatten(1), edge_index, weight, q.size(0))
+        return (out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]).to(v.dtype)
 
 
-def _attended(
+def adjacency_scores(
     q: Tensor,
     k: Tensor,
-    v: Tensor,
+    edge_index: Tensor,
+    feature_map: str = 'softmax',
+    projection: Tensor | None = None,
+    *,
+    scale: float = 1.0,
+    power: float = 3.0,
+    edge_weight: Tensor | None = None,
+) -> Tensor:
+    r"""Computes the weight ``[E, H]`` of each edge in :meth:`adjacency_attention`, the share of its
+    source in the output of its target. The arguments are those of :meth:`adjacency_attention`."""
+    with torch.autocast(q.device.type, enabled=False):
+        weight, total = _weights_and_sums(
+            q, k, edge_index, feature_map, projection, scale, power, edge_weight
+        )
+        return weight * inverse_of(total)[edge_index[1]]
+
+
+def _weights_and_sums(
+    q: Tensor,
+    k: Tensor,
     edge_index: Tensor,
     feature_map: str,
     projection: Tensor | None,
+    scale: float,
     power: float,
     edge_weight: Tensor | None,
-    edge_mask: Tensor | None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
+    r"""Computes the weights of the edges ``[E, H]`` before the normalisation, and their sums for
+    each target ``[N_t, H]``. The arguments are those of :meth:`adjacency_attention`."""
+    for x in (q, k):
+        kernel_input(x, None, feature_map, projection, scale, power)
+    dtype = compute_dtype(q.dtype)
+    q, k = q.to(dtype) * scale, k.to(dtype) * scale
+    projection = None if projection is None else projection.to(dtype)
+    edge_weight = None if edge_weight is None else edge_weight.to(dtype)[:, None]
     log_q, value_q = MAPS[feature_map].log_features(q, projection, power, None)
     log_k, value_k = MAPS[feature_map].log_features(
         k, projection, power, k.square().sum(-1, keepdim=True)
@@ -113,10 +136,7 @@ def _attended(
     weight = weight if edge_weight is None else weight * edge_weight
     if value_k is not None:  # of softmax features the largest weight is at least 1
         weight = _scaled(weight, scatter(weight.detach().abs(), col, 0, q.size(0), 'max')[col])
-    total = scatter(weight, col, 0, q.size(0), 'sum')
-    weight = weight if edge_mask is None else weight * edge_mask
-    out = neighbor_sum(v.flatten(1), edge_index, weight, q.size(0))
-    return out.unflatten(1, (q.size(1), -1)) * inverse_of(total)[..., None]
+    return weight, scatter(weight, col, 0, q.size(0), 'sum')
 
 
 def _logits(log_q: Tensor | None, log_k: Tensor) -> Tensor:

@@ -18,7 +18,8 @@ class AttentionLayer(MessagePassing):
     The projections :obj:`lin_query`, :obj:`lin_key` and :obj:`lin_value` are Linear layers, or
     :obj:`None` for a layer without one. The class is a message passing layer so that PyG's
     ``to_hetero`` copies it for each edge type. Nothing else of
-    :class:`~torch_geometric.nn.MessagePassing` is used.
+    :class:`~torch_geometric.nn.MessagePassing` is used. The attribute :obj:`attends_to_neighbors`
+    tells whether a node attends to its neighbours only, or to all nodes of its graph.
 
     Args:
         in_channels (int or tuple): Input channels, or a pair (sources, targets); -1 takes them from
@@ -36,6 +37,8 @@ class AttentionLayer(MessagePassing):
         ValueError: If a size is not positive, :obj:`heads` does not divide a size, or
             ``value_projection=False`` does not fit the other arguments.
     """
+
+    attends_to_neighbors = False
 
     def __init__(
         self,

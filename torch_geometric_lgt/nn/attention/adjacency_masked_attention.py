@@ -4,7 +4,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.neighbors.adjacency_attention import adjacency_attention
+from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
+    adjacency_attention,
+    adjacency_scores,
+)
 from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, weighted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
@@ -56,6 +59,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         torch.Size([3, 16])
     """
 
+    attends_to_neighbors = True
+
     def __init__(
         self,
         channels: int,
@@ -91,38 +96,48 @@ class AdjacencyMaskedAttention(KernelLayer):
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
         """
+        x_src = x if isinstance(x, Tensor) else x[0]
+        q, k, edges, options = self._inputs(x, edge_index, edge_weight)
+        v = self._value(x_src).unflatten(-1, (self.heads, -1))
+        edge_mask = self.neighbor_sum.edge_mask(edges.size(1))
+        return adjacency_attention(q, k, v, edges, **options, edge_mask=edge_mask).flatten(1)
+
+    def attention_scores(
+        self, x: Tensor | PairTensor, edge_index: Adj, *, edge_weight: Tensor | None = None
+    ) -> Tensor:
+        r"""Computes the weight ``[E, H]`` of each edge: the share of its source in the output of
+        its target. The arguments are those of :meth:`forward`."""
+        q, k, edges, options = self._inputs(x, edge_index, edge_weight)
+        return adjacency_scores(q, k, edges, **options)
+
+    def _inputs(
+        self, x: Tensor | PairTensor, edge_index: Adj, edge_weight: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, dict[str, Any]]:
+        r"""Checks the arguments of :meth:`forward` and returns queries ``[N_t, H, C]``, keys
+        ``[N_s, H, C]``, edges ``[2, E]`` and the other arguments of the tensor functions."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
         edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
         check_not_negative(weight)
-        factors: dict[str, Any] = {
-            'edge_weight': weight,
-            'edge_mask': self.neighbor_sum.edge_mask(edges.size(1)),
-        }
-        q, k, v = (
+        q, k = (
             part.unflatten(-1, (self.heads, -1))
-            for part in (self.lin_query(x_dst), self.lin_key(x_src), self._value(x_src))
+            for part in (self.lin_query(x_dst), self.lin_key(x_src))
         )
+        options: dict[str, Any] = {'edge_weight': weight}
         phi = self.feature_map
-        if isinstance(phi, FeatureMap):
-            if phi.is_learned:
-                q, k = phi.logits(q), phi.logits(k)
-            out = adjacency_attention(
-                q,
-                k,
-                v,
-                edges,
-                phi.kind,
-                phi.projection,
-                scale=self._scale(False),
-                power=phi.power,
-                **factors,
-            )
-        else:
-            out = adjacency_attention(phi(q), phi(k), v, edges, 'values', **factors)
-        return out.flatten(1)
+        if not isinstance(phi, FeatureMap):
+            return phi(q), phi(k), edges, options | {'feature_map': 'values'}
+        if phi.is_learned:
+            q, k = phi.logits(q), phi.logits(k)
+        options |= {
+            'feature_map': phi.kind,
+            'projection': phi.projection,
+            'scale': self._scale(False),
+            'power': phi.power,
+        }
+        return q, k, edges, options
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.in_channels}, heads={self.heads})'

@@ -105,6 +105,7 @@ class JaccardSubtractorConv(AttentionLayer):
         torch.Size([3, 32])
     """
 
+    attends_to_neighbors = True
     lin_value: Linear
 
     def __init__(
