@@ -89,6 +89,10 @@ LAYERS = {
         )
     },
     'kernel, one graph': (lambda: KernelAttentionConv(F, 8, 2, num_features=24), one_graph),
+    'learned, many features': (
+        lambda: KernelAttentionConv(F, 8, 2, feature_map='learned', num_features=24),
+        all_pairs,
+    ),
     'kernel, Gumbel samples': (
         lambda: KernelAttentionConv(F, 8, 2, temperature=0.5, num_gumbel_samples=3),
         all_pairs,

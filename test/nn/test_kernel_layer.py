@@ -15,7 +15,7 @@ from torch_geometric_lgt.nn import (
 )
 from torch_geometric_lgt.transforms import NodeDegree
 
-KINDS = ('plain', 'masked')
+KINDS = ('plain', 'masked', 'learned')
 
 
 def make(kind, channels=8, **arguments):
@@ -24,6 +24,8 @@ def make(kind, channels=8, **arguments):
         return DegreeMaskedAttention(channels, max_degree=9, **arguments), lambda n: {
             'degree': torch.arange(n) % 10
         }
+    if kind == 'learned':
+        arguments |= {'feature_map': 'learned', 'num_features': 16}
     return KernelAttentionConv(channels, channels, **arguments), lambda n: {}
 
 

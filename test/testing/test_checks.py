@@ -87,6 +87,10 @@ LAYERS = {
         lambda: KernelAttentionConv(6, 8, heads=2, feature_map='learned', num_features=5),
         {},
     ),
+    'kernel-learned-wide': (
+        lambda: KernelAttentionConv(6, 8, heads=2, feature_map='learned', num_features=24),
+        {},
+    ),
     'degree': (lambda: DegreeMaskedAttention(6, heads=2, max_degree=16), {'call': with_degrees}),
     'adjacency': (lambda: AdjacencyMaskedAttention(6, heads=2), {'call': without_batch}),
     'mean': (lambda: MeanAttention(6, 8), {}),

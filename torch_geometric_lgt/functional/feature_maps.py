@@ -26,11 +26,13 @@ class Map:
             or a Gaussian kernel.
         has_constant (bool): Whether a feature 1 precedes the others.
         has_unit_rows (bool): Whether rows are first divided by their lengths.
+        has_unit_sums (bool): Whether the features of a key are divided by their sum, so that
+            :math:`l` is :math:`x - \log \sum_m \exp(x_m)`.
         takes_samples (bool): Whether keys may be weighed at random several times.
     """
 
     is_public = True
-    is_positive = is_exponential = has_projection = takes_samples = False
+    is_positive = is_exponential = has_projection = has_unit_sums = takes_samples = False
 
     def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
         self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
@@ -71,7 +73,8 @@ class Map:
             is_key (bool): Whether :obj:`x` are keys, whose sums of squares enter the features.
             feature (torch.Tensor): The features ``[..., M]``, divided by the exponential of a
                 constant maximum.
-            grad (torch.Tensor): The gradient of :obj:`feature`; it may be overwritten.
+            grad (torch.Tensor): The gradient of :obj:`feature`; it may be overwritten. For keys of
+                a map with :attr:`has_unit_sums`, the part through the sum is subtracted already.
         """
         if self.has_constant:
             feature, grad = feature[..., 1:], grad[..., 1:]
@@ -204,20 +207,12 @@ class Assignment(Logits):
     r"""Computes the softmax over the features, :math:`l = \mathbf{x} - \log \sum_m \exp(x_m)`: the
     share of each of :math:`M` groups in a node. The factor of a query cancels and is left out."""
 
-    takes_samples = False
+    has_unit_sums, takes_samples = True, False
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
         return x if squared is None else x.log_softmax(-1), None
-
-    def vjp(
-        self, x: Tensor, w: OptTensor, power: float, is_key: bool, feature: Tensor, grad: Tensor
-    ) -> Tensor:
-        grad = grad.mul_(feature)
-        return (
-            grad.addcmul_(x.softmax(-1), grad.sum(-1, keepdim=True), value=-1) if is_key else grad
-        )
 
 
 def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 # N nodes, F input channels, H heads, C channels of a key, D of a value, M features, R rank of the
 # mask, K samples.
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ class KernelInput:
         bias (torch.Tensor, optional): ``[H * C]`` of the linear part.
         mask (torch.Tensor, optional): The mask weights ``[N, R]``: :math:`a_r(i)` of queries or
             :math:`b_r(j)` of keys.
+        head_projection (torch.Tensor, optional): A matrix ``[M, C]`` for each head, ``[H, M, C]``.
+            The feature map gets the product of a query or key and the matrix of its head. For maps
+            without a projection.
         projection (torch.Tensor, optional): ``[M, C]`` of the feature map, if it has one.
         scale (float): Factor of queries or keys before the feature map.
         power (float): Power of the feature map :obj:`"focused"`.
@@ -42,6 +46,7 @@ class KernelInput:
     weight: DifferentiableOrNone = None
     bias: DifferentiableOrNone = None
     mask: DifferentiableOrNone = None
+    head_projection: DifferentiableOrNone = None
     projection: Tensor | None = None
     scale: float = 1.0
     power: float = 1.0
@@ -65,13 +70,15 @@ class KernelInput:
     def num_features(self) -> int:
         r"""Returns the number of features per head: :math:`M` of the feature map times :math:`K`
         samples."""
-        return self.samples * self.map.num_features(self.channels(), self.projection)
+        matrices = self.head_projection
+        channels = self.channels() if matrices is None else matrices.shape[1]
+        return self.samples * self.map.num_features(channels, self.projection)
 
     def aligned(self) -> 'KernelInput':
         r"""Returns a copy whose parameters and noise have the dtype of sums (:meth:`compute_dtype`
         of :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
-        names = 'weight', 'bias', 'mask', 'projection', 'noise'
+        names = 'weight', 'bias', 'mask', 'head_projection', 'projection', 'noise'
         parameters = {name: getattr(self, name) for name in names}
         if all(value is None or value.dtype == dtype for value in parameters.values()):
             return self
@@ -127,6 +134,27 @@ def fold_projection(
     if bias is not None:
         bias = torch.matmul(projection, bias.view(heads, -1, 1)).flatten()
     return weight, bias
+
+
+def folding_saves_work(inputs: KernelInput) -> bool:
+    r"""Returns whether a linear part with a folded projection (:meth:`fold_projection`) takes at
+    most as many products for each node as the linear part and the projection in turn."""
+    if inputs.weight is None:
+        return False
+    width, channels = inputs.x.shape[1], inputs.channels()
+    num_features = inputs.num_features() // inputs.samples
+    return num_features * width <= channels * (width + num_features)
+
+
+def fold_head_projection(inputs: KernelInput) -> KernelInput:
+    r"""Multiplies the matrices of the heads, if there are any, into the linear part. Returns
+    :obj:`inputs` itself unless this saves work."""
+    if inputs.head_projection is None or not folding_saves_work(inputs):
+        return inputs
+    weight, bias = cast(Tensor, inputs.weight), inputs.bias
+    with torch.autocast(inputs.x.device.type, enabled=False):
+        weight, bias = fold_projection(inputs.head_projection, weight, bias, inputs.heads)
+    return replace(inputs, weight=weight, bias=bias, head_projection=None)
 
 
 def kernel_input(

@@ -1,12 +1,11 @@
 # H heads, C channels per head, M features.
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt.functional.feature_maps import MAPS
-from torch_geometric_lgt.functional.inputs import fold_projection
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
 RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
@@ -121,23 +120,12 @@ class FeatureMap(torch.nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         r"""Computes the logits ``[..., H, M]`` of a learned map from :obj:`x` ``[..., H, C]``."""
-        return torch.einsum('...hc,hmc->...hm', x, self._learned_projection())
+        return torch.einsum('...hc,hmc->...hm', x, cast(Tensor, self.head_projection()))
 
-    def logits_part(
-        self, x: Tensor, weight: Tensor | None, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        r"""Multiplies a learned map into the linear part of queries or keys, which then computes
-        logits ``[N, H * M]``. Without :obj:`weight`, returns the logits of :obj:`x`
-        ``[N, H * C]``."""
-        with torch.autocast(x.device.type, enabled=False):
-            if weight is None:
-                logits = self.logits(x.unflatten(1, (self.heads, -1)).to(self.weight.dtype))
-                return logits.flatten(1).to(x.dtype), None, None
-            return x, *fold_projection(self._learned_projection(), weight, bias, self.heads)
-
-    def _learned_projection(self) -> Tensor:
-        r"""Returns :math:`s_h \mathbf{w}_{hm}`, ``[H, M, C]``."""
-        return self.scale[:, None, None] * self.weight
+    def head_projection(self) -> Tensor | None:
+        r"""Returns :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]`` of a learned map, :obj:`None` for the
+        other maps."""
+        return self.scale[:, None, None] * self.weight if self.is_learned else None
 
     def forward(self, x: Tensor) -> Tensor:
         r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says; a

@@ -18,12 +18,16 @@ BATCHES = {'one': None, 'ragged': torch.arange(40) // torch.tensor([1, 7]).repea
 
 
 def layer_and_arguments(kind, batch=None):
-    if kind == 'masked':
-        return DegreeMaskedAttention(H * C, heads=H, num_features=M, value_projection=True), (
+    feature_map, num_features = {'learned': ('learned', M), 'wide': ('learned', 3 * M)}.get(
+        kind.removeprefix('masked-'), ('simplex', M)
+    )
+    options = {'heads': H, 'feature_map': feature_map, 'num_features': num_features}
+    if kind.startswith('masked'):
+        return DegreeMaskedAttention(H * C, value_projection=True, **options), (
             torch.arange(40) % 9,
             batch,
         )
-    return KernelAttentionConv(H * C, H * C, heads=H, num_features=M), (None, batch)
+    return KernelAttentionConv(H * C, H * C, **options), (None, batch)
 
 
 def in_place_product(_, a, b, out_shape=None, **kwargs):
@@ -64,13 +68,13 @@ def executed_and_counted(run):
 
 @pytest.mark.parametrize('through_state', [False, True], ids=['attend', 'state'])
 @pytest.mark.parametrize('batch', BATCHES)
-@pytest.mark.parametrize('kind', ['plain', 'masked'])
+@pytest.mark.parametrize('kind', ['plain', 'masked', 'learned', 'wide', 'masked-wide'])
 def test_flop_formulas_count_the_products_that_run(kind, batch, through_state):
     layer, arguments = layer_and_arguments(kind, BATCHES[batch])
     x = torch.randn(40, H * C, requires_grad=True)
 
     def run():
-        degree = arguments[:1] if kind == 'masked' else ()
+        degree = arguments[:1] if kind.startswith('masked') else ()
         state = layer.attention_state(x, *degree, batch=arguments[1]) if through_state else None
         layer(x, *arguments, state=state).sum().backward()
 
@@ -130,7 +134,7 @@ def test_flops_of_the_closed_form():
     assert sum(n for name, n in counts.items() if 'attend' in str(name)) == 40 * (queries + keys)
 
 
-@pytest.mark.parametrize('kind', ['plain', 'masked'])
+@pytest.mark.parametrize('kind', ['plain', 'masked', 'wide'])
 def test_flops_and_saved_bytes_grow_with_the_nodes(kind):
     costs = []
     for n in (1000, 4000):

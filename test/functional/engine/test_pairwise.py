@@ -23,6 +23,12 @@ LAYERS = {
         kind: lambda kind=kind: KernelAttentionConv(6, 8, heads=2, feature_map=kind)
         for kind in ('simplex', 'elu', 'relu', 'focused', 'learned')
     },
+    'learned-wide': lambda: KernelAttentionConv(
+        6, 8, heads=2, feature_map='learned', num_features=24
+    ),
+    'learned-degree': lambda: DegreeMaskedAttention(
+        6, heads=2, max_degree=16, feature_map='learned', num_features=24
+    ),
     'plain-values': lambda: KernelAttentionConv(6, 6, heads=2, value_projection=False),
     'degree': lambda: DegreeMaskedAttention(6, heads=2, max_degree=16),
     'difformer': lambda: DIFFormerConv(6, 8, heads=2, use_graph=False),
@@ -66,7 +72,7 @@ def test_pairs_give_what_states_give(name, batch, monkeypatch, constants):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize('name', ['simplex', 'sgformer'])
+@pytest.mark.parametrize('name', ['simplex', 'learned-wide', 'sgformer'])
 def test_bipartite(name, monkeypatch, constants):
     layer = LAYERS[name]().double()
     x = tuple(torch.randn(size, 6, dtype=torch.float64, requires_grad=True) for size in (7, 5))

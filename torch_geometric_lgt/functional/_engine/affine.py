@@ -1,7 +1,8 @@
+# G graphs of n nodes each, H heads, C channels per head, M features.
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine.layout import Nodes, take
+from torch_geometric_lgt.functional._engine.layout import Nodes, by_graph, by_head, take
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 
@@ -73,3 +74,39 @@ class AffineGrad:
             for part, scale in enumerate(self.affine.scales)
             for grad in (weight, self.bias)
         ]
+
+
+class HeadProjection:
+    r"""Multiplies queries or keys by the matrix ``[M, C]`` of their head. Without
+    :obj:`matrices` ``[H, M, C]`` it returns them unchanged."""
+
+    def __init__(self, matrices: Tensor | None) -> None:
+        self.matrices = matrices
+        self.transposed = None if matrices is None else matrices.transpose(1, 2).contiguous()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        r"""Returns ``[G, H, n, M]`` for queries or keys :obj:`x` ``[G, H, n, C]``."""
+        return x if self.transposed is None else x @ self.transposed
+
+
+class HeadProjectionGrad:
+    r"""Accumulates the gradient of the matrices of a :class:`HeadProjection` over chunks of
+    rows."""
+
+    def __init__(self, projection: HeadProjection) -> None:
+        self.projection, transposed = projection, projection.transposed
+        # [H, C, M], wide by features: the faster shape of the product
+        self.transposed = None if transposed is None else torch.zeros_like(transposed)
+
+    def add(self, x: Tensor, grad: Tensor) -> Tensor:
+        r"""Adds the gradient of the matrices in place and returns the gradient ``[G, H, n, C]`` of
+        :obj:`x`. :obj:`grad` ``[G, H, n, M]`` is the gradient of the products."""
+        if self.transposed is None or self.projection.matrices is None:
+            return grad
+        head_grad = by_head(grad)
+        self.transposed += by_head(x).transpose(1, 2) @ head_grad
+        return by_graph(head_grad @ self.projection.matrices, x.size(0))
+
+    def result(self) -> Tensor | None:
+        r"""Returns the gradient ``[H, M, C]`` of the matrices, :obj:`None` without matrices."""
+        return None if self.transposed is None else self.transposed.transpose(1, 2).contiguous()

@@ -5,7 +5,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
+from torch_geometric_lgt.functional._engine.affine import (
+    Affine,
+    AffineGrad,
+    HeadProjection,
+    HeadProjectionGrad,
+)
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     join,
@@ -84,6 +89,25 @@ def sampled(log: Tensor | None, noise: Tensor | None) -> Tensor | None:
     return (log[..., None, :] + noise[..., None]).flatten(-2)
 
 
+def grad_key_features(
+    inputs: KernelInput, left: Tensor, right: Tensor, product: Tensor, maximum: Tensor
+) -> Tensor:
+    r"""Returns the gradient :math:`\mathbf{g}` of the features of keys, ``[G, H, n, M]``, as the
+    product of :obj:`left` ``[G, H, n, W]`` and :obj:`right` ``[G, H, W, M]``.
+
+    If features :math:`\mathbf{f}` have unit sums (:class:`Map`), their gradient is
+    :math:`\mathbf{g} - e^{\mathbf{c}} \, \mathbf{f}^{\top} \mathbf{g}`. The second term is one more
+    column of the product: :obj:`product` ``[G, H, n, W]``, the features times the transpose of
+    :obj:`right`, gives :math:`\mathbf{f}^{\top} \mathbf{g}`. :obj:`maximum` ``[G, H, 1, M]`` is
+    :math:`\mathbf{c}`.
+    """
+    if inputs.map.has_unit_sums:
+        inner_product = (left * product).sum(-1, keepdim=True)
+        left = torch.cat([left, -inner_product], -1)
+        right = torch.cat([right, maximum.exp()], -2)
+    return left @ right
+
+
 class Queries:
     r"""Computes the attention outputs of queries from states (sums over all keys of a graph), and
     the features of the queries."""
@@ -91,8 +115,17 @@ class Queries:
     def __init__(self, inputs: KernelInput) -> None:
         self.inputs = inputs
         self.affine = Affine(inputs.x, (inputs.weight, inputs.bias, inputs.scale))
+        self.project = HeadProjection(inputs.head_projection)
 
-    def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def evaluate(self, nodes: Nodes, graphs: int) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Evaluates the linear parts at the positions :obj:`nodes` of :obj:`graphs` = G graphs of
+        equal size. Returns the input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the input of
+        the feature map: the queries, or their products ``[G, H, n, M]`` with a matrix per head."""
+        x, q = self.affine(nodes)
+        q = split(q, graphs, self.inputs.heads)
+        return x, q, self.project(q)
+
+    def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         r"""Computes the queries at the positions :obj:`nodes` of :math:`G` graphs of equal size,
         and their features.
 
@@ -100,16 +133,15 @@ class Queries:
         divided by its exponential. Features are divided by the largest exponential of their row.
 
         Returns:
-            The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the features ``[G, H, n, M]``
+            The three results of :meth:`evaluate` and the features ``[G, H, n, M]``
         """
         inputs = self.inputs
-        x, q = self.affine(nodes)
-        q = split(q, maximum.size(0), inputs.heads)
-        log, value = inputs.map.log_features(q, inputs.projection, inputs.power, None)
+        x, q, map_input = self.evaluate(nodes, maximum.size(0))
+        log, value = inputs.map.log_features(map_input, inputs.projection, inputs.power, None)
         if not inputs.map.is_exponential:
-            return x, q, cast(Tensor, value)
+            return x, q, map_input, cast(Tensor, value)
         log = maximum[:, :, None] if log is None else log + maximum[:, :, None]
-        return x, q, scaled(log, value, largest(log, -1))
+        return x, q, map_input, scaled(log, value, largest(log, -1))
 
     def read(
         self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
@@ -129,7 +161,7 @@ class Queries:
         inputs, graphs = self.inputs, sums.size(0)
         rank = inputs.rank()
         for nodes in chunks:
-            product = self.features(nodes, maximum)[2] @ sums  # [G, H, n, W]
+            product = self.features(nodes, maximum)[-1] @ sums  # [G, H, n, W]
             mask = mask_of(inputs, nodes, graphs)
             self_value = self_value_of(inputs, nodes, graphs)
             denominator = product[..., -rank:]
@@ -156,6 +188,7 @@ class QueryGrads(Queries):
     def __init__(self, inputs: KernelInput) -> None:
         super().__init__(inputs)
         self.grad = AffineGrad(self.affine)
+        self.head_grad = HeadProjectionGrad(self.project)
         self.grad_mask = None if inputs.mask is None else torch.zeros_like(inputs.mask)
         self.grad_self_value = (
             None if inputs.self_value is None else torch.empty_like(inputs.self_value)
@@ -180,7 +213,7 @@ class QueryGrads(Queries):
         # [G, H, W, M], wide by features: the faster shape of the product
         grad_sums = torch.zeros_like(transposed)
         for nodes in chunks:
-            x, q, feature = self.features(nodes, maximum)
+            x, q, map_input, feature = self.features(nodes, maximum)
             mask = mask_of(inputs, nodes, graphs)
             self_value = self_value_of(inputs, nodes, graphs)
             denominator, grad_rows = (
@@ -210,22 +243,31 @@ class QueryGrads(Queries):
                 grad_product = spread(grad_numerator, grad_denominator, mask)
                 grad_feature = grad_product @ transposed
             grad_sums += grad_product.transpose(2, 3) @ feature
-            grad_q = inputs.map.vjp(
-                q, inputs.projection, inputs.power, False, feature, grad_feature
+            grad_map_input = inputs.map.vjp(
+                map_input, inputs.projection, inputs.power, False, feature, grad_feature
             )
-            self.grad.add(nodes, x, join(grad_q))
+            self.collect(nodes, x, q, grad_map_input)
         return grad_sums.transpose(2, 3)
 
+    def collect(self, nodes: Nodes, x: Tensor, q: Tensor, grad_map_input: Tensor) -> None:
+        r"""Adds the gradients of the linear parts of the queries at the positions :obj:`nodes`.
+
+        :obj:`x` and :obj:`q` are the first results of :meth:`evaluate`, and :obj:`grad_map_input`
+        is the gradient of the third.
+        """
+        self.grad.add(nodes, x, join(self.head_grad.add(q, grad_map_input)))
+
     def result(self) -> dict[str, Tensor | None]:
-        r"""Returns the gradients by name: x, weight, bias, mask and self_value, :obj:`None` where
-        there is none. If keys share the input, call it after :meth:`KeyGrads.add`, which adds to
-        the same gradient."""
+        r"""Returns the gradients by name: x, weight, bias, mask, head_projection and self_value,
+        :obj:`None` where there is none. If keys share the input, call it after
+        :meth:`KeyGrads.add`, which adds to the same gradient."""
         weight, bias = self.grad.parameters(self.inputs.heads * self.inputs.channels())
         return {
             'x': self.grad.x.to(self.inputs.x.dtype),
             'weight': weight,
             'bias': bias,
             'mask': self.grad_mask,
+            'head_projection': self.head_grad.result(),
             'self_value': self.grad_self_value,
         }
 
@@ -245,6 +287,7 @@ class Keys:
         self.joint = values.x is inputs.x and both_linear and same_bias
         self.affine = Affine(inputs.x, key_part, *([value_part] if self.joint else []))
         self.value_affine = self.affine if self.joint else Affine(values.x, value_part)
+        self.project = HeadProjection(inputs.head_projection)
 
     def flat(self, nodes: Nodes) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         r"""Evaluates the linear parts of keys and values at the positions :obj:`nodes`. Returns the
@@ -261,6 +304,15 @@ class Keys:
         size."""
         x, k, value_x, v = self.flat(nodes)
         return x, split(k, graphs, self.inputs.heads), value_x, split(v, graphs, self.inputs.heads)
+
+    def log_features(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        r"""Returns the input of the feature map for keys :obj:`k` ``[G, H, n, C]``: the keys, or
+        their products ``[G, H, n, M]`` with a matrix per head. Also returns the sums of squares
+        ``[G, H, n, 1]`` of the keys and the two results of :meth:`Map.log_features`."""
+        inputs, squared = self.inputs, k.square().sum(-1, keepdim=True)
+        map_input = self.project(k)
+        features = inputs.map.log_features(map_input, inputs.projection, inputs.power, squared)
+        return map_input, squared, *features
 
     def weighed(
         self, log: Tensor | None, value: Tensor | None, nodes: Nodes, maximum: Tensor
@@ -296,9 +348,8 @@ class Keys:
         sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
-            squared = k.square().sum(-1, keepdim=True)
+            _, squared, log, value = self.log_features(k)
             squares += squared.sum((2, 3))
-            log, value = inputs.map.log_features(k, inputs.projection, inputs.power, squared)
             weighted = sampled(log, noise_of(inputs, nodes, graphs))
             if weighted is not None:
                 new_maximum = torch.maximum(maximum, weighted.amax(2))
@@ -324,6 +375,7 @@ class KeyGrads(Keys):
     ) -> None:
         super().__init__(inputs, values)
         self.shared, self.grad = shared is not None, AffineGrad(self.affine, shared)
+        self.head_grad = HeadProjectionGrad(self.project)
         self.value_grad = self.grad
         if not self.joint:
             value_shared = self.grad.x if values.x is inputs.x else None
@@ -348,8 +400,7 @@ class KeyGrads(Keys):
         for nodes in chunks:
             x, k, value_x, v = self.evaluate(nodes, graphs)
             mask = mask_of(inputs, nodes, graphs)
-            squared = k.square().sum(-1, keepdim=True)
-            log, value = inputs.map.log_features(k, inputs.projection, inputs.power, squared)
+            map_input, _, log, value = self.log_features(k)
             feature = self.weighed(log, value, nodes, maximum)
             grad_columns = feature @ grad_sums  # [G, H, n, W]
             if self.grad_mask is not None:
@@ -357,11 +408,17 @@ class KeyGrads(Keys):
                 grad_mask.add_(grad_columns[..., -inputs.rank() :])
                 self.grad_mask[nodes] = grad_mask.sum(1).flatten(0, 1)
             one = v.new_ones(()).expand(*v.shape[:-1], 1)
-            grad_feature = spread(v, one, mask) @ transposed
+            columns = spread(v, one, mask)
+            grad_feature = grad_key_features(
+                inputs, columns, transposed, grad_columns, maximum[:, :, None]
+            )
             if inputs.noise is not None:  # all samples share one key
                 grad_log = (grad_feature * feature).unflatten(-1, (inputs.samples, -1)).sum(-2)
                 feature, grad_feature = grad_log.new_ones(()), grad_log
-            grad_k = inputs.map.vjp(k, inputs.projection, inputs.power, True, feature, grad_feature)
+            grad_map_input = inputs.map.vjp(
+                map_input, inputs.projection, inputs.power, True, feature, grad_feature
+            )
+            grad_k = self.head_grad.add(k, grad_map_input)
             if grad_squares is not None:
                 grad_square = grad_squares[..., None, None]
                 # keys may be infinite
@@ -386,13 +443,19 @@ class KeyGrads(Keys):
             self.value_grad.add(nodes, value_x, grad_v)
 
     def result(self) -> dict[str, Tensor | None]:
-        r"""Returns the gradients of the keys by name: x, weight, bias and mask, :obj:`None` where
-        there is none. The gradient of x is also :obj:`None` if it was added to the gradient of the
-        queries."""
+        r"""Returns the gradients of the keys by name: x, weight, bias, mask and head_projection,
+        :obj:`None` where there is none. The gradient of x is also :obj:`None` if it was added to
+        the gradient of the queries."""
         widths = self.widths if self.joint else self.widths[:1]
         weight, bias = self.grad.parameters(*widths)[:2]
         x = None if self.shared else self.grad.x.to(self.inputs.x.dtype)
-        return {'x': x, 'weight': weight, 'bias': bias, 'mask': self.grad_mask}
+        return {
+            'x': x,
+            'weight': weight,
+            'bias': bias,
+            'mask': self.grad_mask,
+            'head_projection': self.head_grad.result(),
+        }
 
     def value_result(self) -> dict[str, Tensor | None]:
         r"""Returns the gradients of the values by name: x, weight and bias, :obj:`None` where

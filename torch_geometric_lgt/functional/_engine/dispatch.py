@@ -38,12 +38,13 @@ SAMPLED = Backend(SampledKeys, SampledKeyGrads, SampledQueries, SampledQueryGrad
 
 def is_fused(inputs: KernelInput, channels: int) -> bool:
     r"""Returns whether Triton kernels can compute queries or keys whose values have :obj:`channels`
-    channels per head. They need softmax features, one sample, no noise, no self values, sums in
-    float32, at most 128 channels, and Triton on a CUDA device."""
+    channels per head. They need softmax features of one projection for all heads, one sample, no
+    noise, no self values, sums in float32, at most 128 channels, and Triton on a CUDA device."""
     is_softmax = inputs.kind == 'softmax' and inputs.samples == 1
     is_plain = is_softmax and inputs.noise is None and inputs.self_value is None
     return (
         is_plain
+        and inputs.head_projection is None
         and max(inputs.channels(), channels) <= FUSED_CHANNELS
         and compute_dtype(inputs.x.dtype) == torch.float32
         and inputs.x.numel() > 0

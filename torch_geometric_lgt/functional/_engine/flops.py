@@ -1,6 +1,4 @@
 # W = R * (D + 1) columns of a state.
-from torch import Tensor
-
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 
 
@@ -9,12 +7,13 @@ def build_flops(
 ) -> int:
     r"""Returns the flops of the matrix products that build the states of :obj:`nodes` keys and
     values (default: all). A state has the sums over all keys of a graph. The backward pass
-    evaluates keys and values again, and has two more products for each."""
+    evaluates keys and values again, and has two more products for each. Features with unit sums
+    add a column to one of them."""
     nodes = keys.x.shape[0] if nodes is None else nodes
-    linear = _linear(keys.weight) + _linear(values.weight)
+    linear = _linear(keys) + _linear(values)
     state = _state(keys, keys.rank() * (values.channels(keys.heads) + 1))
     if backward:
-        return nodes * (3 * linear + 2 * (_features(keys) + state))
+        return nodes * (3 * linear + 2 * (_features(keys) + state) + _unit_sums(keys))
     return nodes * (linear + _features(keys) + state)
 
 
@@ -29,7 +28,7 @@ def read_flops(
     second with several samples. With a mask both have all columns, and the state is read again.
     """
     nodes = queries.x.shape[0] if nodes is None else nodes
-    linear, state = _linear(queries.weight), _state(queries, width)
+    linear, state = _linear(queries), _state(queries, width)
     if not backward:
         return nodes * (linear + _features(queries) + state)
     values = _state(queries, width - 1)
@@ -50,24 +49,30 @@ def pair_flops(
     r"""Returns the flops of the matrix products if weights are computed for all pairs of targets
     and sources. :obj:`targets`, :obj:`sources` and :obj:`pairs` are their numbers in all graphs
     together."""
-    key_linear = _linear(keys.weight) + _linear(values.weight)
-    linear = targets * _linear(queries.weight) + sources * key_linear
+    key_linear = _linear(keys) + _linear(values)
+    linear = targets * _linear(queries) + sources * key_linear
     features = targets * _features(queries) + sources * _features(keys)
     num_masks = (queries.mask is not None) + (keys.mask is not None)
     masks = 2 * pairs * queries.rank() if num_masks > 0 else 0
     weights = 2 * pairs * keys.heads * keys.num_features()
     sums = 2 * pairs * keys.heads * values.channels(keys.heads)
     if backward:
-        return 3 * linear + 2 * features + 3 * weights + 2 * sums + (2 + num_masks) * masks
+        products = 3 * weights + 2 * sums + (2 + num_masks) * masks
+        return 3 * linear + 2 * features + products + sources * _unit_sums(keys)
     return linear + features + weights + sums + masks
 
 
-def _linear(weight: Tensor | None) -> int:
-    return 0 if weight is None else 2 * weight.numel()
+def _linear(inputs: KernelInput | ValueInput) -> int:
+    weights = [inputs.weight, inputs.head_projection if isinstance(inputs, KernelInput) else None]
+    return 2 * sum(weight.numel() for weight in weights if weight is not None)
 
 
 def _features(inputs: KernelInput) -> int:
     return 0 if inputs.projection is None else 2 * inputs.heads * inputs.projection.numel()
+
+
+def _unit_sums(keys: KernelInput) -> int:
+    return _state(keys, 1) if keys.map.has_unit_sums else 0
 
 
 def _state(inputs: KernelInput, width: int) -> int:

@@ -32,6 +32,17 @@ def join(x: Tensor) -> Tensor:
     return x.transpose(1, 2).reshape(x.size(0) * x.size(2), -1)
 
 
+def by_head(x: Tensor) -> Tensor:
+    r"""Returns :obj:`x` ``[G, H, n, C]`` as ``[H, G * n, C]``."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def by_graph(x: Tensor, graphs: int) -> Tensor:
+    r"""Views :obj:`x` ``[H, G * n, C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G, the inverse of
+    :meth:`by_head`."""
+    return x.unflatten(1, (graphs, -1)).transpose(0, 1)
+
+
 def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""Returns the mask weights ``[G, 1, n, R]`` of the rows :obj:`nodes`, which belong to
     :obj:`graphs` = G graphs of equal size; :obj:`None` without a mask."""

@@ -6,6 +6,7 @@ from torch_geometric_lgt.functional._engine.chunked import (
     Keys,
     Queries,
     QueryGrads,
+    grad_key_features,
     largest,
     scaled,
 )
@@ -49,13 +50,13 @@ class PairwiseBackend:
         self.inputs, self.targets, self.sources = inputs, targets, sources
         self.factor = None if factor is None else factor[:, :, None]
         self.key_x, self.k, self.value_x, self.v = keys.evaluate(sources, graphs)
-        squared = self.k.square().sum(-1, keepdim=True)
-        log, value = inputs.map.log_features(self.k, inputs.projection, inputs.power, squared)
+        self.key_input, _, log, value = keys.log_features(self.k)
+        shape = (graphs, inputs.heads, 1, inputs.num_features())
         maximum = self.k.new_zeros(()) if log is None else largest(log, 2)
         self.key_feature = scaled(log, value, maximum)
-        shape = (graphs, inputs.heads, 1, inputs.num_features())
-        self.query_x, self.q, self.query_feature = queries.features(
-            targets, maximum.expand(shape)[:, :, 0]
+        self.maximum = maximum.expand(shape)
+        self.query_x, self.q, self.query_input, self.query_feature = queries.features(
+            targets, self.maximum[:, :, 0]
         )
         self.read_feature = (
             self.query_feature if self.factor is None else self.query_feature * self.factor
@@ -122,22 +123,29 @@ class PairwiseBackend:
         self._add_mask_grads(queries, keys, grad_weight)
         grad_kernel = self._under_mask(grad_weight)
         grad_read = grad_kernel @ self.key_feature
-        grad_key = grad_kernel.transpose(2, 3) @ self.read_feature
+        grad_key = grad_key_features(
+            keys.inputs,
+            grad_kernel.transpose(2, 3),
+            self.read_feature,
+            self.kernel.transpose(2, 3),
+            self.maximum,
+        )
         grad_factor, grad_query = None, grad_read
         if self.factor is not None:
             grad_factor = (grad_read * self.query_feature).sum(2)
             grad_query = grad_read * self.factor
-        grad_q = self._vjp(queries, self.q, self.query_feature, grad_query)
-        grad_k = self._vjp(keys, self.k, self.key_feature, grad_key)
+        grad_query_input = self._vjp(queries, self.query_input, self.query_feature, grad_query)
+        grad_key_input = self._vjp(keys, self.key_input, self.key_feature, grad_key)
+        grad_k = join(keys.head_grad.add(self.k, grad_key_input))
         grad_v = join(self.weight.transpose(2, 3) @ grad_numerator)
-        queries.grad.add(self.targets, self.query_x, grad_q)
+        queries.collect(self.targets, self.query_x, self.q, grad_query_input)
         keys.collect(self.sources, self.key_x, grad_k, self.value_x, grad_v)
         return grad_factor
 
     @staticmethod
-    def _vjp(part: Queries | Keys, x: Tensor, feature: Tensor, grad: Tensor) -> Tensor:
+    def _vjp(part: Queries | Keys, map_input: Tensor, feature: Tensor, grad: Tensor) -> Tensor:
         inputs, is_key = part.inputs, isinstance(part, Keys)
-        return join(inputs.map.vjp(x, inputs.projection, inputs.power, is_key, feature, grad))
+        return inputs.map.vjp(map_input, inputs.projection, inputs.power, is_key, feature, grad)
 
     def _add_mask_grads(self, queries: QueryGrads, keys: KeyGrads, grad_weight: Tensor) -> None:
         if self.masks is None:

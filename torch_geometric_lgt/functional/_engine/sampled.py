@@ -90,9 +90,8 @@ class SampledKeys(Keys):
         sums = sums.transpose(2, 3).contiguous()
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
-            squared = k.square().sum(-1, keepdim=True)
+            _, squared, log, _ = self.log_features(k)
             squares += squared.sum((2, 3))
-            log, _ = inputs.map.log_features(k, inputs.projection, inputs.power, squared)
             log = cast(Tensor, log)
             noise = cast(Tensor, noise_of(inputs, nodes, graphs))
             peak, node = noise.max(2)
@@ -131,7 +130,7 @@ class SampledQueries(Queries):
     (samples) of the keys. A state (sums over all keys of a graph) has the features of all samples,
     ``[G, H, K * M]``, and rank 1."""
 
-    def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def features(self, nodes: Nodes, maximum: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         r"""Computes the queries at the positions :obj:`nodes` of :math:`G` graphs of equal size,
         and their features for each sample.
 
@@ -139,25 +138,24 @@ class SampledQueries(Queries):
         divided by its exponential. The largest feature of each sample is 1.
 
         Returns:
-            The input ``[G * n, F]``, the queries ``[G, H, n, C]`` and the features
-            ``[G, H, n, K, M]``, or ``[G, H, n, 1, M]`` if all samples have the same
+            The three results of :meth:`evaluate` and the features ``[G, H, n, K, M]``, or
+            ``[G, H, n, 1, M]`` if all samples have the same
         """
         inputs = self.inputs
-        x, q = self.affine(nodes)
-        q = split(q, maximum.size(0), inputs.heads)
-        log, _ = inputs.map.log_features(q, inputs.projection, inputs.power, None)
+        x, q, map_input = self.evaluate(nodes, maximum.size(0))
+        log, _ = inputs.map.log_features(map_input, inputs.projection, inputs.power, None)
         feature_maximum, _, alike = split_maximum(maximum, inputs.samples)
         if bool(alike.all()):
             feature_maximum = feature_maximum[..., :1, :]
         log = cast(Tensor, log)[..., None, :] + feature_maximum[:, :, None]
-        return x, q, scaled(log, None, largest(log, -1))
+        return x, q, map_input, scaled(log, None, largest(log, -1))
 
     def read(
         self, sums: Tensor, maximum: Tensor, chunks: list[Nodes], out: Tensor, denominators: Tensor
     ) -> None:
         values, weights = self._split_sums(sums)
         for nodes in chunks:
-            feature = self.features(nodes, maximum)[2]
+            feature = self.features(nodes, maximum)[-1]
             if feature.size(-2) == 1:
                 denominator = feature.squeeze(-2) @ weights.transpose(2, 3)
             else:
@@ -194,7 +192,7 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
         transposed = values.transpose(2, 3).contiguous()
         grad_values, grad_weights = torch.zeros_like(transposed), torch.zeros_like(weights)
         for nodes in chunks:
-            x, q, feature = self.features(nodes, maximum)
+            x, q, map_input, feature = self.features(nodes, maximum)
             denominator, grad_rows = (
                 split(take(rows, nodes), graphs, inputs.heads) for rows in (denominators, grad_out)
             )
@@ -205,8 +203,8 @@ class SampledQueryGrads(QueryGrads, SampledQueries):
             grad_weights -= (scaled_feature * inner_product).sum(2)
             grad_feature.addcmul_(inner_product, weights[:, :, None], value=-1)
             grad_log = grad_feature.mul_(scaled_feature).sum(-2)
-            grad_q = inputs.map.vjp(
-                q, inputs.projection, inputs.power, False, grad_log.new_ones(()), grad_log
+            grad_map_input = inputs.map.vjp(
+                map_input, inputs.projection, inputs.power, False, grad_log.new_ones(()), grad_log
             )
-            self.grad.add(nodes, x, join(grad_q))
+            self.collect(nodes, x, q, grad_map_input)
         return torch.cat([grad_values.transpose(2, 3), grad_weights.flatten(-2)[..., None]], -1)

@@ -12,6 +12,7 @@ from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     ValueInput,
     fold_projection,
+    folding_saves_work,
     kernel_input,
     value_input,
 )
@@ -180,16 +181,15 @@ def folded(queries: KernelInput) -> KernelInput:
     queries, and returns the result as new queries. Returns :obj:`queries` itself unless this
     saves work. The norm of a query cancels in the attention. Without the norm, its log-features
     are linear in the input of the Linear layer."""
-    x, channels = queries.x, queries.channels()
-    num_features = queries.num_features() // queries.samples
-    less = num_features * x.size(1) <= channels * (x.size(1) + num_features)
-    if queries.kind != 'softmax' or queries.weight is None or not less or is_fused(queries, 0):
+    is_softmax = queries.kind == 'softmax' and not is_fused(queries, 0)
+    if not is_softmax or not folding_saves_work(queries):
         return queries
-    with torch.autocast(x.device.type, enabled=False):
+    weight, bias = cast(Tensor, queries.weight), queries.bias
+    with torch.autocast(queries.x.device.type, enabled=False):
         projection = queries.scale * cast(Tensor, queries.projection)
-        weight, bias = fold_projection(projection, queries.weight, queries.bias, queries.heads)
+        weight, bias = fold_projection(projection, weight, bias, queries.heads)
     return KernelInput(
-        x=x,
+        x=queries.x,
         heads=queries.heads,
         kind='logits',
         weight=weight,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.typing import OptTensor
 
-from torch_geometric_lgt.functional._engine.affine import Affine
+from torch_geometric_lgt.functional._engine.affine import Affine, HeadProjection
 from torch_geometric_lgt.functional._engine.chunked import Queries, scaled
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.layout import rows, split
@@ -61,9 +61,11 @@ class ScoredPairs:
             k_mask: OptTensor,
             *tensors: OptTensor,
         ) -> Tensor:
-            *graph_rows, projection, same_graph, same_node = tensors
-            queries = replace(self.q, x=q, mask=q_mask, projection=projection)
-            keys = replace(self.k, x=k, mask=k_mask, projection=projection)
+            *graph_rows, projection, q_heads, k_heads, same_graph, same_node = tensors
+            queries = replace(
+                self.q, x=q, mask=q_mask, projection=projection, head_projection=q_heads
+            )
+            keys = replace(self.k, x=k, mask=k_mask, projection=projection, head_projection=k_heads)
             same = cast(Tensor, same_graph)[span], cast(Tensor, same_node)[span]
             return score(queries, keys, *graph_rows, *same)
 
@@ -74,7 +76,8 @@ class ScoredPairs:
             (self.k.mask, self.key),
             *((tensor, self.graph) for tensor in graph_tensors),
         ]
-        whole = (self.q.projection, self.same_graph, self.same_node)
+        projections = (self.q.projection, self.q.head_projection, self.k.head_projection)
+        whole = (*projections, self.same_graph, self.same_node)
         return chunked_map(score_rows, rows(self.q), gathered, whole)
 
 
@@ -113,7 +116,7 @@ def attention_scores(
         same_graph: Tensor,
         same_node: Tensor,
     ) -> Tensor:
-        phi_q = Queries(q).features(slice(None), maximum)[2][:, :, 0]
+        phi_q = Queries(q).features(slice(None), maximum)[-1][:, :, 0]
         phi_q = phi_q if factor is None else phi_q * factor
         # a maximum bounds the keys of one graph
         maximum = maximum.masked_fill(~same_graph[..., None], torch.inf)
@@ -180,7 +183,8 @@ def _key_features(keys: KernelInput) -> tuple[Tensor | None, Tensor | None]:
     logarithms and factors ``[E, H, M]``, or :obj:`None`."""
     k = split(keys.x, 1, keys.heads)
     squared = k.square().sum(-1, keepdim=True)
-    features = keys.map.log_features(k, keys.projection, keys.power, squared)
+    map_input = HeadProjection(keys.head_projection)(k)
+    features = keys.map.log_features(map_input, keys.projection, keys.power, squared)
     log, value = (None if part is None else part[0].transpose(0, 1) for part in features)
     return log, value
 

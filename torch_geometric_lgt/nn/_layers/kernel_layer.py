@@ -12,7 +12,12 @@ from torch_geometric_lgt.functional.attention.kernel import attend, folded, node
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
 from torch_geometric_lgt.functional.feature_maps import MAPS
-from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, check_projection
+from torch_geometric_lgt.functional.inputs import (
+    KernelInput,
+    ValueInput,
+    check_projection,
+    fold_head_projection,
+)
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
@@ -89,20 +94,20 @@ class KernelLayer(AttentionLayer):
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
         x, weight, bias = linear_part(lin, x)
-        if phi.is_learned:
-            x, weight, bias = phi.logits_part(x, weight, bias)
-        return KernelInput(
+        inputs = KernelInput(
             x=x,
             heads=self.heads,
             kind=phi.kind,
             weight=weight,
             bias=bias,
             mask=mask,
+            head_projection=phi.head_projection(),
             projection=phi.projection,
             scale=self._scale(sampling),
             power=phi.power,
             samples=samples,
         )
+        return fold_head_projection(inputs)
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
         return folded(self._kernel_input(x, self.lin_query, mask, sampling))
