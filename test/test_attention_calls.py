@@ -171,7 +171,7 @@ def test_models_of_the_package():
     lite = LiteGT(6, 8, 3, num_layers=2, heads=2)
     report = attention_report(lite, x, EDGES, edge_jaccard=WEIGHT.float(), sampled_mask=MASK)
     assert [row['layer'] for row in report] == ['layers.0.conv', 'layers.1.conv']
-    model = GraphTransformer(6, 8, 3, num_layers=3, num_attention_layers=2)
+    model = GraphTransformer(6, 8, 3, num_layers=2, num_local_layers=1)
     report = attention_report(model, x, EDGES, BATCH)
     assert [row['layer'] for row in report] == ['blocks.1.attn', 'blocks.2.attn']
     edges = torch.stack([torch.arange(12) % 5, 5 + torch.arange(12) % 7])

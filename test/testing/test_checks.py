@@ -127,12 +127,12 @@ MODELS = {
         {'call': model_with_jaccard, 'batches': parts_with_jaccard},
     ),
     'GraphTransformer': (
-        lambda: GraphTransformer(6, 4, 3, 2, 2, num_attention_layers=1),
+        lambda: GraphTransformer(6, 4, 3, 1, 2, 1),
         {'batches': parts},
     ),
     'GraphTransformer-gated': (
         lambda: GraphTransformer(
-            6, 4, 3, 1, 2, 'ResGatedGraphConv', attn_type='mean', norm='layer_norm'
+            6, 4, 3, 1, 2, conv='ResGatedGraphConv', attn_type='mean', norm='layer_norm'
         ),
         {'batches': parts},
     ),

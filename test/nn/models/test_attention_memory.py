@@ -15,9 +15,7 @@ MODELS = {
     'sgformer': lambda: SGFormer(5, 8, 3),
     'sgformer-row': lambda: SGFormer(5, 8, 3, 2, norm='row'),
     'graph-transformer': lambda: GraphTransformer(5, 8, 3, 3, 2),
-    'graph-transformer-local-first': lambda: GraphTransformer(
-        5, 8, 3, 3, 2, num_attention_layers=1
-    ),
+    'graph-transformer-local-first': lambda: GraphTransformer(5, 8, 3, 1, 2, num_local_layers=2),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
 }

@@ -13,6 +13,7 @@ from torch_geometric_lgt.nn import (
     MeanAttention,
     SGFormerConv,
 )
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._local_gcn import LocalConv
 
 SIZES = (4, 1, 0, 7)
@@ -42,13 +43,11 @@ def test_layers_follow_the_formula():
     assert_close(actual, model.lin_out(z), rtol=1e-10, atol=1e-12)
 
 
-def test_only_the_last_layers_attend():
-    model = GraphTransformer(6, 8, 3, 4, 2, num_attention_layers=1)
+def test_layers_without_attention_come_first():
+    model = GraphTransformer(6, 8, 3, 1, 2, num_local_layers=3)
     assert [conv is not None for conv in model.attentions] == [False, False, False, True]
-    assert [block.norm2 is not None for block in model.blocks] == [False, False, False, True]
     without = GraphTransformer(6, 8, 3, attn_type=None)
     assert without.attentions == [None] * 4
-    assert GraphTransformer(6, 8, 3, num_attention_layers=0).attentions == [None] * 4
 
 
 def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():
@@ -143,7 +142,7 @@ def test_sparse_features_are_those_of_a_dense_matrix():
 
 
 def test_attention_scores_are_those_of_the_layers():
-    model, x = GraphTransformer(6, 8, 3, 3, 2, num_attention_layers=2).double().eval(), features()
+    model, x = GraphTransformer(6, 8, 3, 2, 2, num_local_layers=1).double().eval(), features()
     pairs = torch.cartesian_prod(torch.arange(12), torch.arange(12)).T
     scores = model.attention_scores(x, EDGES, pairs, BATCH)
     assert len(scores) == 2
@@ -165,10 +164,10 @@ def test_attention_scores_are_those_of_the_layers():
         ),
         ("'conv_kwargs' must be None unless", {'conv': None, 'conv_kwargs': {'bias': False}}),
         ("'conv' must not be None", {'conv': None, 'attn_type': None}),
-        ("'conv' must not be None", {'conv': None, 'num_attention_layers': 1}),
+        ("'conv' must not be None", {'conv': None, 'num_local_layers': 1}),
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernell'}),
         ("'attn_type' must not be 'degree_masked'", {'attn_type': 'degree_masked'}),
-        ("'num_attention_layers' must be from 0 to", {'num_attention_layers': 5}),
+        ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
         ("'edge_channels' must not be negative", {'edge_channels': -1}),
         (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),
         ("'level' must be one of", {'level': 'nodes'}),
@@ -245,3 +244,13 @@ def test_a_model_without_attention_has_no_memory():
         GraphTransformer(6, 8, 3, attn_type=None).attention_memory(
             NeighborLoader(data, [-1], batch_size=5)
         )
+
+
+def test_local_layers_follow_the_formula():
+    model, x = GraphTransformer(6, 8, 3, 1, 2, 1, norm='layer_norm').double().eval(), features()
+    layer, z = model.blocks[0], model.lin_in(x)
+    gcn = GCNConv(8, 8).double()
+    gcn.load_state_dict(layer.conv.state_dict())
+    expected = z + layer.norm3(gcn(z, EDGES) + layer.lin(z)).relu()
+    context = GraphContext(model._local_input(EDGES, x, None, None, None))
+    assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)

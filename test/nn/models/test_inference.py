@@ -40,7 +40,7 @@ BACKBONES = {
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
     'graph-transformer': lambda: GraphTransformer(5, 8, 3, heads=2, dropout=0.5),
     'graph-transformer-local-first': lambda: GraphTransformer(
-        5, 8, 3, heads=2, attn_type='sgformer', num_attention_layers=1, norm='layer_norm'
+        5, 8, 3, 1, 2, 2, attn_type='sgformer', norm='layer_norm', dropout=0.5
     ),
     'graph-transformer-sage': lambda: GraphTransformer(
         5, 8, 3, 2, 2, conv='SAGEConv', attn_type='mean'
@@ -333,7 +333,7 @@ WEIGHTED = {
     )
 }
 WEIGHTED['sgformer-gcn'] = lambda: SGFormer(5, 8, 3, gnn=GCN(8, 8, 2, normalize=False))
-WEIGHTED['graph-transformer-graphconv'] = lambda: GraphTransformer(5, 8, 3, 2, 2, 'GraphConv')
+WEIGHTED['graph-transformer-graphconv'] = lambda: GraphTransformer(5, 8, 3, 2, 2, conv='GraphConv')
 WEIGHTED['litegt'] = lambda: LiteGT(5, 16, 3, 2, 4, ('softmax', 'subtractor'))
 
 

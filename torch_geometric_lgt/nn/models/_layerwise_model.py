@@ -35,7 +35,6 @@ class LayerwiseModel(Module):
     convs: Any
     hidden_channels: int
     out_channels: int
-    num_layers: int
     uses_edges = takes_pairs = False
     input_names: tuple[str, ...] = ('x',)
 
@@ -78,7 +77,7 @@ class LayerwiseModel(Module):
         :math:`\mathbf{Z}^{(0)}, \dots, \mathbf{Z}^{(L)}`, ``[N, D]`` each."""
         self._check_context(x, context)
         layers = [self.input_layer(x, *encodings)]
-        for index in range(self.num_layers):
+        for index in range(len(self.attentions)):
             state = self._state(index, layers[-1], context)
             layers.append(self.layer(index, layers[-1], layers[0], context, state))
         return layers
@@ -254,7 +253,7 @@ class LayerwiseModel(Module):
         return AttentionMemory(ModuleList(c for c, _ in pairs), [z for _, z in pairs], stream)
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
-        layers = self._stream_layers(stream, self.num_layers)
+        layers = self._stream_layers(stream, len(self.attentions))
         local = self.stream_local_branch(stream, layers[0])
         device = reference(self.lin_out).device
 

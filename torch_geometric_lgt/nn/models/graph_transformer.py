@@ -1,7 +1,7 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.inits import reset
+from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -49,6 +50,39 @@ NORMS: dict[str | None, Callable[[int], Module | None]] = {
 }
 
 
+class LocalLayer(Module):
+    r"""Applies message passing with a linear map beside it, normalisation, activation, dropout and a
+    residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathbf{X} + \mathrm{act} \left( \mathrm{Norm} \left(
+            \mathrm{MPNN}(\mathbf{X}, \mathbf{A}) + \mathbf{W} \mathbf{X} \right) \right)
+
+    The layer has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and
+    no attention."""
+
+    attn = None
+
+    def __init__(
+        self, channels: int, conv: Module, dropout: float, act: str, norm: Module | None
+    ) -> None:
+        super().__init__()
+        self.dropout, self.conv, self.norm3 = dropout, conv, norm
+        self.lin, self.act = Linear(channels, channels), activation_resolver(act)
+
+    def attend(self, *args: Any) -> None:
+        r"""Returns :obj:`None`: the layer has no attention."""
+
+    def combine(
+        self, x: Tensor, local: Tensor, attended: None, norm_arguments: dict[str, Any]
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` from the input :obj:`x` and the output :obj:`local` of
+        the message passing."""
+        z = local + self.lin(x)
+        z = z if self.norm3 is None else self.norm3(z, **norm_arguments)
+        return x + dropout(self.act(z), self.dropout, self.training)
+
+
 class GraphTransformer(LayerwiseModel):
     r"""Scores nodes, edges or graphs with layers of message passing beside all-pair attention: the
     network of `"Recipe for a General, Powerful, Scalable Graph Transformer"
@@ -60,7 +94,7 @@ class GraphTransformer(LayerwiseModel):
         \mathbf{Y} = f(\mathbf{Z}^{(L)})
 
     with the encodings :math:`\mathbf{P}_p` and layers :class:`~torch_geometric_lgt.nn.GPSConv`.
-    With ``num_attention_layers=K`` only the last :math:`K` layers have attention: first local, then
+    With :obj:`num_local_layers` other layers come first, which have no attention: local before
     global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
 
     Is the attention worth its cost on your data? Train the model a second time with
@@ -70,8 +104,11 @@ class GraphTransformer(LayerwiseModel):
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
         hidden_channels (int): Size of each hidden sample.
         out_channels (int): Size of each output sample.
-        num_layers (int, optional): Number of layers. (default: :obj:`4`)
+        num_layers (int, optional): Number of layers with attention. (default: :obj:`4`)
         heads (int, optional): Number of attention heads. (default: :obj:`4`)
+        num_local_layers (int, optional): Number of layers of message passing alone before those with
+            attention.
+            (default: :obj:`0`)
         conv (str or callable, optional): The message passing: the name of a layer of
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
             for none. (default: :obj:`"GCNConv"`)
@@ -83,8 +120,6 @@ class GraphTransformer(LayerwiseModel):
             :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names. (default: :obj:`None`; for :obj:`"kernel"`, the learned feature map)
-        num_attention_layers (int, optional): The number of last layers with attention. (default:
-            :obj:`None`, all)
         encodings (dict, optional): The channels of each positional or structural encoding by the
             name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
             :obj:`None`, none)
@@ -125,11 +160,11 @@ class GraphTransformer(LayerwiseModel):
         out_channels: int,
         num_layers: int = 4,
         heads: int = 4,
+        num_local_layers: int = 0,
         conv: str | Callable[[int, int], Module] | None = 'GCNConv',
         conv_kwargs: dict[str, Any] | None = None,
         attn_type: str | Callable[[int, int], Module] | None = 'kernel',
         attn_kwargs: dict[str, Any] | None = None,
-        num_attention_layers: int | None = None,
         encodings: dict[str, int] | None = None,
         edge_channels: int = 0,
         level: str = 'node',
@@ -159,20 +194,17 @@ class GraphTransformer(LayerwiseModel):
                 "'attn_type' must not be 'degree_masked', which reads degrees; build the model "
                 "of layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
             )
-        number = num_layers if num_attention_layers is None else num_attention_layers
-        if not 0 <= number <= num_layers:
-            raise ValueError(
-                f"'num_attention_layers' must be from 0 to 'num_layers', {num_layers} (got "
-                f'{num_attention_layers})'
-            )
-        if conv is None and (attn_type is None or number < num_layers):
+        if num_local_layers < 0:
+            raise ValueError(f"'num_local_layers' must not be negative (got {num_local_layers})")
+        if conv is None and (attn_type is None or num_local_layers > 0):
             raise ValueError("'conv' must not be None in a layer without attention (got None)")
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned'}
         for name, channels in (encodings or {}).items():
             check_sizes(**{f"encodings['{name}']": channels})
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
-        self.out_channels, self.num_layers, self.level = out_channels, num_layers, level
+        self.out_channels, self.level = out_channels, level
+        self.num_layers, self.num_local_layers = num_layers, num_local_layers
         self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
         self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
         self.lin_in = make_linear(in_channels, hidden_channels)
@@ -180,12 +212,17 @@ class GraphTransformer(LayerwiseModel):
             {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
         )
         self.blocks: Any = ModuleList()
-        for index in range(num_layers):
+        for index in range(num_local_layers + num_layers):
             local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
-            attention = attn_type if index >= num_layers - number else None
+            if index < num_local_layers:
+                local = cast(Module, local)
+                norm_layer = NORMS[norm](hidden_channels)
+                self.blocks.append(LocalLayer(hidden_channels, local, dropout, act, norm_layer))
+                continue
+            attention = attn_type
             if callable(attention):
                 attention = attention(hidden_channels, heads)
-            block = GPSConv(
+            block: Any = GPSConv(
                 hidden_channels,
                 local,
                 heads,
@@ -347,7 +384,7 @@ class GraphTransformer(LayerwiseModel):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         local = None
         if block.conv is not None:
-            edges, arguments = context.edges
+            edges, arguments = cast(LocalInput, context.edges)
             local = block.conv(x_src, edges, **arguments)[: x_dst.size(0)]
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
@@ -426,6 +463,6 @@ class GraphTransformer(LayerwiseModel):
     def __repr__(self) -> str:
         sizes = (
             f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
-            f'num_layers={self.num_layers}'
+            f'num_layers={self.num_layers}, num_local_layers={self.num_local_layers}'
         )
         return f'{self.__class__.__name__}({sizes})'
