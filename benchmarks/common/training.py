@@ -4,8 +4,9 @@ import argparse
 import glob
 import hashlib
 import json
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +89,24 @@ class Plateau(NamedTuple):
         return optimizer.param_groups[0]['lr']
 
 
+class Cosine(NamedTuple):
+    r"""Raises a learning rate in equal steps over :obj:`warmup` epochs, then lowers it along half a
+    cosine until 0 at the end of the training."""
+
+    lr: float
+    epochs: int
+    warmup: int
+    least: float = 0.0
+
+    def rate(self, losses: Sized) -> float:
+        r"""Returns the learning rate of the epoch after these validation losses."""
+        epoch = len(losses)
+        if epoch < self.warmup:
+            return self.lr * (epoch + 1) / (self.warmup + 1)
+        done = (epoch - self.warmup) / max(self.epochs - self.warmup, 1)
+        return self.lr * (1 + math.cos(math.pi * min(done, 1))) / 2
+
+
 class Training:
     r"""Trains a model until its score stops rising. A training that was killed continues from
     the checkpoint :obj:`path` as if it had not stopped.
@@ -99,10 +118,10 @@ class Training:
         batches (callable): Returns the sized collection of batches of an epoch. Random batches are
             drawn from the global random state.
         score (callable): Computes the validation score of the model, the higher the better, and
-            with a plateau also its validation loss.
+            with :obj:`rates` also its validation loss.
         path (Path): The checkpoint, a safetensors file that includes the random state.
-        plateau (Plateau, optional): The learning rate over the training. (default: :obj:`None`,
-            that of the optimizer)
+        rates (Plateau or Cosine, optional): The learning rate over the training. (default:
+            :obj:`None`, that of the optimizer)
         precision (str, optional): Under :obj:`"bfloat16"` the loss is computed with autocast.
             (default: :obj:`"float32"`)
     """
@@ -115,17 +134,17 @@ class Training:
         batches: Callable[[], Any],
         score: Callable[[torch.nn.Module], Any],
         path: Path,
-        plateau: Plateau | None = None,
+        rates: Plateau | Cosine | None = None,
         precision: str = 'float32',
     ) -> None:
         self.device, self.precision = next(model.parameters()).device, precision
         self.model, self.optimizer, self.path = model, optimizer, path
         self.loss, self.batches, self.score = loss, batches, score
-        self.plateau = plateau
+        self.rates = rates
         self.epoch, self.best_epoch = 0, 0
         self.best_score, self.seconds = float('-inf'), 0.0
         self.best = self._weights()
-        self.history = torch.empty(0, 3 if plateau is None else 4)
+        self.history = torch.empty(0, 3 if rates is None else 4)
         self.saved = time.perf_counter()
         if (tensors := self._read()) is not None:
             self._resume(tensors)
@@ -191,9 +210,9 @@ class Training:
         r"""Trains once over the batches and returns the mean of their losses."""
         start = time.perf_counter()
         self.model.train()
-        if self.plateau is not None:
+        if self.rates is not None:
             for group in self.optimizer.param_groups:
-                group['lr'] = self.plateau.rate(self.history[:, 3].tolist())
+                group['lr'] = self.rates.rate(self.history[:, 3].tolist())
         batches = self.batches()
         losses = [
             self._step(batch)
@@ -214,8 +233,8 @@ class Training:
 
     def _is_flat(self) -> bool:
         return (
-            self.plateau is not None
-            and self.plateau.rate(self.history[:, 3].tolist()) <= self.plateau.least
+            self.rates is not None
+            and self.rates.rate(self.history[:, 3].tolist()) <= self.rates.least
         )
 
     @torch.no_grad()

@@ -21,6 +21,7 @@ from benchmarks.common.results import process_peak_mib, read_results, write_resu
 from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import (
+    Cosine,
     Plateau,
     Training,
     add_device,
@@ -32,7 +33,7 @@ from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
 from benchmarks.many_graphs.models import ATTENTIONS, FLAGSHIP, Transformer, network
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
-from benchmarks.many_graphs.settings import PRESETS, Config, training_config
+from benchmarks.many_graphs.settings import FLAGSHIP_TRAINING, PRESETS, Config, training_config
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
 
 DRAWN_GRAPHS = 100
@@ -117,7 +118,7 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
             model_config = config
             if model_name == FLAGSHIP:
                 options = {**config['options'], 'attention': args.attention}
-                model_config = {**config, **FLAGSHIP_TRAINING, 'options': options}
+                model_config = {**config, **FLAGSHIP_TRAINING[args.preset], 'options': options}
             print(run(task, model_name, splits, args, model_config), file=sys.stderr)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
@@ -125,6 +126,21 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
 def training_loss(model: torch.nn.Module, data: Data, level: str) -> Tensor:
     r"""Computes the loss of a batch of graphs."""
     return criterion(model(data), data.y, level)
+
+
+def optimizer(model: torch.nn.Module, config: Config) -> torch.optim.Optimizer:
+    r"""Makes Adam, or AdamW for settings with weight decay."""
+    if 'weight_decay' not in config:
+        return torch.optim.Adam(model.parameters(), lr=config['lr'])
+    rate, decay = config['lr'], config['weight_decay']
+    return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay)
+
+
+def learning_rates(config: Config) -> Plateau | Cosine:
+    r"""Makes the learning rates: a cosine for settings with warm-up, else a plateau."""
+    if 'warmup' in config:
+        return Cosine(config['lr'], config['epochs'], config['warmup'])
+    return Plateau(config['lr'], config['patience'], config['least_lr'])
 
 
 def variant_of(args: argparse.Namespace, model_name: str) -> str:
@@ -160,12 +176,12 @@ def run(
         model = model.to(args.device)
         return Training(
             model,
-            torch.optim.Adam(model.parameters(), lr=config['lr']),
+            optimizer(model, config),
             partial(training_loss, level=task.level),
             lambda: loaders['train'],
             partial(evaluate, loader=loaders['val'], metric=task.metric, level=task.level),
             path,
-            Plateau(config['lr'], config['patience'], config['least_lr']),
+            learning_rates(config),
             args.precision,
         )
 

@@ -21,6 +21,14 @@ PRESETS: dict[str, Config] = {
 }
 
 
+# What the training of the flagship overrides: AdamW, and a rate that rises over the first epochs and
+# falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph Transformer".
+FLAGSHIP_TRAINING: dict[str, Config] = {
+    'full': {'epochs': 100, 'warmup': 5, 'lr': 1e-3, 'weight_decay': 1e-5},
+    'small': {'warmup': 2, 'lr': 5e-3, 'weight_decay': 1e-2},
+}
+
+
 def training_config(preset: str, settings: Config) -> Config:
     r"""Merges the training settings of a preset and of a data set. Settings of the data set for
     this preset win."""

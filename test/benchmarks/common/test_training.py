@@ -6,7 +6,7 @@ from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
 from benchmarks.common.results import DataError
-from benchmarks.common.training import Plateau, Training, checkpoint, fingerprint
+from benchmarks.common.training import Cosine, Plateau, Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
 
@@ -230,12 +230,20 @@ def test_learning_rate_on_a_plateau():
     ]
 
 
+def test_learning_rate_rises_then_falls_along_a_cosine():
+    cosine = Cosine(0.8, 6, 2)
+    rates = [cosine.rate([0.0] * epoch) for epoch in range(7)]
+    half = 0.5**0.5 / 2
+    expected = [0.8 / 3, 1.6 / 3, 0.8, 0.8 * (0.5 + half), 0.4, 0.8 * (0.5 - half), 0.0]
+    assert rates == pytest.approx(expected, abs=1e-15)
+
+
 def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
 
     def make(path):
         run, rates = training(path), []
-        run.plateau, run.history = (
+        run.rates, run.history = (
             Plateau(0.05, 1, 0.01),
             torch.empty(0, 4) if not len(run.history) else run.history,
         )
