@@ -9,6 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
+from benchmarks.common.attentions import FLAGSHIP, with_attention
 from torch_geometric_lgt.nn import GraphTransformer, LiteGT
 
 KERNELS = {
@@ -26,15 +27,7 @@ TRANSFORMERS = {
     for step in (STEPS if 'litegt' in name else [''])
 }
 CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
-FLAGSHIP = 'graphtransformer'
 NETWORKS = (FLAGSHIP, *TRANSFORMERS, *CONVOLUTIONS)
-ATTENTIONS: dict[str, dict[str, Any]] = {
-    'learned': {'attn_kwargs': {'feature_map': 'learned', 'num_features': 32}},
-    'simplex': {'attn_kwargs': {'feature_map': 'simplex', 'num_features': 32}},
-    'mean': {'attn_type': 'mean'},
-    'exact': {'attn_type': 'multihead'},
-    'no-attention': {'attn_type': None},
-}
 
 
 class Transformer(torch.nn.Module):
@@ -125,15 +118,13 @@ def network(
 ) -> torch.nn.Module:
     r"""Builds the network :obj:`name`; :obj:`sizes` are its input, hidden and output channels."""
     if name == FLAGSHIP:
-        options = dict(options)
         return LocalAndGlobal(
             GraphTransformer(
                 *sizes,
                 conv='ResGatedGraphConv',
                 encodings={'laplacian_pe': pe_channels} if pe_channels > 0 else None,
                 level=level,
-                **ATTENTIONS[options.pop('attention')],
-                **options,
+                **with_attention(options),
             )
         )
     if name in CONVOLUTIONS:

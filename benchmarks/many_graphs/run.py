@@ -16,6 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
+from benchmarks.common.attentions import ATTENTIONS, FLAGSHIP
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import process_peak_mib, read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
@@ -30,7 +31,7 @@ from benchmarks.common.training import (
 )
 from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
 from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
-from benchmarks.many_graphs.models import ATTENTIONS, FLAGSHIP, Transformer, network
+from benchmarks.many_graphs.models import Transformer, network
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
 from benchmarks.many_graphs.settings import FLAGSHIP_TRAINING, PRESETS, Config, training_config

@@ -9,10 +9,16 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 from torch_geometric.utils import to_torch_csr_tensor
 
+from benchmarks.common.attentions import FLAGSHIP, with_attention
 from torch_geometric_lgt.functional import sorted_edges
-from torch_geometric_lgt.nn import DIFFormer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
 
-OURS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
+OURS = {
+    'nodeformer': NodeFormer,
+    'difformer': DIFFormer,
+    'sgformer': SGFormer,
+    'graphtransformer': GraphTransformer,
+}
 NETWORKS = {
     'gcn': partial(pyg.GCN, cached=True),
     'gat': pyg.GAT,
@@ -103,6 +109,8 @@ def make(
             dropout=options.pop('gnn_dropout'),
             norm=norm,
         )
+    if name == FLAGSHIP:
+        options = with_attention(options)
     if name in OURS:
         model = OURS[name](in_channels, hidden, out_channels, **options)
     elif name == 'mlp':

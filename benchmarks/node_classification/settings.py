@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.common.attentions import ATTENTIONS
 from benchmarks.node_classification.metrics import METRICS
 
 CONFIGS = Path(__file__).parent / 'configs'
@@ -31,6 +32,15 @@ OPTIONS: dict[str, dict[str, Any]] = {
         'gnn_input': 'input',
         'gnn_num_layers': 2,
         'gnn_dropout': 0.5,
+    },
+    'graphtransformer': {
+        'hidden_channels': 64,
+        'num_layers': 1,
+        'num_local_layers': 3,
+        'heads': 4,
+        'dropout': 0.5,
+        'input_dropout': 0.15,
+        'attention': 'learned',
     },
     'gcn': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5},
     'gat': {'hidden_channels': 64, 'num_layers': 2, 'dropout': 0.5, 'heads': 8},
@@ -68,6 +78,15 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             'row-norm': {'options': {'norm': 'row'}},
         },
         'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+    },
+    'graphtransformer': {
+        'attention': {
+            name: {'options': {'attention': name}} for name in ATTENTIONS if name != 'learned'
+        },
+        'depth': {
+            f'num_local_layers-{number}': {'options': {'num_local_layers': number}}
+            for number in (0, 2, 5, 7)
+        },
     },
     'difformer': {
         'ablation': {

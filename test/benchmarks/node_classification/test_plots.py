@@ -57,4 +57,4 @@ def test_pictures_of_the_attention(write_graph, run, model, monkeypatch, tmp_pat
         f'{name}-{end}' for end in ends
     ]
     layers = (tmp_path / 'node_classification' / f'{name}-attention.csv').read_text().splitlines()
-    assert len(layers) == 1 + (1 if model == 'sgformer' else 2)
+    assert len(layers) == 1 + (1 if model in ('sgformer', 'graphtransformer') else 2)

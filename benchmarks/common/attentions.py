@@ -1,0 +1,19 @@
+r"""Names the attentions that are compared in GraphTransformer."""
+
+from typing import Any
+
+FLAGSHIP = 'graphtransformer'
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    'learned': {'attn_kwargs': {'feature_map': 'learned', 'num_features': 32}},
+    'simplex': {'attn_kwargs': {'feature_map': 'simplex', 'num_features': 32}},
+    'mean': {'attn_type': 'mean'},
+    'exact': {'attn_type': 'multihead'},
+    'no-attention': {'attn_type': None},
+}
+
+
+def with_attention(options: dict[str, Any]) -> dict[str, Any]:
+    r"""Replaces the option :obj:`attention`, a key of :obj:`ATTENTIONS` (default: ``'learned'``), by
+    the arguments of GraphTransformer that it stands for."""
+    others = {name: value for name, value in options.items() if name != 'attention'}
+    return others | ATTENTIONS[options.get('attention', 'learned')]
