@@ -59,16 +59,19 @@ def attention_report(
     r"""Measures on sampled nodes what each attention layer of a model contributes, in evaluation
     mode.
 
-    =======================  ====================================================================================================
-    measure                  meaning
-    =======================  ====================================================================================================
-    ``others``               mean share of a node's attention weight on other nodes
-    ``beyond mean``          norm of the attention's output minus the plain mean of the values, divided by the output's norm
-    ``entropy``              entropy of the weights above 0, divided by the entropy of uniform weights: 1 for uniform weights
-    ``inert heads``          share of the heads with an entropy of at least 0.999
-    ``query``, ``key``       mean norm of the scaled queries and keys, the inputs of the feature map
-    ``feature error``        relative error of the output against exact softmax weights, None for feature maps of other types
-    =======================  ====================================================================================================
+    ===================  ===========================================================================
+    measure              meaning
+    ===================  ===========================================================================
+    ``others``           mean share of a node's attention weight on other nodes
+    ``beyond mean``      norm of the attention's output minus the plain mean of the values, divided
+                         by the output's norm
+    ``entropy``          entropy of the weights above 0, divided by the entropy of uniform weights:
+                         1 for uniform weights
+    ``inert heads``      share of the heads with an entropy of at least 0.999
+    ``query``, ``key``   mean norm of the scaled queries and keys, the inputs of the feature map
+    ``feature error``    relative error of the output against exact softmax weights, None for
+                         feature maps of other types
+    ===================  ===========================================================================
 
     Args:
         model (torch.nn.Module): :class:`~torch_geometric_lgt.nn.NodeFormer`,
@@ -236,7 +239,7 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
         >>> check_fresh(data, [NodeDegree()])
         Traceback (most recent call last):
         ...
-        ValueError: 'degree' is not what NodeDegree('degree') adds to this graph, which may have changed...
+        ValueError: 'degree' is not what NodeDegree('degree') adds to this graph, which may...
     """
     for transform in transforms:
         transformed = transform(copy.copy(data))

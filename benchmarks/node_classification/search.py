@@ -1,7 +1,9 @@
 r"""Searches settings of a node classifier by the validation accuracy.
 
-python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
-python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
+python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer \
+    --trials 60
+python -m benchmarks.node_classification.search --dataset computers --model sgformer \
+    --set options.gnn=sage options.gnn_input=hidden
 
 The score is the mean validation accuracy over seeds; the search never reads the test nodes.
 Settings of ``--set`` are not searched. The script prints the command that runs the best

@@ -26,7 +26,8 @@ SCRIPTS = sorted(
 NAMES = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in SCRIPTS]
 WITHOUT = """
 import importlib, sys
-sys.modules |= dict.fromkeys(('matplotlib', 'optuna', 'ogb', 'pandas', 'sklearn', 'networkx', 'networkit', 'igraph', 'tensorboard'))
+names = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
+sys.modules |= dict.fromkeys(names.split())
 for name in sys.argv[1].split():
     sys.argv = [name, '--help']
     try:
@@ -51,7 +52,8 @@ import aiohttp, scipy.sparse.linalg, torch_geometric
 folder, *scripts = sys.argv[1:]
 for number, script in enumerate(scripts):
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # some warn of threads, which scripts do not use before their arguments are parsed
+        # Some warn of threads, which scripts do not use before their arguments are parsed.
+        warnings.simplefilter('ignore')
         process = os.fork()
     if process == 0:
         for descriptor, stream in ((1, 'out'), (2, 'err')):
