@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+from freeze_objects import freeze
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
@@ -186,14 +187,15 @@ def as_rank(rank, world, port, function, *arguments):
     function(*arguments)
 
 
-def torchrun(errors, world, *arguments):
-    """What the command does with this script, without its own imports; what all processes write to
-    stderr goes to a file."""
+def torchrun(errors, arguments, environment):
+    """Does what the command does, without its own imports; what all processes write to stderr goes
+    to a file."""
     from torch.distributed import run
 
+    os.environ.update(environment)
     with errors.open('w') as file:
         os.dup2(file.fileno(), 2)
-    run.main(['--standalone', f'--nproc-per-node={world}', __file__, *arguments])
+    run.main(['--standalone', *arguments])
 
 
 def main_with_errors_to(folder, *arguments):
@@ -212,3 +214,4 @@ def print_to(folder, script, digits):
 
 if __name__ == '__main__':
     main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else '')
+    freeze()

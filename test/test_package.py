@@ -19,6 +19,8 @@ t.testing.dense.jaccard
 print('torch_geometric' in sys.modules, 'nm' in dir(t.testing))
 print(t.testing.checks.check_layer.__name__)
 print('nn' in vars(t), t.nn.NodeFormer.__name__, 'nn' in vars(t))
+import gc
+gc.freeze()  # the end of the process would look through all objects
 """
 
 

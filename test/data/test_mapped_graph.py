@@ -8,6 +8,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 import torch
+from freeze_objects import freeze
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, sort_edge_index
 
@@ -129,7 +130,7 @@ def test_inference_where_workers_are_spawned(graph, tmp_path):
     """By the context of the loader; it is the default of macOS and Windows."""
     model, spawned = (
         SGFormer(4, 8, 2, gnn_num_layers=1).eval(),
-        {'num_workers': 1, 'multiprocessing_context': 'spawn'},
+        {'num_workers': 1, 'multiprocessing_context': 'spawn', 'worker_init_fn': freeze},
     )
     found = model.inference(
         NeighborLoader((graph, graph), [-1], batch_size=20, **spawned), tmp_path / 'scores'

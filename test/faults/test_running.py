@@ -176,6 +176,8 @@ model = SGFormer(4, 8, 3)
 assert sum(model(batch.x, batch.edge_index)[:batch.batch_size].size(0) for batch in loader) == 40
 print(jaccard(data.edge_index, 40).double().sum().item())
 print(LaplacianPE(3)(data).laplacian_pe.abs().double().sum().item())
+import gc
+gc.freeze()  # the end of the process would look through all objects
 """
     found = subprocess.run(
         [sys.executable, '-W', 'ignore', '-c', code],

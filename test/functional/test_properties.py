@@ -75,7 +75,7 @@ def problems(draw, largest=3.0, least=-6.0):
 
 def made(name, problem):
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(problem.seed)
+        torch.default_generator.manual_seed(problem.seed)
         return LAYERS[name](problem.heads).double()
 
 
