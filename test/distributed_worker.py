@@ -82,12 +82,12 @@ class AllNodes(torch.nn.Module):
         return self.layer(x, *degree, batch=batch, state=state)
 
 
-def part(own, edges):
+def part(rows, edges):
     """The process's own nodes, those within two hops after them, and the edges between places among
     these."""
-    own = torch.arange(20)[own]
-    nodes, edges, *_ = k_hop_subgraph(own, 2, edges, num_nodes=20)
-    nodes = torch.cat([own, nodes[~torch.isin(nodes, own)]])
+    rows = torch.arange(20)[rows]
+    nodes, edges, *_ = k_hop_subgraph(rows, 2, edges, num_nodes=20)
+    nodes = torch.cat([rows, nodes[~torch.isin(nodes, rows)]])
     place = torch.empty(20, dtype=torch.long).index_copy_(0, nodes, torch.arange(nodes.numel()))
     return nodes, place[edges]
 
@@ -135,7 +135,7 @@ def reduce_alone(rank, world, device):
 def work(folder, device, lost):
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
-    own = slice(start, start + SIZES[world][rank])
+    rows = slice(start, start + SIZES[world][rank])
     if lost and rank == 1:
         os._exit(0)
     if not lost:
@@ -149,12 +149,12 @@ def work(folder, device, lost):
             tuple(d.to(device) for d in degree),
         )
         model = DistributedDataParallel(AllNodes(layer))
-        out = model(x[own], batch[own], *(d[own] for d in degree))
-        (squared_error(out.cpu(), own) * world).backward()
+        out = model(x[rows], batch[rows], *(d[rows] for d in degree))
+        (squared_error(out.cpu(), rows) * world).backward()
         save(f'{folder}/{kind}-{rank}.pt', out, layer)
     for name in [] if lost else MODELS:
         model, x, edges = make_model(name)
-        nodes, near = part(own, edges)
+        nodes, near = part(rows, edges)
         extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes].to(device)}
         parallel = DistributedDataParallel(model.to(device))
         size = SIZES[world][rank]
@@ -165,7 +165,7 @@ def work(folder, device, lost):
             num_keys=size,
             **extra,
         )[:size]
-        (squared_error(out.cpu(), own) * world).backward()
+        (squared_error(out.cpu(), rows) * world).backward()
         save(f'{folder}/{name}-{rank}.pt', out, model)
 
 

@@ -20,11 +20,11 @@ def test_sparse_features_give_what_dense_ones_give(model, training):
     torch.manual_seed(0)
     x = torch.rand(30, 12) * (torch.rand(30, 12) < 0.2)
     edges = torch.randint(30, (2, 90))
-    classifier, found = make(model, 12, 3, edges, 30, OPTIONS[model]).train(training), []
+    classifier, results = make(model, 12, 3, edges, 30, OPTIONS[model]).train(training), []
     for features in (x, x.to_sparse_csr()):
         torch.manual_seed(1)
         out, _ = classifier(features)
-        found.append(
+        results.append(
             [
                 out,
                 *torch.autograd.grad(
@@ -32,7 +32,7 @@ def test_sparse_features_give_what_dense_ones_give(model, training):
                 ),
             ]
         )
-    for dense, sparse in zip(*found, strict=True):
+    for dense, sparse in zip(*results, strict=True):
         torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
 
 
