@@ -1,6 +1,7 @@
 r"""Compares what a node attends to in training.
 
-python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer --batch-size 256
+python -m benchmarks.attention_domains --root DATA --dataset computers --model nodeformer \
+    --batch-size 256
 
 The same model is trained on the whole graph, on random parts, and on sampled batches. Batches are
 used without and with the states of all other nodes. Attention is over the whole graph in all

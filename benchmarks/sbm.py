@@ -1,9 +1,10 @@
 r"""Trains and measures node classifiers on many graphs of stochastic block models.
 
-python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt litegt-jaccard litegt-jaccard-sampling
+python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small \
+    --models gt litegt-jaccard litegt-jaccard-sampling
 python -m benchmarks.sbm --root DATA --dataset PATTERN --models litegt-subtractor --seeds 0 1 2 3
 python -m benchmarks.sbm --root DATA --dataset CLUSTER --preset small --models gt gcn --layers 16
-python -m benchmarks.sbm --table          # only write the table of existing results
+python -m benchmarks.sbm --table   # only write the table of existing results
 
 The metric is the weighted test accuracy at the best validation epoch. The graphs are made on the
 first call. The same command continues a run that was killed. The memory is that of the process: to

@@ -3,19 +3,24 @@
 from pathlib import Path
 
 TITLE = 'On a GPU'
-HOW = """``make gpu`` checks and measures everything that needs a GPU, on one CUDA device and without a network, in at most 40 minutes. The
-same command goes on where an earlier one stopped. It writes into ``benchmark-results/gpu``; ``python -m benchmarks.gpu --output FOLDER``
-chooses another folder, and ``--help`` lists the steps."""
-NONE = """No result of a GPU is published yet: the Triton kernels are compared with the dense definitions in Triton's interpreter only.
-Please attach the ``gpu`` folder of a run on your device to an issue."""
+HOW = """``make gpu`` checks and measures everything that needs a GPU, on one CUDA device and
+without a network, in at most 40 minutes. The same command goes on where an earlier one stopped.
+It writes into ``benchmark-results/gpu``; ``python -m benchmarks.gpu --output FOLDER`` chooses
+another folder, and ``--help`` lists the steps."""
+NONE = """No result of a GPU is published yet: the Triton kernels are compared with the dense
+definitions in Triton's interpreter only. Please attach the ``gpu`` folder of a run on your device
+to an issue."""
 TABLES = {
     'summary': 'The steps of the run.',
     'device': (
         'What the device can do at most: bytes copied, read and written, and flops of a square '
         'product of width 8192.'
     ),
-    'layers': """Layers beside their peers, in one process, in turn; medians of forward and backward together. The share of the bound is the
-time in which the device could move the input and the output once and compute the counted flops, over the time that the layer takes.""",
+    'layers': (
+        'Layers beside their peers, in one process, in turn; medians of forward and backward '
+        'together. The share of the bound is the time in which the device could move the input and '
+        'the output once and compute the counted flops, over the time that the layer takes.'
+    ),
     'models': (
         'Epochs and inferences of whole models. Graphs have the sizes of those of OGB and random '
         'content.'

@@ -22,7 +22,9 @@ from constants import set_constants
 PACKAGE = [
     f'torch_geometric_lgt.{name}' for name in ('data', 'datasets', 'loader', 'nn', 'transforms')
 ]
-multiprocessing.set_forkserver_preload(['benchmarks.common.training', *PACKAGE, 'pytest'])
+multiprocessing.set_forkserver_preload(
+    ['benchmarks.common.training', *PACKAGE, 'pytest', 'freeze_objects']
+)
 if (
     not torch.cuda.is_available()
 ):  # Triton's interpreter runs the kernels for GPUs; it is chosen where Triton is imported
@@ -34,12 +36,16 @@ if 'PYTEST_XDIST_WORKER' in os.environ:
     torch.set_num_threads(1)
 
 
-# By default, a tenth of the time of a compilation goes into collections that find nothing.
-gc.set_threshold(50_000, 10, 10)
+# By default, a fifth of the time of a compilation goes into collections that find nothing.
+gc.set_threshold(1_000_000, 10, 10)
 
 
 def seed_all() -> None:
-    for seed in (random.seed, np.random.seed, torch.manual_seed):
+    """Seeds all generators. Without a device, :func:`torch.manual_seed` would only note where it is
+    called, once more in each test."""
+    has_device = torch.cuda.is_available()
+    seed_torch = torch.manual_seed if has_device else torch.default_generator.manual_seed
+    for seed in (random.seed, np.random.seed, seed_torch):
         seed(12345)
 
 
@@ -72,6 +78,19 @@ def pytest_collection_modifyitems(items) -> None:
             item.add_marker(
                 pytest.mark.skipif(find_spec('torch_sparse') is None, reason=without_sparse)
             )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config) -> None:
+    """Leaves the objects of the process to its end, which would look through them for seconds.
+
+    What is added first runs last: after pytest has looked for files that are left open."""
+    config.add_cleanup(gc.freeze)
+
+
+def pytest_collection_finish() -> None:
+    """Leaves out of later collections what all imports have made."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+from freeze_objects import freeze
 from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
@@ -83,12 +84,12 @@ class AllNodes(torch.nn.Module):
         return self.layer(x, *degree, batch=batch, state=state)
 
 
-def part(own, edges):
+def part(rows, edges):
     """The process's own nodes, those within two hops after them, and the edges between places among
     these."""
-    own = torch.arange(20)[own]
-    nodes, edges, *_ = k_hop_subgraph(own, 2, edges, num_nodes=20)
-    nodes = torch.cat([own, nodes[~torch.isin(nodes, own)]])
+    rows = torch.arange(20)[rows]
+    nodes, edges, *_ = k_hop_subgraph(rows, 2, edges, num_nodes=20)
+    nodes = torch.cat([rows, nodes[~torch.isin(nodes, rows)]])
     place = torch.empty(20, dtype=torch.long).index_copy_(0, nodes, torch.arange(nodes.numel()))
     return nodes, place[edges]
 
@@ -136,7 +137,7 @@ def reduce_alone(rank, world, device):
 def work(folder, device, lost):
     rank, world = dist.get_rank(), dist.get_world_size()
     start = sum(SIZES[world][:rank])
-    own = slice(start, start + SIZES[world][rank])
+    rows = slice(start, start + SIZES[world][rank])
     if lost and rank == 1:
         os._exit(0)
     if not lost:
@@ -150,12 +151,12 @@ def work(folder, device, lost):
             tuple(d.to(device) for d in degree),
         )
         model = DistributedDataParallel(AllNodes(layer))
-        out = model(x[own], batch[own], *(d[own] for d in degree))
-        (squared_error(out.cpu(), own) * world).backward()
+        out = model(x[rows], batch[rows], *(d[rows] for d in degree))
+        (squared_error(out.cpu(), rows) * world).backward()
         save(f'{folder}/{kind}-{rank}.pt', out, layer)
     for name in [] if lost else MODELS:
         model, x, edges = make_model(name)
-        nodes, near = part(own, edges)
+        nodes, near = part(rows, edges)
         extra = {} if name == 'sgformer' else {'degree': degrees(edges, 20)[nodes].to(device)}
         parallel = DistributedDataParallel(model.to(device))
         size = SIZES[world][rank]
@@ -166,7 +167,7 @@ def work(folder, device, lost):
             num_keys=size,
             **extra,
         )[:size]
-        (squared_error(out.cpu(), own) * world).backward()
+        (squared_error(out.cpu(), rows) * world).backward()
         save(f'{folder}/{name}-{rank}.pt', out, model)
 
 
@@ -188,14 +189,15 @@ def as_rank(rank, world, port, function, *arguments):
     function(*arguments)
 
 
-def torchrun(errors, world, *arguments):
-    """What the command does with this script, without its own imports; what all processes write to
-    stderr goes to a file."""
+def torchrun(errors, arguments, environment):
+    """Does what the command does, without its own imports; what all processes write to stderr goes
+    to a file."""
     from torch.distributed import run
 
+    os.environ.update(environment)
     with errors.open('w') as file:
         os.dup2(file.fileno(), 2)
-    run.main(['--standalone', f'--nproc-per-node={world}', __file__, *arguments])
+    run.main(['--standalone', *arguments])
 
 
 def main_with_errors_to(folder, *arguments):
@@ -214,3 +216,4 @@ def print_to(folder, script, digits):
 
 if __name__ == '__main__':
     main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else '')
+    freeze()

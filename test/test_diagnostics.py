@@ -117,7 +117,7 @@ def test_training_mode_and_random_state_are_left_alone():
 @pytest.mark.parametrize('model', [NodeFormer, DIFFormer, SGFormer])
 @torch.no_grad()
 def test_measures_of_the_models_are_those_of_their_layers(model, batch):
-    """The inputs of the layers are those that the model computes, the weights those of all pairs."""
+    """The inputs of the layers are those of the model, the weights those of all pairs."""
     model, x = model(6, 8, 3, num_layers=2, heads=2).double().eval(), torch.randn(40, 6).double()
     report = attention_report(model, x, EDGES, batch, num_rows=40)
     same = torch.ones(40, 40) if batch is None else (batch[:, None] == batch).double()

@@ -54,7 +54,8 @@ def assert_equal_to_one_process(world, folder):
 def test_processes_of_torchrun_equal_one_process(mode, tmp_path, start, exit_code):
     folder = tmp_path / 'results'
     folder.mkdir()
-    code = exit_code(start(worker.torchrun, tmp_path / 'errors', 2, str(folder), mode))
+    command = ['--nproc-per-node=2', worker.__file__, str(folder), mode]
+    code = exit_code(start(worker.torchrun, tmp_path / 'errors', command, {}))
     assert code == 0, (tmp_path / 'errors').read_text()
     assert_equal_to_one_process(2, folder)
 

@@ -210,14 +210,18 @@ def test_a_module_as_feature_map(monkeypatch):
 )
 def test_memory_of_a_feature_map(phi, matrices):
     """In matrices of the size of the input, up to a tenth."""
-    conv, x, kept = KernelAttentionConv(64, 64, heads=4, feature_map=phi), torch.randn(5000, 64), {}
+    conv, x, saved = (
+        KernelAttentionConv(64, 64, heads=4, feature_map=phi),
+        torch.randn(5000, 64),
+        {},
+    )
     weights = {part.untyped_storage().data_ptr() for part in conv.parameters()}
 
     def pack(part):
         if part.untyped_storage().data_ptr() not in weights:
-            kept[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
+            saved[part.untyped_storage().data_ptr()] = part.untyped_storage().nbytes()
         return part
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda part: part):
         conv(x).sum().backward()
-    assert sum(kept.values()) / (x.numel() * x.element_size()) == pytest.approx(matrices, abs=0.2)
+    assert sum(saved.values()) / (x.numel() * x.element_size()) == pytest.approx(matrices, abs=0.2)

@@ -42,8 +42,8 @@ def test_layers_in_the_network_of_graphgym(gym, name):
     module, cfg = gym
     cfg.gnn.layer_type, cfg.lgt.heads = name, 2
     model = GNN(6, 3).eval()
-    found = [part for part in model.modules() if isinstance(part, module.LAYERS[name])]
-    assert [part.heads for part in found] == [2, 2]
+    layers = [part for part in model.modules() if isinstance(part, module.LAYERS[name])]
+    assert [part.heads for part in layers] == [2, 2]
     prediction, label = model(batch())
     assert prediction.shape == (14, 3)
     assert label.shape == (14,)

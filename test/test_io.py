@@ -224,5 +224,5 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
         UserWarning, match=r"is built again: 'path' must hold 'a' of \(torch.float32, \(2,\)\)"
     ):
         _io.cached_tensors(path, 'thing', lambda: {'a': torch.zeros(2)}, expected)
-    found = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
-    assert torch.equal(found['a'], torch.zeros(2))
+    tensors = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
+    assert torch.equal(tensors['a'], torch.zeros(2))

@@ -37,31 +37,31 @@ def data():
 
 @pytest.mark.parametrize('model', [NodeFormer, DIFFormer, SGFormer])
 def test_figures_of_the_latent_structure(model, data, tmp_path):
-    figure, found = plot_latent_structure(
+    figure, structure = plot_latent_structure(
         model(6, 8, 2), data, tmp_path / 'structure.png', num_rows=40, num_edges=50
     )
     assert isinstance(figure, Figure)
     assert (tmp_path / 'structure.png').read_bytes().startswith(PNG)
-    assert found['components'] == 3
-    assert 1 <= found['components with learned edges'] <= 3
-    assert found['same class by chance'] == 0.5
-    assert 0 < found['edge mass'] < 1
+    assert structure['components'] == 3
+    assert 1 <= structure['components with learned edges'] <= 3
+    assert structure['same class by chance'] == 0.5
+    assert 0 < structure['edge mass'] < 1
 
 
 def test_uniform_attention_has_the_shares_of_chance(data):
     model = NodeFormer(6, 8, 2, num_layers=1)
     for parameter in (*model.convs[0].lin_query.parameters(), *model.convs[0].lin_key.parameters()):
         torch.nn.init.zeros_(parameter)
-    _, found = plot_latent_structure(model, data, num_rows=40)
-    assert found['edge mass'] == pytest.approx(2 * 37 / 1600, rel=1e-5)
-    assert found['same class'] == pytest.approx(0.5, rel=1e-5)
+    _, structure = plot_latent_structure(model, data, num_rows=40)
+    assert structure['edge mass'] == pytest.approx(2 * 37 / 1600, rel=1e-5)
+    assert structure['same class'] == pytest.approx(0.5, rel=1e-5)
     assert model.training
 
 
 def drawn(model, data, **arguments):
     """The numbers of a plot, its figure and its panels, row by row."""
-    figure, found = plot_latent_structure(model, data, num_rows=data.num_nodes, **arguments)
-    return found, figure, figure.axes[:6]
+    figure, structure = plot_latent_structure(model, data, num_rows=data.num_nodes, **arguments)
+    return structure, figure, figure.axes[:6]
 
 
 def mean_weight(model, data):
@@ -75,14 +75,14 @@ def mean_weight(model, data):
 def test_nodes_without_a_label_are_grey_and_in_no_class(data):
     data.y = torch.tensor([0, 1, -1, 2]).repeat(10)
     model = NodeFormer(6, 8, 3, num_layers=1)
-    found, figure, panels = drawn(model, data)
+    structure, figure, panels = drawn(model, data)
     weight = mean_weight(model, data)
     pairs = [(i, j) for i in range(40) for j in range(40) if data.y[i] >= 0 and data.y[j] >= 0]
     same = [float(weight[i, j]) for i, j in pairs if data.y[i] == data.y[j]]
-    assert found['same class'] == pytest.approx(
+    assert structure['same class'] == pytest.approx(
         sum(same) / sum(float(weight[i, j]) for i, j in pairs), rel=1e-5
     )
-    assert found['same class by chance'] == pytest.approx(1 / 3)
+    assert structure['same class by chance'] == pytest.approx(1 / 3)
     for panel in panels[1:3]:
         grey, *coloured = (
             points for points in panel.collections if len(points.get_offsets()) in (10, 30)
@@ -109,9 +109,9 @@ def test_no_sampled_node_has_a_label(data):
     data.y = torch.full((40,), -1)
     data.y[7] = 1
     generator = torch.Generator().manual_seed(0)  # which does not draw node 7 first
-    _, found = plot_latent_structure(SGFormer(6, 8, 2), data, num_rows=1, generator=generator)
-    assert math.isnan(found['same class'])
-    assert math.isnan(found['same class by chance'])
+    _, structure = plot_latent_structure(SGFormer(6, 8, 2), data, num_rows=1, generator=generator)
+    assert math.isnan(structure['same class'])
+    assert math.isnan(structure['same class by chance'])
 
 
 @pytest.mark.parametrize('num_classes', [2, 15, 30])
@@ -234,10 +234,10 @@ def test_attention_to_neighbours(data):
     """All attention is on edges, all of which are learned edges."""
     data = JaccardScores()(data)
     model = LiteGT(6, 8, 2, num_layers=2, heads=2)
-    found, _, panels = drawn(model, data, edge_jaccard=data.edge_jaccard)
-    assert found['edge mass'] == pytest.approx(1)
-    assert found['same class'] == pytest.approx(1)
-    assert found['components'] == found['components with learned edges'] == 3
+    structure, _, panels = drawn(model, data, edge_jaccard=data.edge_jaccard)
+    assert structure['edge mass'] == pytest.approx(1)
+    assert structure['same class'] == pytest.approx(1)
+    assert structure['components'] == structure['components with learned edges'] == 3
     assert panels[2].get_title() == '74 strongest learned edges'
     assert panels[3].get_title() == 'attention by degree (1 nodes get none)'
 
@@ -267,13 +267,13 @@ def test_without_matplotlib_the_extra_is_named(data, tmp_path, monkeypatch):
 
 def test_what_cannot_be_drawn_is_named(data, tmp_path):
     model, path = SGFormer(6, 8, 2), tmp_path / 'structure.png'
-    _, found = plot_latent_structure(
+    _, structure = plot_latent_structure(
         model,
         Data(x=data.x, edge_index=data.edge_index, y=data.y[:, None]),
         path,
         generator=torch.Generator(),
     )
-    assert found['same class by chance'] == pytest.approx(0.5)
+    assert structure['same class by chance'] == pytest.approx(0.5)
     for change, message in (
         ({'y': None}, "'data' must have 'y' as a tensor .got NoneType"),
         ({'edge_index': None}, "'data' must have 'edge_index' as a tensor"),
@@ -305,8 +305,8 @@ def test_numbers_that_cannot_be_drawn_are_named(data, tmp_path):
     ):
         with pytest.raises(ValueError, match=message):
             plot_latent_structure(model, data, path, **arguments)
-    _, found = plot_latent_structure(model, data, path, num_edges=0)
-    assert found['components'] == found['components with learned edges']
+    _, structure = plot_latent_structure(model, data, path, num_edges=0)
+    assert structure['components'] == structure['components with learned edges']
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])

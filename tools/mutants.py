@@ -4,8 +4,10 @@ which tests run them; the tests are collected once, and each change gets a fork 
 a new one if it is in what runs at import only. Tests run until one fails: those that noticed
 changes of the module first, then from the shortest on.
 
-python tools/mutants.py segment neighbors.edges --tests test/functional      # all changes of two modules
-python tools/mutants.py --copy FOLDER                              # all modules, in a folder that is kept: goes on where it was killed
+python tools/mutants.py segment neighbors.edges --tests test/functional   # two modules
+python tools/mutants.py --copy FOLDER                                     # all modules
+
+The folder of ``--copy`` is not removed: the same command goes on where it was killed.
 
 Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs
 Python 3.11 and mutmut 3.8; tests of torch.compile cannot run with it.
@@ -214,7 +216,8 @@ def report(copy: Path, record: Path | None) -> int:
             removed, added = (
                 ' '.join(line[1:].strip() for line in diff if line[0] == sign) for sign in '-+'
             )
-            change = f'{module}.{function.removeprefix("x_").removeprefix("xǁ").replace("ǁ", ".")}: {removed} -> {added}'
+            function = function.removeprefix('x_').removeprefix('xǁ').replace('ǁ', '.')
+            change = f'{module}.{function}: {removed} -> {added}'
             why = next((why for why, explained in kinds if explained.fullmatch(change)), None)
             survived.append({'change': change, 'why': why})
     unexplained = [each['change'] for each in survived if each['why'] is None]

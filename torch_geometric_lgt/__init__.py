@@ -3,21 +3,22 @@ r"""Linear-complexity graph transformers for PyTorch Geometric.
 In their layers and models, every node attends to all nodes of its graph, with time and memory in
 :math:`O(N)`.
 
-===================  ===================================================================================================
-submodule            contents
-===================  ===================================================================================================
-``nn``               layers and the models MGFormer, NodeFormer, DIFFormer, SGFormer and LiteGT
-``functional``       attention, its mergeable state, Jaccard indices and losses as functions of tensors
-``transforms``       encodings, degrees, Jaccard indices and sampled nodes, added to ``Data`` and ``HeteroData``
-``loader``           batches of neighbours and of random parts of a graph
-``data``             graphs in memory-mapped files
-``datasets``         user-item interactions, stochastic block models, travelling salesman problems
-``distributed``      differentiable reductions over processes
-``diagnostics``      measures of what attention layers do, and searches for NaN and stale features
-``visualization``    plots (the extra ``visualization``)
-``graphgym``         registration with GraphGym (the extra ``graphgym``)
-``testing``          dense definitions, and checks of layers, models, transforms and loaders
-===================  ===================================================================================================
+=================  ================================================================================
+submodule          contents
+=================  ================================================================================
+``nn``             layers and the models MGFormer, NodeFormer, DIFFormer, SGFormer and LiteGT
+``functional``     attention, its mergeable state, Jaccard indices and losses of tensors
+``transforms``     encodings, degrees, Jaccard indices and sampled nodes, added to ``Data`` and
+                   ``HeteroData``
+``loader``         batches of neighbours and of random parts of a graph
+``data``           graphs in memory-mapped files
+``datasets``       user-item interactions, stochastic block models, travelling salesman problems
+``distributed``    differentiable reductions over processes
+``diagnostics``    measures of what attention layers do, and searches for NaN and stale features
+``visualization``  plots (the extra ``visualization``)
+``graphgym``       registration with GraphGym (the extra ``graphgym``)
+``testing``        dense definitions, and checks of layers, models, transforms and loaders
+=================  ================================================================================
 
 Submodules are imported when they are first used, by ``import torch_geometric_lgt.nn`` or as
 ``torch_geometric_lgt.nn``.

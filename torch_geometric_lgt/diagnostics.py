@@ -66,23 +66,21 @@ def attention_report(
     :class:`~torch_geometric_lgt.nn.MeanAttention`. The report has a row for each call of
     such a layer.
 
-    =======================  ====================================================================================================
-    measure                  meaning
-    =======================  ====================================================================================================
-    ``layer``                path of the layer in the model
-    ``others``               mean share of a node's attention weight on other nodes
-    ``beyond mean``          norm of the attention's output minus the plain mean of the values, divided by the output's norm
-    ``entropy``              entropy of the weights above 0, divided by the entropy of uniform weights: 1 for uniform weights
-    ``inert heads``          share of the heads with an entropy of at least 0.999
-    ``query``, ``key``       mean norm of the scaled queries and keys, the inputs of the feature map, None without any
-    ``feature error``        relative error of the output against exact softmax weights, None for feature maps of other types
-    =======================  ====================================================================================================
-
-    The plain mean and uniform weights are over the nodes of a graph, or over the edges into a node
-    for a layer that attends to neighbours. Sampled nodes without such an edge do not count; the
-    measures are NaN if none has one. Terms that a layer adds to its attention, such as a relational
-    bias, are left out. In a call with a pair (sources, targets) nodes cannot be compared, and
-    ``others`` is None, unless the layer adds the own value of each target.
+    ===================  ===========================================================================
+    measure              meaning
+    ===================  ===========================================================================
+    ``layer``            path of the layer in the model
+    ``others``           mean share of a node's attention weight on other nodes
+    ``beyond mean``      norm of the attention's output minus the plain mean of the values, divided
+                         by the output's norm
+    ``entropy``          entropy of the weights above 0, divided by the entropy of uniform weights:
+                         1 for uniform weights
+    ``inert heads``      share of the heads with an entropy of at least 0.999
+    ``query``, ``key``   mean norm of the scaled queries and keys, the inputs of the feature map;
+                         None without any
+    ``feature error``    relative error of the output against exact softmax weights; None for
+                         feature maps of other types
+    ===================  ===========================================================================
 
     Args:
         model (torch.nn.Module): A model with attention layers.
@@ -235,7 +233,7 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
         >>> check_fresh(data, [NodeDegree()])
         Traceback (most recent call last):
         ...
-        ValueError: 'degree' is not what NodeDegree('degree') adds to this graph, which may have changed...
+        ValueError: 'degree' is not what NodeDegree('degree') adds to this graph...
     """
     for transform in transforms:
         transformed = transform(copy.copy(data))

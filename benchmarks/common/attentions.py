@@ -13,7 +13,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
 
 
 def with_attention(options: dict[str, Any]) -> dict[str, Any]:
-    r"""Replaces the option :obj:`attention`, a key of :obj:`ATTENTIONS` (default: ``'learned'``), by
-    the arguments of GraphTransformer that it stands for."""
+    r"""Replaces the option :obj:`attention`, a key of :obj:`ATTENTIONS`, by the arguments of
+    GraphTransformer that it stands for. Without the option it is ``'learned'``."""
     others = {name: value for name, value in options.items() if name != 'attention'}
     return others | ATTENTIONS[options.get('attention', 'learned')]

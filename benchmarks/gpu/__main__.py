@@ -1,10 +1,10 @@
 r"""Checks and measures everything that needs a GPU.
 
-make gpu                                            # the same as the next line
-python -m benchmarks.gpu                            # at most 40 minutes; the same command continues
+make gpu                                           # the same as the next line
+python -m benchmarks.gpu                           # at most 40 minutes; the same command continues
 python -m benchmarks.gpu --only bounds layers --public CLONES
-python -m benchmarks.gpu --device cpu --rehearse    # tiny sizes, to try the command itself
-python -m benchmarks.gpu --only                     # only write the tables and pictures of existing results
+python -m benchmarks.gpu --device cpu --rehearse   # tiny sizes, to try the command itself
+python -m benchmarks.gpu --only                    # only write tables and pictures of results
 
 The steps are the bounds of the device, the tests of the kernels, the speed of layers and models,
 and trainings at the published size.

@@ -21,8 +21,8 @@ PRESETS: dict[str, Config] = {
 }
 
 
-# What the training of the flagship overrides: AdamW, and a rate that rises over the first epochs and
-# falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph Transformer".
+# What the training of the flagship overrides: AdamW, and a rate that rises over the first epochs,
+# then falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph Transformer".
 FLAGSHIP_TRAINING: dict[str, Config] = {
     'full': {'epochs': 100, 'warmup': 5, 'lr': 1e-3, 'weight_decay': 1e-5},
     'small': {'warmup': 2, 'lr': 5e-3, 'weight_decay': 1e-2},

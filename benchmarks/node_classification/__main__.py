@@ -1,11 +1,14 @@
 r"""Trains and measures a node classifier on one graph.
 
-python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer --seeds 0 1 2 3 4
-python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 --model nodeformer
-python -m benchmarks.node_classification --dataset cora --model sgformer --set options.norm=row lr=0.001
+python -m benchmarks.node_classification --root DATA --dataset cora --model sgformer \
+    --seeds 0 1 2 3 4
+python -m benchmarks.node_classification --dataset cora --protocol random-50-25-25 \
+    --model nodeformer
+python -m benchmarks.node_classification --dataset cora --model sgformer \
+    --set options.norm=row lr=0.001
 python -m benchmarks.node_classification --dataset cora --model nodeformer --study ablation
 python -m benchmarks.node_classification --dataset cora --model sgformer --pictures
-python -m benchmarks.node_classification --table          # only write the tables of existing results
+python -m benchmarks.node_classification --table   # only write the tables of existing results
 
 Results have the test score at the best validation epoch: accuracy, or ROC-AUC for two classes where
 the papers report it. The same command continues a run that was killed. Seeds of later calls are

@@ -59,6 +59,6 @@ def check_classes(y: Tensor, parts: Mapping[str, Tensor], metric: str) -> None:
     for name, nodes in parts.items():
         if y[nodes].unique().numel() < 2:
             raise DataError(
-                f"'metric' = 'roc_auc' needs nodes of both classes in the {name} part; use accuracy "
-                'or another protocol'
+                f"'metric' = 'roc_auc' needs nodes of both classes in the {name} part; use "
+                'accuracy or another protocol'
             )

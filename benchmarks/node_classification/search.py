@@ -1,10 +1,12 @@
 r"""Searches settings of a node classifier by the validation score.
 
-python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer --trials 60
-python -m benchmarks.node_classification.search --dataset computers --model sgformer --set options.gnn=sage options.gnn_input=hidden
+python -m benchmarks.node_classification.search --root DATA --dataset cora --model sgformer \
+    --trials 60
+python -m benchmarks.node_classification.search --dataset computers --model sgformer \
+    --set options.gnn=sage options.gnn_input=hidden
 
-The score is the mean of the metric on validation nodes over seeds; the search never reads the test nodes.
-Settings of ``--set`` are not searched. The script prints the command that runs the best
+The score is the mean of the metric on validation nodes over seeds; the search never reads the test
+nodes. Settings of ``--set`` are not searched. The script prints the command that runs the best
 configuration. The same command continues a search that was killed.
 """
 

@@ -1,6 +1,7 @@
 r"""Trains and measures a node classifier on ogbn-arxiv.
 
-python -m benchmarks.ogb.ogbn_arxiv --root DATA [--model sgformer|nodeformer|difformer] [--domain memory --variant memory]
+python -m benchmarks.ogb.ogbn_arxiv --root DATA [--model sgformer|nodeformer|difformer] \
+    [--domain memory --variant memory]
 
 Classes are subject areas of papers. Citations are edges in both directions. Each step trains on the
 whole graph.

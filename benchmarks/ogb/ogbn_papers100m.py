@@ -1,6 +1,7 @@
 r"""Trains and measures a node classifier on ogbn-papers100M.
 
-python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER [--domain memory --variant memory]
+python -m benchmarks.ogb.ogbn_papers100m --root DATA --mapped FOLDER \
+    [--domain memory --variant memory]
 
 Classes are subject areas of arXiv papers among 111M papers. Citations are edges in both directions.
 Batches are sampled neighbourhoods. Features and graph are mapped from the files of a folder, which

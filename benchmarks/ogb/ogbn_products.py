@@ -1,6 +1,7 @@
 r"""Trains and measures a node classifier on ogbn-products.
 
-python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] [--model sgformer|nodeformer|difformer]
+python -m benchmarks.ogb.ogbn_products --root DATA [--protocol amazon2m] \
+    [--model sgformer|nodeformer|difformer]
 
 Classes are categories of products; products that are bought together have an edge. ``--protocol
 amazon2m`` is the protocol of NodeFormer and SGFormer. It draws half of the nodes for training and a

@@ -1,8 +1,9 @@
 r"""Trains and measures recommenders on user-item interactions.
 
-python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer --seeds 0 1 2
+python -m benchmarks.recommendation --root DATA --dataset amazon-beauty --model mgformer \
+    --seeds 0 1 2
 python -m benchmarks.recommendation --root DATA --study ablation
-python -m benchmarks.recommendation --table          # only write the tables and pictures of existing results
+python -m benchmarks.recommendation --table   # only write tables and pictures of existing results
 
 Results have Recall@20 and NDCG@20 of the full ranking of all items. The validation NDCG@20 chooses
 the epoch. The same command continues a run that was killed. Seeds of later calls are added to the

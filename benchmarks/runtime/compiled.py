@@ -1,7 +1,7 @@
 r"""Measures each layer and model with and without ``torch.compile(dynamic=True)``.
 
-python -m benchmarks.runtime.compiled              # measure, write runtime/compiled-*.json, then the table
-python -m benchmarks.runtime.compiled --table      # only write the table of existing results
+python -m benchmarks.runtime.compiled           # write runtime/compiled-*.json, then the table
+python -m benchmarks.runtime.compiled --table   # only write the table of existing results
 
 The table has graph breaks, compilations over three sizes of the graph, and seconds until the first
 pass is done. Passes of both are timed in turn in one process.

@@ -1,6 +1,6 @@
 r"""Counts the work of LiteGT's attention layers beside Table 2 of the paper.
 
-python -m benchmarks.runtime.edge_attention          # measure, write runtime/edge-attention-*.json and the table
+python -m benchmarks.runtime.edge_attention   # write runtime/edge-attention-*.json and a table
 
 The layers are also timed, edge by edge (section 5.3 of the paper) and as they run.
 """

@@ -1,10 +1,11 @@
 r"""Measures layers beside their peers: PyG's layer, or the formula written out.
 
-python -m benchmarks.runtime.layers                 # measure, write runtime/*.json, then the table and the picture
-python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer   # beside the authors' programs, cloned into a folder
-python -m benchmarks.runtime.layers --table         # only write the table and the picture of existing results
+python -m benchmarks.runtime.layers           # write runtime/*.json, the table and the picture
+python -m benchmarks.runtime.layers --table   # only write the table and the picture of results
+python -m benchmarks.runtime.layers --public CLONES --cases public-sgformer
 
 Methods run in fresh processes, in turn. The table also has the bare matrix products of the peer.
+``--public`` measures beside the authors' programs, cloned into a folder.
 """
 
 import argparse

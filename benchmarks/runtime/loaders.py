@@ -1,9 +1,10 @@
 r"""Measures the package's neighbour sampler beside PyG's compiled one.
 
-python -m benchmarks.runtime.loaders                 # one million nodes, ten million edges; writes runtime/*.json, then the table
-python -m benchmarks.runtime.loaders --table         # only write the table of existing results
+python -m benchmarks.runtime.loaders           # measure, write runtime/*.json, then the table
+python -m benchmarks.runtime.loaders --table   # only write the table of existing results
 
-The compiled sampler is that of pyg-lib or torch-sparse. Both run in turn in one process.
+The compiled sampler is that of pyg-lib or torch-sparse. Both run in turn in one process,
+on a graph of one million nodes and ten million edges.
 """
 
 import json

@@ -1,7 +1,7 @@
 r"""Measures a pass of each model over growing graphs, beside exact softmax attention.
 
-python -m benchmarks.runtime.models                 # measure, write runtime/models-*.json, the table and the picture
-python -m benchmarks.runtime.models --table         # only write the table and the picture of existing results
+python -m benchmarks.runtime.models           # write runtime/models-*.json, table and picture
+python -m benchmarks.runtime.models --table   # only write the table and the picture of results
 
 The table has the seconds and the peak memory of a forward and backward pass over random graphs.
 Each figure comes from fresh processes, with the models in turn.

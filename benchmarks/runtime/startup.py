@@ -1,7 +1,7 @@
 r"""Measures what a program waits for at first: the import and the first calls.
 
-python -m benchmarks.runtime.startup              # measure, write runtime/startup-random.json, then the table
-python -m benchmarks.runtime.startup --table      # only write the table of the existing result
+python -m benchmarks.runtime.startup           # write runtime/startup-random.json, then the table
+python -m benchmarks.runtime.startup --table   # only write the table of the existing result
 
 The first call is beside the second one. Calls run in fresh processes, in turn with PyG's.
 """

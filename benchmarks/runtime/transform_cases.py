@@ -30,9 +30,9 @@ Method = Callable[[], Any]
 
 
 def rmat(scale: int, edges: int) -> Data:
-    r"""Makes a graph of :math:`2^{scale}` nodes with heavy-tailed degrees (`"R-MAT: A Recursive Model
-    for Graph Mining" <https://doi.org/10.1137/1.9781611972740.43>`_). Each edge descends through
-    random quadrants of the adjacency matrix. Self loops and repeated edges are dropped."""
+    r"""Makes a graph of :math:`2^{scale}` nodes with heavy-tailed degrees (`"R-MAT: A Recursive
+    Model for Graph Mining" <https://doi.org/10.1137/1.9781611972740.43>`_). Each edge descends
+    through random quadrants of the adjacency matrix. Self loops and repeated edges are dropped."""
     random, pairs = np.random.default_rng(0), np.zeros((2, edges), np.int64)
     for _ in range(scale):
         quadrant = random.choice(4, edges, p=QUADRANTS)

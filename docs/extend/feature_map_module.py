@@ -5,7 +5,7 @@ from torch_geometric_lgt.nn import KernelAttentionConv
 
 
 class LearnedMap(torch.nn.Module):
-    r"""Maps queries and keys ``[N, H, C]`` to positive features ``[N, H, M]`` by a small network."""
+    r"""Maps queries and keys ``[N, H, C]`` to positive features ``[N, H, M]`` by a network."""
 
     def __init__(self, channels: int, num_features: int) -> None:
         super().__init__()

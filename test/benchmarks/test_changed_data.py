@@ -190,13 +190,13 @@ def test_a_search_over_changed_data(world, monkeypatch, capsys):
 
 
 def test_a_graph_in_files_counts_by_its_checksums(tmp_path):
-    found = []
+    results = []
     for number in (0, 0, 1):
         data = task(tmp_path, number).data
-        folder = tmp_path / f'graph-{len(found)}'
+        folder = tmp_path / f'graph-{len(results)}'
         write_graph(folder, data.edge_index, 60, {'x': data.x, 'y': data.y})
-        found.append(training.fingerprint(graph_content(MappedGraph(folder))))
-    assert found[0] == found[1] != found[2]
+        results.append(training.fingerprint(graph_content(MappedGraph(folder))))
+    assert results[0] == results[1] != results[2]
 
 
 def test_published_results_stay(world, monkeypatch, capsys):

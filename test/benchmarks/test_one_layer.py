@@ -9,10 +9,10 @@ def test_one_layer_is_all_of_them(tau):
     torch.manual_seed(0)
     x = torch.randn(12, 5, dtype=torch.double)
     weights = layer_weights(x, 4, tau)
-    found = compare(x, weights, tau)
-    assert found.difference < 1e-14
-    assert found.single == pytest.approx(found.stacked[-1], rel=1e-12)
-    assert len(found.stacked) == 4
+    actual = compare(x, weights, tau)
+    assert actual.difference < 1e-14
+    assert actual.single == pytest.approx(actual.stacked[-1], rel=1e-12)
+    assert len(actual.stacked) == 4
     one, share = single_layer(weights, tau)
     assert share == pytest.approx(1 - (1 - tau) ** 4)
     torch.testing.assert_close(one.sum(1), torch.ones(12, dtype=torch.double))

@@ -24,10 +24,10 @@ SCRIPTS = sorted(
     if '\n    run_script(main)' in path.read_text()
 )
 NAMES = ['.'.join(path.relative_to(ROOT).with_suffix('').parts) for path in SCRIPTS]
-WITHOUT = """
+BY_NAME = f"""
 import importlib, sys
-sys.modules |= dict.fromkeys(('matplotlib', 'optuna', 'ogb', 'pandas', 'sklearn', 'networkx', 'networkit', 'igraph', 'tensorboard'))
-for name in sys.argv[1].split():
+sys.path[0] = {str(ROOT)!r}
+for name in {NAMES}:
     sys.argv = [name, '--help']
     try:
         importlib.import_module(name).main()
@@ -43,19 +43,24 @@ BY_PATH = [
     'benchmarks/gpu',
     'examples/distributed.py',
 ]
-# Forks of a process that has imported what is installed, and nothing of this folder, do what an
-# interpreter does with a path.
-FORKS = """
-import os, runpy, sys, warnings
+EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
+# Forks of a process that has imported what is installed, without extras and nothing of this folder,
+# do what an interpreter does with a path. What is frozen takes no time at the end of a fork.
+FORKS = f"""
+import gc, os, runpy, sys, warnings
+sys.modules |= dict.fromkeys('{EXTRAS}'.split())
 import aiohttp, scipy.sparse.linalg, torch_geometric
+gc.freeze()
 folder, *scripts = sys.argv[1:]
 for number, script in enumerate(scripts):
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # some warn of threads, which scripts do not use before their arguments are parsed
+        # Some warn of threads, which scripts do not use before their arguments are parsed.
+        warnings.simplefilter('ignore')
         process = os.fork()
     if process == 0:
         for descriptor, stream in ((1, 'out'), (2, 'err')):
-            os.dup2(os.open(f'{folder}/{number}.{stream}', os.O_WRONLY | os.O_CREAT), descriptor)
+            path = f'{{folder}}/{{number}}.{{stream}}'
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
         sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
         sys.argv = [script, *([] if 'examples' in script else ['--help'])]
         runpy.run_path(script, run_name='__main__')
@@ -112,17 +117,19 @@ def test_every_option_says_what_it_is_and_its_default(parser):
 def started(tmp_path_factory):
     """The exit code, output and errors of scripts by their path."""
     folder = tmp_path_factory.mktemp('started')
-    command = [sys.executable, '-c', FORKS, folder, *(ROOT / path for path in BY_PATH)]
+    (folder / 'by_name.py').write_text(BY_NAME)
+    scripts = [*BY_PATH, folder / 'by_name.py']
+    command = [sys.executable, '-c', FORKS, folder, *(ROOT / path for path in scripts)]
     out = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=True)
     assert out.stderr == ''
     texts = (
         (folder / f'{number}.{stream}').read_text()
-        for number in range(len(BY_PATH))
+        for number in range(len(scripts))
         for stream in ('out', 'err')
     )
     return {
-        path: (int(code), next(texts), next(texts))
-        for path, code in zip(BY_PATH, out.stdout.split(), strict=True)
+        Path(path).name if path not in BY_PATH else path: (int(code), next(texts), next(texts))
+        for path, code in zip(scripts, out.stdout.split(), strict=True)
     }
 
 
@@ -139,18 +146,12 @@ def test_scripts_start_by_their_path_from_any_folder(path, started):
     assert '--output DIR' in text
 
 
-def test_help_without_the_modules_of_extras():
-    out = subprocess.run(
-        [sys.executable, '-c', WITHOUT, ' '.join(NAMES)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert out.returncode == 0, out.stderr
-    assert [line.split()[1] for line in out.stdout.splitlines() if line.split(' ')[0] in NAMES] == [
-        '0'
-    ] * len(NAMES)
+@pytest.mark.xdist_group('started')  # which starts an interpreter once
+def test_help_without_the_modules_of_extras(started):
+    code, text, errors = started['by_name.py']
+    assert code == 0, errors
+    lines = [line.split() for line in text.splitlines() if line.split(' ')[0] in NAMES]
+    assert lines == [[name, '0'] for name in NAMES]
 
 
 def test_a_missing_module_names_its_extra(monkeypatch):

@@ -35,9 +35,9 @@ def test_matches_the_definition(name, dtype, bound, device):
 @pytest.mark.parametrize('name', CASES)
 def test_autocast_is_close_to_the_definition(name, dtype, device):
     actual, expected, call = make(name, device, torch.float32)
-    found = results(actual, call, X.to(device), autocast=dtype)
-    assert all(part.isfinite().all() for part in found.values())
-    assert_close(found, results(expected, call, X.double()), 0.1)
+    result = results(actual, call, X.to(device), autocast=dtype)
+    assert all(part.isfinite().all() for part in result.values())
+    assert_close(result, results(expected, call, X.double()), 0.1)
 
 
 @pytest.mark.cuda

@@ -20,12 +20,12 @@ def test_two_streams_at_once_give_what_one_gives(name, device):
     inputs = [X.to(device), 2 * X.to(device)]
     expected = [results(module, call, x) for x in inputs]
     torch.cuda.synchronize()
-    streams, found = [torch.cuda.Stream() for _ in inputs], []
+    streams, outputs = [torch.cuda.Stream() for _ in inputs], []
     for stream, x in zip(streams, inputs, strict=True):
         with torch.cuda.stream(stream):
-            found.append([results(module, call, x) for _ in range(5)])
+            outputs.append([results(module, call, x) for _ in range(5)])
     torch.cuda.synchronize()
-    for repeats, one in zip(found, expected, strict=True):
+    for repeats, one in zip(outputs, expected, strict=True):
         for repeat in repeats:
             assert all(torch.equal(repeat[part], value) for part, value in one.items())
 
@@ -36,10 +36,10 @@ def test_two_streams_at_once_give_what_one_gives(name, device):
 def test_compiled_for_the_device(name, device):
     module, _, call = make(name, device, torch.float32)
     expected = results(module, call, X.to(device))
-    found = results(torch.compile(module), call, X.to(device))
+    actual = results(torch.compile(module), call, X.to(device))
     for part, value in expected.items():
         torch.testing.assert_close(
-            found[part.removeprefix('_orig_mod.')], value, rtol=1e-3, atol=1e-4
+            actual[part.removeprefix('_orig_mod.')], value, rtol=1e-3, atol=1e-4
         )
 
 

@@ -8,6 +8,7 @@ from multiprocessing.reduction import ForkingPickler
 import numpy as np
 import pytest
 import torch
+from freeze_objects import freeze
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, sort_edge_index
 
@@ -50,9 +51,9 @@ def test_holds_what_was_written(graph):
             value[[3, 1]],
         )
     assert graph.csc()[0].dtype == torch.int32
-    found = sort_edge_index(edges_of(graph), sort_by_row=False)
+    actual = sort_edge_index(edges_of(graph), sort_by_row=False)
     assert torch.equal(
-        found[:, found[1].argsort(stable=True)], sort_edge_index(EDGES, sort_by_row=False)
+        actual[:, actual[1].argsort(stable=True)], sort_edge_index(EDGES, sort_by_row=False)
     )
     graph.verify()
 
@@ -98,8 +99,10 @@ def test_batches_are_those_of_the_graph_in_memory(graph, workers):
 
 def test_inference_from_files(graph, tmp_path):
     model = SGFormer(4, 8, 2).eval()
-    found = model.inference(NeighborLoader((graph, graph), [-1], batch_size=7), tmp_path / 'scores')
-    torch.testing.assert_close(found, model(X, EDGES).detach())
+    scores = model.inference(
+        NeighborLoader((graph, graph), [-1], batch_size=7), tmp_path / 'scores'
+    )
+    torch.testing.assert_close(scores, model(X, EDGES).detach())
 
 
 def test_workers_that_map_the_files_themselves(graph):
@@ -112,11 +115,11 @@ def test_workers_that_map_the_files_themselves(graph):
     for loader in (outside, inside):
         for batch in loader:
             assert torch.equal(batch.x, X[batch.n_id])
-            pairs, found = (
+            pairs, actual = (
                 {tuple(pair) for pair in EDGES.t().tolist()},
                 batch.n_id[batch.edge_index].t().tolist(),
             )
-            assert {tuple(pair) for pair in found} <= pairs
+            assert {tuple(pair) for pair in actual} <= pairs
             degree = torch.bincount(EDGES[1], minlength=N)[batch.input_id]
             assert torch.equal(
                 torch.bincount(batch.edge_index[1], minlength=20)[: batch.batch_size], degree
@@ -129,12 +132,12 @@ def test_inference_where_workers_are_spawned(graph, tmp_path):
     """By the context of the loader; it is the default of macOS and Windows."""
     model, spawned = (
         SGFormer(4, 8, 2, gnn_num_layers=1).eval(),
-        {'num_workers': 1, 'multiprocessing_context': 'spawn'},
+        {'num_workers': 1, 'multiprocessing_context': 'spawn', 'worker_init_fn': freeze},
     )
-    found = model.inference(
+    scores = model.inference(
         NeighborLoader((graph, graph), [-1], batch_size=20, **spawned), tmp_path / 'scores'
     )
-    torch.testing.assert_close(found, model(X, EDGES).detach())
+    torch.testing.assert_close(scores, model(X, EDGES).detach())
     assert not any(part.is_shared() for part in graph.csc()[:2])
 
 
@@ -216,25 +219,31 @@ def test_damage_is_found(graph):
 @pytest.mark.parametrize(
     ('change', 'message'),
     [
-        (lambda held: held.update(version=9), 'must hold a graph of version 2'),
-        (lambda held: held.pop('files'), 'must hold an intact graph.json'),
-        (lambda held: held['files'].pop('edges.row'), 'must hold a graph of version 2'),
-        (lambda held: held['files']['y'].update(dtype='O'), 'must hold a graph of version 2'),
+        (lambda description: description.update(version=9), 'must hold a graph of version 2'),
+        (lambda description: description.pop('files'), 'must hold an intact graph.json'),
         (
-            lambda held: held['files'].update({'../y': held['files']['y']}),
+            lambda description: description['files'].pop('edges.row'),
+            'must hold a graph of version 2',
+        ),
+        (
+            lambda description: description['files']['y'].update(dtype='O'),
+            'must hold a graph of version 2',
+        ),
+        (
+            lambda description: description['files'].update({'../y': description['files']['y']}),
             'must hold its files itself',
         ),
     ],
 )
 def test_hostile_descriptions_are_refused(graph, change, message):
     path = graph.folder / 'graph.json'
-    held = json.loads(path.read_text())
-    change(held)
-    if 'files' in held:
-        held['sha256'] = hashlib.sha256(
-            json.dumps(held['files'], sort_keys=True).encode()
+    description = json.loads(path.read_text())
+    change(description)
+    if 'files' in description:
+        description['sha256'] = hashlib.sha256(
+            json.dumps(description['files'], sort_keys=True).encode()
         ).hexdigest()
-    path.write_text(json.dumps(held))
+    path.write_text(json.dumps(description))
     with pytest.raises(ValueError, match=message):
         MappedGraph(graph.folder)
 
@@ -281,8 +290,8 @@ def test_names_of_attributes_are_those_of_a_batch(tmp_path, name):
 
 def test_dtypes_of_attributes(tmp_path):
     swapped = X.numpy().astype('>f4')
-    found = MappedGraph(write_graph(tmp_path / 'swapped', EDGES, N, {'x': swapped}))
-    assert torch.equal(found.get_tensor(group_name=None, attr_name='x', index=None), X)
+    graph_on_disk = MappedGraph(write_graph(tmp_path / 'swapped', EDGES, N, {'x': swapped}))
+    assert torch.equal(graph_on_disk.get_tensor(group_name=None, attr_name='x', index=None), X)
     with pytest.raises(ValueError, match='rows of numbers each'):
         write_graph(tmp_path / 'long', EDGES, N, {'x': X.numpy().astype(np.longdouble)})
     for value in (X.bfloat16(), X.to_sparse_csr()):

@@ -26,7 +26,7 @@ def write(folder, **files):
 def pairs(dataset):
     """The pairs of each part by their own ids."""
     store = dataset[0]['user', 'rates', 'item']
-    found = (store[f'{part}_edge_label_index'] for part in PARTS)
+    labels = (store[f'{part}_edge_label_index'] for part in PARTS)
     return [
         sorted(
             zip(
@@ -35,7 +35,7 @@ def pairs(dataset):
                 strict=True,
             )
         )
-        for user, item in found
+        for user, item in labels
     ]
 
 

@@ -68,9 +68,9 @@ def test_tokens_and_labels(tmp_path):
 def test_patterns_are_those_of_all_splits(tmp_path):
     splits = [SBMDataset(tmp_path, 'PATTERN', split, num_graphs=100) for split in ('train', 'val')]
     for one, other in zip(*splits, strict=True):
-        found = [graph.subgraph(graph.y == 1) for graph in (one, other)]
-        assert found[0].num_edges == found[1].num_edges
-        assert torch.equal(found[0].x.sum(0), found[1].x.sum(0))
+        results = [graph.subgraph(graph.y == 1) for graph in (one, other)]
+        assert results[0].num_edges == results[1].num_edges
+        assert torch.equal(results[0].x.sum(0), results[1].x.sum(0))
     assert not torch.equal(splits[0][0].edge_index, splits[1][0].edge_index)
 
 

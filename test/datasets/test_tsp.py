@@ -24,10 +24,10 @@ def test_edges_and_labels_of_a_square():
     points = np.array([[0.0, 0], [0, 1], [1, 1], [1, 0.1]])
     data = tsp.labelled(points, np.array([2, 1, 0, 3]))
     assert data.edge_index.shape == (2, 12)
-    found = {
+    results = {
         (int(j), int(i)): int(label) for j, i, label in zip(*data.edge_index, data.y, strict=True)
     }
-    assert found == {
+    assert results == {
         pair: int(abs(pair[0] - pair[1]) != 2) for pair in itertools.permutations(range(4), 2)
     }
     torch.testing.assert_close(

@@ -145,9 +145,11 @@ def test_other_schemes_are_not_followed(scheme, tmp_path, monkeypatch):
 
 def test_a_redirection_to_http_is_followed():
     received = io.BytesIO()
-    with serving(OK, b'\r\n', BODY) as there:
-        found = f'HTTP/1.1 302 Found\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n'.encode()
-        with serving(found) as address:
+    with serving(OK, b'\r\n', BODY) as target:
+        redirection = (
+            f'HTTP/1.1 302 Found\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n'.encode()
+        )
+        with serving(redirection) as address:
             _download.download(address, received, 'train.txt')
     assert received.getvalue() == BODY
 

@@ -171,9 +171,9 @@ def test_damaged_and_old_files(tmp_path, constants):
     KernelAttentionConv(4, 4).attention_state(torch.randn(5, 4)).detach().save(path)
     state = path.read_bytes()
     for change in (
-        lambda held: held[:-5],
-        lambda held: held[:-1] + bytes([held[-1] ^ 1]),
-        lambda held: b'',
+        lambda content: content[:-5],
+        lambda content: content[:-1] + bytes([content[-1] ^ 1]),
+        lambda content: b'',
     ):
         cache.write_bytes(change(whole))
         with pytest.warns(UserWarning, match='is built again'):
@@ -253,9 +253,9 @@ def test_damaged_interactions(name, tmp_path):
     (tmp_path / 'gowalla').mkdir()
     for part, line in (('train', '0 1 2\n'), ('test', '0 3\n')):
         (tmp_path / 'gowalla' / f'{part}.txt').write_text(line)
-    with pytest.warns(UserWarning, match='it does not have the checksum of https') as found:
+    with pytest.warns(UserWarning, match='it does not have the checksum of https') as caught:
         InteractionDataset(tmp_path, 'gowalla')
-    assert len(found) == 2
+    assert len(caught) == 2
 
 
 @pytest.mark.fault('no-space', 'An OSError; what was there before is left, and no part of a file.')
@@ -272,9 +272,11 @@ def test_full_disk(work, tmp_path, start, exit_code):
 def test_mapped_files_are_not_sparse(tmp_path):
     mapped(tmp_path / 'x', '<f4', (1 << 18, 1), 'w+')
     works.inference(tmp_path / 'scores')
-    held = {path.name: path.stat() for path in (tmp_path / 'x', tmp_path / 'scores' / 'scores.bin')}
-    assert held['x'].st_size == 1 << 20
-    assert all(found.st_blocks * 512 >= found.st_size > 0 for found in held.values())
+    stats = {
+        path.name: path.stat() for path in (tmp_path / 'x', tmp_path / 'scores' / 'scores.bin')
+    }
+    assert stats['x'].st_size == 1 << 20
+    assert all(stat.st_blocks * 512 >= stat.st_size > 0 for stat in stats.values())
     assert (tmp_path / 'x').read_bytes() == bytes(1 << 20)
 
 

@@ -275,8 +275,8 @@ def test_random_state(name):
         MODELS[name]().eval(),
         Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2),
     )
-    state, kept = torch.get_rng_state(), data.clone()
+    state, before = torch.get_rng_state(), data.clone()
     model(data.x, data.edge_index, data.batch)
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(data.x, kept.x)
-    assert torch.equal(data.edge_index, kept.edge_index)
+    assert torch.equal(data.x, before.x)
+    assert torch.equal(data.edge_index, before.edge_index)

@@ -199,23 +199,25 @@ def resumed(content, change):
 
 
 CHANGES = {
-    'no key': lambda held: {name: value for name, value in held.items() if name != 'key'},
-    'no files': lambda held: {name: value for name, value in held.items() if name != 'files'},
-    'one more': lambda held: held | {'more': 1},
-    'a key of another type': lambda held: held | {'key': 3},
-    'done as a list': lambda held: held | {'done': [1]},
-    'done as text': lambda held: held | {'done': {'scores': '40'}},
-    'done as NaN': lambda held: held | {'done': {'scores': float('nan')}},
-    'done as a truth value': lambda held: held | {'done': {'scores': True}},
-    'more done than there is': lambda held: held | {'done': {'scores': 41}},
-    'less than nothing done': lambda held: held | {'done': {'scores': -1}},
-    'sums of another type': lambda held: held | {'sums': {'scores': None}},
-    'sums as a list': lambda held: held | {'sums': ['scores']},
-    'files as an object': lambda held: held | {'files': {'scores.bin': 1}},
-    'files of another type': lambda held: held | {'files': [1]},
-    'a file elsewhere': lambda held: held | {'files': ['../thesis.tex']},
-    'a file of the user': lambda held: held | {'files': ['thesis.tex']},
-    'nothing': lambda held: None,
+    'no key': lambda progress: {name: value for name, value in progress.items() if name != 'key'},
+    'no files': lambda progress: {
+        name: value for name, value in progress.items() if name != 'files'
+    },
+    'one more': lambda progress: progress | {'more': 1},
+    'a key of another type': lambda progress: progress | {'key': 3},
+    'done as a list': lambda progress: progress | {'done': [1]},
+    'done as text': lambda progress: progress | {'done': {'scores': '40'}},
+    'done as NaN': lambda progress: progress | {'done': {'scores': float('nan')}},
+    'done as a truth value': lambda progress: progress | {'done': {'scores': True}},
+    'more done than there is': lambda progress: progress | {'done': {'scores': 41}},
+    'less than nothing done': lambda progress: progress | {'done': {'scores': -1}},
+    'sums of another type': lambda progress: progress | {'sums': {'scores': None}},
+    'sums as a list': lambda progress: progress | {'sums': ['scores']},
+    'files as an object': lambda progress: progress | {'files': {'scores.bin': 1}},
+    'files of another type': lambda progress: progress | {'files': [1]},
+    'a file elsewhere': lambda progress: progress | {'files': ['../thesis.tex']},
+    'a file of the user': lambda progress: progress | {'files': ['thesis.tex']},
+    'nothing': lambda progress: None,
 }
 
 
@@ -507,9 +509,9 @@ def test_graphs_without_edges_in_a_folder(make, nodes, tmp_path):
     )
     model = make()
     for _ in range(2):
-        found = model.inference(NeighborLoader(data, [-1], batch_size=2), tmp_path)
+        scores = model.inference(NeighborLoader(data, [-1], batch_size=2), tmp_path)
         torch.testing.assert_close(
-            found, model.inference(NeighborLoader(data, [-1], batch_size=2)), rtol=0, atol=0
+            scores, model.inference(NeighborLoader(data, [-1], batch_size=2)), rtol=0, atol=0
         )
     assert (tmp_path / 'scores.bin').stat().st_size == nodes * 3 * 4
 

@@ -109,10 +109,10 @@ def test_logarithm_of_a_weight_of_zero():
     conv, x = KernelAttentionConv(4, 4), 30 * torch.randn(50, 4)
     x.requires_grad_()
     edges = torch.randint(50, (2, 200))
-    found = conv.log_edge_probability(x, edges)
-    assert found.min() < -104  # below, the exponential is 0 in single precision
-    (grad,) = torch.autograd.grad(found.sum(), x)
-    assert found.isfinite().all()
+    actual = conv.log_edge_probability(x, edges)
+    assert actual.min() < -104  # below, the exponential is 0 in single precision
+    (grad,) = torch.autograd.grad(actual.sum(), x)
+    assert actual.isfinite().all()
     assert grad.isfinite().all()
 
 
@@ -207,9 +207,9 @@ def test_mixed_devices_and_dtypes():
     with pytest.raises(ValueError, match="'degree' must be on the device"):
         DegreeMaskedAttention(4)(torch.randn(5, 4), torch.ones(5, dtype=torch.long, device='meta'))
     for name in ('edge_jaccard', 'sampled_mask'):
-        given = {'edge_jaccard': torch.ones(6), name: torch.ones(6, device='meta')}
+        options = {'edge_jaccard': torch.ones(6), name: torch.ones(6, device='meta')}
         with pytest.raises(ValueError, match=f"'{name}' must be on the device"):
-            JaccardSubtractorConv(4, 4, 2)(torch.randn(5, 4), EDGES, **given)
+            JaccardSubtractorConv(4, 4, 2)(torch.randn(5, 4), EDGES, **options)
     with pytest.raises(ValueError, match="'laplacian_pe' must be on the device"):
         LiteGT(4, 8, 3, kernel='softmax', pe_channels=2)(
             torch.randn(5, 4), EDGES, laplacian_pe=torch.ones(5, 2, device='meta')

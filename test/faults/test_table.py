@@ -10,11 +10,11 @@ SPEC.loader.exec_module(faults)
 
 
 def test_each_fault_is_provoked_and_in_the_table():
-    found = faults.outcomes(ROOT / 'test')
-    assert {outcome.fault for outcome in found} == {*faults.FAULTS}
+    actual = faults.outcomes(ROOT / 'test')
+    assert {outcome.fault for outcome in actual} == {*faults.FAULTS}
     assert len(faults.FAULTS) == 40
     page = faults.page(ROOT / 'test')
-    assert all(outcome.text in page and outcome.test in page for outcome in found)
+    assert all(outcome.text in page and outcome.test in page for outcome in actual)
     places = [page.index(f'* - ``{name}``') for name in faults.FAULTS]
     assert places == sorted(places)
 

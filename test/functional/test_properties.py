@@ -75,7 +75,7 @@ def problems(draw, largest=3.0, least=-6.0):
 
 def made(name, problem):
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(problem.seed)
+        torch.default_generator.manual_seed(problem.seed)
         return LAYERS[name](problem.heads).double()
 
 
@@ -119,8 +119,8 @@ def test_permuted_split_and_chunked(name, problem, order):
     nodes = torch.tensor(nodes)
     close(run(layer, x[nodes], subgraph(edges, nodes, x.size(0)), batch[nodes], rows), out[nodes])
     for graph in batch.unique():
-        own = (batch == graph).nonzero().flatten()
-        close(run(layer, x[own], subgraph(edges, own, x.size(0)), None, rows), out[own])
+        members = (batch == graph).nonzero().flatten()
+        close(run(layer, x[members], subgraph(edges, members, x.size(0)), None, rows), out[members])
 
 
 @pytest.mark.parametrize('name', LAYERS)
@@ -129,8 +129,11 @@ def test_other_graphs_do_not_matter(name, problem):
     x, edges, batch, *_ = problem
     layer, graph, num_nodes = made(name, problem), batch[0], x.size(0)
     out = run(layer, x, edges, batch)
-    own = batch == graph
-    close(run(layer, torch.where(own[:, None], x, 1e3 * x), edges, batch)[own], out[own])
+    in_graph = batch == graph
+    close(
+        run(layer, torch.where(in_graph[:, None], x, 1e3 * x), edges, batch)[in_graph],
+        out[in_graph],
+    )
     twice = run(
         layer,
         torch.cat([x, x]),
@@ -154,8 +157,8 @@ def test_states_of_two_parts_make_the_whole(name, problem, cut):
         layer.attention_state(x[part], *extra(part)) for part in (slice(0, cut), slice(cut, None))
     ]
     options = {'state': parts[0].merge(parts[1])}
-    found = layer(x, degree, **options) if name == 'degree' else layer(x, **options)
-    close(found, run(layer, x, edges, None))
+    actual = layer(x, degree, **options) if name == 'degree' else layer(x, **options)
+    close(actual, run(layer, x, edges, None))
 
 
 @pytest.mark.parametrize('name', MAPS)

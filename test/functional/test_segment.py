@@ -95,10 +95,10 @@ def test_one_graph_without_a_batch_vector():
     ],
 )
 def test_few_nodes(batch, size, sizes, order):
-    found = segments(torch.tensor(batch, dtype=torch.long), len(batch), size)
-    assert found.sizes.tolist() == sizes
-    assert found.sizes.dtype == torch.long
-    assert (None if found.order is None else found.order.tolist()) == order
+    actual = segments(torch.tensor(batch, dtype=torch.long), len(batch), size)
+    assert actual.sizes.tolist() == sizes
+    assert actual.sizes.dtype == torch.long
+    assert (None if actual.order is None else actual.order.tolist()) == order
 
 
 def test_equal_ids_keep_the_order_of_the_nodes():

@@ -124,8 +124,8 @@ def test_edges_that_occur_again_have_each_value_once():
     )  # 1 > 0, 1 > 0, 3 > 0, 0 > 2, 1 > 2
     (batch,) = NeighborLoader(data, [-1], input_nodes=torch.tensor([2, 0]), batch_size=2)
     (source, target), _ = ends(batch)
-    found = sorted(zip(source.tolist(), target.tolist(), batch.number.tolist(), strict=True))
-    assert found == [(0, 2, 13), (1, 0, 10), (1, 0, 11), (1, 2, 14), (3, 0, 12)]
+    actual = sorted(zip(source.tolist(), target.tolist(), batch.number.tolist(), strict=True))
+    assert actual == [(0, 2, 13), (1, 0, 10), (1, 0, 11), (1, 2, 14), (3, 0, 12)]
 
 
 def test_edge_index_and_adj_t_of_one_order():
@@ -172,8 +172,8 @@ def test_scores_of_the_full_graph_reach_the_layer():
     conv, x = JaccardSubtractorConv(4, 8, heads=4).eval(), torch.randn(N, 4)
     expected = conv(x, data.adj_t, data.edge_jaccard)
     for batch in NeighborLoader(data, [-1], batch_size=7):
-        found = conv(x[batch.n_id], batch.adj_t, batch.edge_jaccard)[: batch.batch_size]
-        torch.testing.assert_close(found, expected[batch.input_id])
+        actual = conv(x[batch.n_id], batch.adj_t, batch.edge_jaccard)[: batch.batch_size]
+        torch.testing.assert_close(actual, expected[batch.input_id])
 
 
 @pytest.mark.parametrize('make', [NeighborSampler, NeighborLoader])

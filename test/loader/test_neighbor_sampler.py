@@ -56,11 +56,11 @@ def test_as_many_edges_as_asked_for(replace, dtype):
         for hop, count in enumerate((3, 2)):
             start = sum(nodes[:hop])
             for node in range(start, start + nodes[hop]) if hop else range(nodes[0]):
-                own = batch.e_id[target == node]
+                edge_ids = batch.e_id[target == node]
                 available = int(degree[batch.n_id[node]])
                 expected = (count if available else 0) if replace else min(count, available)
-                assert own.numel() == expected
-                assert replace or own.unique().numel() == expected
+                assert edge_ids.numel() == expected
+                assert replace or edge_ids.unique().numel() == expected
         assert (target < nodes[0] + nodes[1]).all()
 
 
@@ -98,10 +98,10 @@ def test_disjoint_subgraphs_are_those_of_single_seeds(kind):
         assert torch.equal(*batch.batch[batch.edge_index])
         for number, seed in enumerate(batch.input_id):
             (alone,) = loader(data, [-1, -1], seed[None], subgraph_type=kind)
-            own = batch.batch == number
-            assert torch.equal(batch.n_id[own].sort().values, alone.n_id.sort().values)
+            in_graph = batch.batch == number
+            assert torch.equal(batch.n_id[in_graph].sort().values, alone.n_id.sort().values)
             assert torch.equal(
-                batch.e_id[own[batch.edge_index[0]]].sort().values, alone.e_id.sort().values
+                batch.e_id[in_graph[batch.edge_index[0]]].sort().values, alone.e_id.sort().values
             )
 
 
@@ -229,10 +229,10 @@ def test_which_sampler_is_taken(monkeypatch):
     ):
         monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', pyg_lib)
         monkeypatch.setattr('torch_geometric.typing.WITH_TORCH_SPARSE', torch_sparse)
-        found = NeighborLoader(data, [2], torch.arange(10, 30), batch_size=4, disjoint=disjoint)
-        assert isinstance(found.node_sampler, NeighborSampler) != pyg_lib
+        batches = NeighborLoader(data, [2], torch.arange(10, 30), batch_size=4, disjoint=disjoint)
+        assert isinstance(batches.node_sampler, NeighborSampler) != pyg_lib
         if not pyg_lib:
-            assert next(iter(found)).n_id[:4].tolist() == [10, 11, 12, 13]
+            assert next(iter(batches)).n_id[:4].tolist() == [10, 11, 12, 13]
             for name in ('time_attr', 'weight_attr'):
                 with pytest.raises(ValueError, match=f"'{name}' needs pyg-lib"):
                     NeighborLoader(data, [2], disjoint=disjoint, **{name: 'edge_attr'})

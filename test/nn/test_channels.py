@@ -147,17 +147,17 @@ def test_the_first_input_decides(name, channels):
 
 @pytest.mark.parametrize('name', LAYERS)
 def test_one_seed_makes_one_layer_of_the_first_input(name):
-    found = []
+    results = []
     for _ in range(2):
         torch.manual_seed(3)
         layer = LAYERS[name](-1).double()
-        found.append(
+        results.append(
             run(
                 layer,
                 (torch.ones(9, 5, dtype=torch.float64), torch.ones(7, 6, dtype=torch.float64)),
             )
         )
-    assert torch.equal(*found)
+    assert torch.equal(*results)
 
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])

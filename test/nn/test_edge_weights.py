@@ -258,8 +258,8 @@ def test_weights_multiply_each_branch_before_it_is_normalised(kernel, sampled, n
             / torch.where(matrix == 0, 1, matrix)
         )[..., None].expand(-1, -1, 2)
         if name in ('softmax', 'subtractor'):
-            own = slice(used, used + 2)
-            q, k = (lin(x).unflatten(1, (-1, 2))[:, own] for lin in (conv.lin_query, conv.lin_key))
+            rows = slice(used, used + 2)
+            q, k = (lin(x).unflatten(1, (-1, 2))[:, rows] for lin in (conv.lin_query, conv.lin_key))
             score = (
                 torch.einsum('ihc,jhc->ijh', q, k) / 2**0.5
                 if name == 'softmax'
@@ -378,9 +378,9 @@ def test_scores_of_models_are_those_of_the_weighted_graph():
     x, weight, pairs = features(N, 4), weights(PROPER), torch.tensor([[0, 1], [2, 3]])
     for model in (DIFFormer(4, 8, 3).double().eval(), NodeFormer(4, 8, 3).double().eval()):
         second = model.layers(x, GraphContext(model._edges(PROPER, N, weight)))[1]
-        found = model.attention_scores(x, PROPER, pairs, edge_weight=weight)[1]
-        torch.testing.assert_close(found, model.convs[1].attention_scores(second, pairs))
-        assert not torch.allclose(found, model.attention_scores(x, PROPER, pairs)[1])
+        scores = model.attention_scores(x, PROPER, pairs, edge_weight=weight)[1]
+        torch.testing.assert_close(scores, model.convs[1].attention_scores(second, pairs))
+        assert not torch.allclose(scores, model.attention_scores(x, PROPER, pairs)[1])
     model = LiteGT(4, 16, 3, 2, 4, ('softmax', 'subtractor')).double().eval()
     first = model.layers[0].conv.attention_scores(model.inputs(x), PROPER, edge_weight=weight)
     torch.testing.assert_close(model.attention_scores(x, PROPER, edge_weight=weight)[0], first)

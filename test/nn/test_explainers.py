@@ -78,9 +78,9 @@ def test_an_explanation_says_which_edges_matter(name):
             'return_type': 'raw',
         },
     )
-    found = explainer(x, EDGES, index=0).edge_mask
-    assert found.shape == (EDGES.size(1),)
-    assert float(found.max()) > 0.1
+    edge_mask = explainer(x, EDGES, index=0).edge_mask
+    assert edge_mask.shape == (EDGES.size(1),)
+    assert float(edge_mask.max()) > 0.1
     torch.testing.assert_close(model(x, EDGES), before)
 
 
@@ -147,10 +147,11 @@ def test_repeated_edges_and_self_loops_of_a_relational_bias():
     )  # the pairs alone joined: degrees are 2
     torch.testing.assert_close(bias, share * (value + value.flip(0)))
     set_masks(layer, torch.tensor([0.5, 1.0, 0.0, 0.0], dtype=DOUBLE), edges, apply_sigmoid=False)
-    found = layer(x, edges)
+    actual = layer(x, edges)
     clear_masks(layer)
     torch.testing.assert_close(
-        layer(x, edges) - found, share * value.flip(0) * torch.tensor([[1.0], [0.25]], dtype=DOUBLE)
+        layer(x, edges) - actual,
+        share * value.flip(0) * torch.tensor([[1.0], [0.25]], dtype=DOUBLE),
     )
 
 

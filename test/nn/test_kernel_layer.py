@@ -63,7 +63,7 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
     happens to vanish."""
     layer, extra = make(kind, channels=16, value_projection=True)
     exact, _ = make(kind, channels=16, value_projection=True)
-    found = []
+    results = []
     for _ in range(10):
         x = torch.randn(300, 16)
         layer = layer.float()
@@ -80,7 +80,7 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
         grad = torch.randn(300, 16).to(dtype)
         names, parameters = zip(*layer.named_parameters(), strict=True)
         grads = torch.autograd.grad(out, (x, *parameters), grad)
-        found.append(
+        results.append(
             [
                 out,
                 *grads,
@@ -88,7 +88,7 @@ def test_error_of_lower_precision(kind, dtype, tolerance, norm):
                 *torch.autograd.grad(expected, (y, *exact.parameters()), grad.double()),
             ]
         )
-    columns = [torch.stack(column) for column in zip(*found, strict=True)]
+    columns = [torch.stack(column) for column in zip(*results, strict=True)]
     half = len(columns) // 2
     for name, one, other in zip(('out', 'x', *names), columns[:half], columns[half:], strict=True):
         if other.norm() > 1e-9:

@@ -56,15 +56,15 @@ def test_layers_train_with_the_utilities_of_torch(name, wrapping):
     layer, x = LAYERS[name](), torch.randn(12, 6)
     for _, part in parts(layer):
         WRAPPINGS[wrapping](part)
-    optimizer, found = torch.optim.SGD(layer.parameters(), lr=0.1), []
+    optimizer, results = torch.optim.SGD(layer.parameters(), lr=0.1), []
     for _ in range(3):
         optimizer.zero_grad()
         out = run(layer, x)
         out.square().sum().backward()
         assert all(parameter.grad is not None for parameter in layer.parameters())
         optimizer.step()
-        found.append(out.detach())
-    assert not torch.allclose(found[1], found[2])
+        results.append(out.detach())
+    assert not torch.allclose(results[1], results[2])
 
 
 @pytest.mark.filterwarnings('ignore:Full backward hook is firing')
@@ -131,13 +131,13 @@ def test_compiles_with_replaced_parts(name):
 def test_rules_of_embeddings_hold(rule):
     """Rows and their gradients are those of the embedding itself."""
     model, embedding = MGFormer(4, 5, 4, mask='none'), torch.nn.Embedding(9, 4, **rule)
-    model.embedding, nodes, found = embedding, torch.tensor([0, 3, 3, 8]), []
+    model.embedding, nodes, results = embedding, torch.tensor([0, 3, 3, 8]), []
     for rows in (lambda: model.tokens(nodes), lambda: embedding(nodes)):
         embedding.weight.grad = None
         out = rows()
         out.square().sum().backward()
-        found.append((out.detach(), embedding.weight.grad.to_dense()))
-    torch.testing.assert_close(found[0], found[1])
+        results.append((out.detach(), embedding.weight.grad.to_dense()))
+    torch.testing.assert_close(results[0], results[1])
 
 
 def test_quantised_parts_run():

@@ -45,7 +45,7 @@ class Broken(torch.nn.Module):
             self.lin.weight.data += next(COUNTER)
 
     def forward(self, x, edge_index, batch=None, batch_size=None, edge_weight=None):
-        num_nodes, given = x.size(0), edge_weight is not None
+        num_nodes, has_weight = x.size(0), edge_weight is not None
         if self.fault != 'unchecked':
             check_features(x, self.lin, 6)
         if self.fault == 'unread':
@@ -59,12 +59,12 @@ class Broken(torch.nn.Module):
             torch.zeros(size, t.size(1), dtype=x.dtype).index_add(0, batch, t) for t in (x, one)
         )
         mean = total / count.clamp(min=1)
-        if self.fault == 'dropped' and given:
+        if self.fault == 'dropped' and has_weight:
             raise ValueError("'edge_weight' must be None")
         edges, edge_weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
         message = x[edges[0]]
         if edge_weight is not None and not (
-            self.fault in ('weights', 'dropped') or (self.fault == 'values' and not given)
+            self.fault in ('weights', 'dropped') or (self.fault == 'values' and not has_weight)
         ):
             message = message * edge_weight.to(x.dtype)[:, None]
         hidden = x + mean[batch] + 0.1 * torch.zeros_like(x).index_add(0, edges[1], message)
@@ -307,9 +307,9 @@ class BrokenTransform(NodeDegree):
         path = Path(self.cache_dir) / 'degree.safetensors'
         path.parent.mkdir(exist_ok=True)
         if self.fault == 'cache' and path.exists() and path.stat().st_size > 0:
-            held = path.read_bytes()
+            content = path.read_bytes()
             data.degree = torch.frombuffer(
-                bytearray(held[: len(held) // 8 * 8]), dtype=torch.float64
+                bytearray(content[: len(content) // 8 * 8]), dtype=torch.float64
             )[: data.num_nodes]
         if self.fault == 'pickle' and path.exists() and path.stat().st_size > 0:
             with contextlib.suppress(pickle.UnpicklingError, ValueError, EOFError):

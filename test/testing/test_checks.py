@@ -1,4 +1,7 @@
+from functools import partial
+
 import pytest
+from freeze_objects import freeze
 from torch_geometric.nn import GraphSAGE
 
 from torch_geometric_lgt import loader, nn, transforms
@@ -219,7 +222,7 @@ def test_transforms_keep_every_promise(name):
 @pytest.mark.filterwarnings('ignore:This DataLoader will create')
 @pytest.mark.parametrize('name', LOADERS)
 def test_loaders_keep_every_promise(name):
-    check_loader(LOADERS[name])
+    check_loader(partial(LOADERS[name], worker_init_fn=freeze))
 
 
 def test_no_exported_class_is_left_out():

@@ -13,9 +13,9 @@ from torch_geometric_lgt.transforms import AttentionNodeSampling
 def test_each_graph_of_a_batch_as_if_alone(measure):
     transform = AttentionNodeSampling(2, measure)
     graphs = [Data(edge_index=barabasi_albert_graph(n, 3), num_nodes=n) for n in (30, 12)]
-    found = [transform(graph).attention_mask for graph in graphs]
-    assert [int(mask.sum()) for mask in found] == [math.ceil(2 * math.log(n)) for n in (30, 12)]
-    assert torch.equal(transform(Batch.from_data_list(graphs)).attention_mask, torch.cat(found))
+    masks = [transform(graph).attention_mask for graph in graphs]
+    assert [int(mask.sum()) for mask in masks] == [math.ceil(2 * math.log(n)) for n in (30, 12)]
+    assert torch.equal(transform(Batch.from_data_list(graphs)).attention_mask, torch.cat(masks))
     assert 'attention_mask' not in graphs[0]
 
 

@@ -33,13 +33,13 @@ def test_graphs_of_a_batch_do_not_meet():
 
 def test_estimates_with_a_generator():
     data = Data(edge_index=barabasi_albert_graph(60, 5), num_nodes=60)
-    found = [
+    results = [
         JaccardScores(num_hashes=400, generator=torch.Generator().manual_seed(1))(data).edge_jaccard
         for _ in range(2)
     ]
-    assert torch.equal(*found)
+    assert torch.equal(*results)
     exact = jaccard(data.edge_index, 60)
-    assert 0 < (found[0] - exact).abs().max() < 0.15
+    assert 0 < (results[0] - exact).abs().max() < 0.15
 
 
 def test_sampled_batches_carry_the_scores_of_the_full_graph():

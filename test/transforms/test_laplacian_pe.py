@@ -112,12 +112,12 @@ def test_eigenvalues_that_a_solver_misses_are_found(double, monkeypatch):
     expected = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
 
     def forgetful(product, seeds, known, size, tolerance):
-        found = krylov(product, seeds, known, size + 1, tolerance)
-        return found[:, :-1] if size > 1 else krylov(product, seeds, known, size, tolerance)
+        actual = krylov(product, seeds, known, size + 1, tolerance)
+        return actual[:, :-1] if size > 1 else krylov(product, seeds, known, size, tolerance)
 
     monkeypatch.setattr(_eigensolvers, '_krylov', forgetful)
-    found = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    actual = LaplacianPE(3)(Data(edge_index=edges, num_nodes=750)).laplacian_pe
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_single_precision_where_it_is_enough(monkeypatch):
@@ -292,7 +292,7 @@ def test_no_solver_left(monkeypatch, constants):
     monkeypatch.setattr(
         _eigensolvers,
         'lobpcg',
-        lambda *given, **options: lobpcg(*given, **options | {'maxiter': 1}),
+        lambda *arguments, **options: lobpcg(*arguments, **options | {'maxiter': 1}),
     )
     reasons = (
         r'\(single: .*No convergence.*; _lanczos: .*No convergence.*; _multigrid: errors are .* '
@@ -381,17 +381,17 @@ def test_one_eigenvalue_in_very_many_components(monkeypatch):
 def test_random_sign_flip():
     graphs = [LaplacianPE(3)(Data(edge_index=ring(n), num_nodes=n)) for n in (5, 6)] * 20
     data, state = Batch.from_data_list(graphs), torch.get_rng_state()
-    found = [
+    results = [
         Compose([RandomSignFlip(generator=torch.Generator().manual_seed(0))])(data).laplacian_pe
         for _ in range(2)
     ]
-    assert torch.equal(*found)
+    assert torch.equal(*results)
     assert torch.equal(torch.get_rng_state(), state)
     signs = set()
     for graph in range(40):
-        own = data.batch == graph
-        ratio = (found[0][own] / data.laplacian_pe[own]).nan_to_num(nan=0).sum(0).sign()
-        assert torch.equal(found[0][own], data.laplacian_pe[own] * ratio)
+        in_graph = data.batch == graph
+        ratio = (results[0][in_graph] / data.laplacian_pe[in_graph]).nan_to_num(nan=0).sum(0).sign()
+        assert torch.equal(results[0][in_graph], data.laplacian_pe[in_graph] * ratio)
         signs.add(tuple(ratio.tolist()))
     assert len(signs) == 8
     with pytest.raises(ValueError, match="'data' must have the attribute 'laplacian_pe'"):
@@ -432,10 +432,10 @@ def test_many_eigenvectors_of_cliques(clique, path, k):
     networkx = pytest.importorskip('networkx')
     edges = torch.tensor(list(networkx.barbell_graph(clique, path).edges)).t()
     data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
-    found = LaplacianPE(k)(data).laplacian_pe.double()
+    actual = LaplacianPE(k)(data).laplacian_pe.double()
     laplacian = _normalized(data)
     values = np.linalg.eigvalsh(laplacian)
-    quotients = (found * (torch.from_numpy(laplacian) @ found)).sum(0)
+    quotients = (actual * (torch.from_numpy(laplacian) @ actual)).sum(0)
     torch.testing.assert_close(quotients, torch.from_numpy(values[1 : k + 1]), rtol=0, atol=1e-6)
 
 
@@ -461,11 +461,11 @@ def test_barbells(clique, path, k, double):
     line = torch.arange(clique - 1, clique + path + 1)
     edges = torch.cat([*ends, torch.stack([line[:-1], line[1:]])], 1)
     data = Data(edge_index=to_undirected(edges), num_nodes=2 * clique + path)
-    found, laplacian = LaplacianPE(k)(data).laplacian_pe.numpy(), _normalized(data)
+    actual, laplacian = LaplacianPE(k)(data).laplacian_pe.numpy(), _normalized(data)
     values, vectors = np.linalg.eigh(laplacian)
-    np.testing.assert_allclose(laplacian @ found, found * values[1 : k + 1], rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found.T @ found, np.eye(k), rtol=0, atol=1e-8)
-    np.testing.assert_allclose(np.abs(found[:, 0] @ vectors[:, 1]), 1, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(laplacian @ actual, actual * values[1 : k + 1], rtol=0, atol=1e-8)
+    np.testing.assert_allclose(actual.T @ actual, np.eye(k), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(np.abs(actual[:, 0] @ vectors[:, 1]), 1, rtol=0, atol=1e-8)
 
 
 def test_a_full_matrix_is_decomposed_before_a_search_that_takes_longer(double, monkeypatch):
@@ -485,8 +485,8 @@ def test_empty_graphs_at_the_end_of_a_batch_have_a_row(tmp_path):
     full, empty = Data(edge_index=edges, num_nodes=3), Data(edge_index=edges[:, :0], num_nodes=0)
     for folder in (None, tmp_path):
         for graphs in ([full], [full, empty], [empty, full, empty]):
-            found = LaplacianPE(2, cache_dir=folder)(Batch.from_data_list(graphs))
-            assert found.laplacian_pe_mask.tolist() == [[graph is full] * 2 for graph in graphs]
+            actual = LaplacianPE(2, cache_dir=folder)(Batch.from_data_list(graphs))
+            assert actual.laplacian_pe_mask.tolist() == [[graph is full] * 2 for graph in graphs]
 
 
 def test_dtypes_of_one_size_have_caches_of_their_own(tmp_path):
@@ -507,12 +507,12 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, name, cut):
     data, transform = Data(edge_index=ring(12), num_nodes=12), LaplacianPE(3, cache_dir=tmp_path)
     first = transform(data)
     (path,) = tmp_path.glob('*.safetensors')
-    held = dict(_io.read_tensors(path, 'laplacian_pe'))
-    _io.write_tensors(path, {**held, name: cut(held[name])}, 'laplacian_pe')
+    tensors = dict(_io.read_tensors(path, 'laplacian_pe'))
+    _io.write_tensors(path, {**tensors, name: cut(tensors[name])}, 'laplacian_pe')
     with pytest.warns(UserWarning, match='is built again'):
-        found = transform(data)
-    assert torch.equal(found.laplacian_pe, first.laplacian_pe)
-    assert torch.equal(found.laplacian_pe_mask, first.laplacian_pe_mask)
+        actual = transform(data)
+    assert torch.equal(actual.laplacian_pe, first.laplacian_pe)
+    assert torch.equal(actual.laplacian_pe_mask, first.laplacian_pe_mask)
 
 
 @pytest.mark.parametrize('k', [2.5, 2.0, True, '3', None])

@@ -204,12 +204,12 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, name, cut):
     data, transform = bipartite([[0, 0], [1, 0], [2, 1]]), SVDEncoding(2, cache_dir=tmp_path)
     first = transform(data)
     (path,) = tmp_path.glob('*.safetensors')
-    held = dict(_io.read_tensors(path, 'svd_encoding'))
-    _io.write_tensors(path, {**held, name: cut(held[name])}, 'svd_encoding')
+    tensors = dict(_io.read_tensors(path, 'svd_encoding'))
+    _io.write_tensors(path, {**tensors, name: cut(tensors[name])}, 'svd_encoding')
     with pytest.warns(UserWarning, match='is built again'):
-        found = transform(data)
+        actual = transform(data)
     for kind in ('user', 'item'):
-        assert torch.equal(found[kind].svd_pe, first[kind].svd_pe)
+        assert torch.equal(actual[kind].svd_pe, first[kind].svd_pe)
 
 
 @pytest.mark.parametrize('k', [2.5, 2.0, True, '3', None])

@@ -1,4 +1,4 @@
-# H heads, C channels per head, M features, `...` any leading dimensions; w is the projection [M, C].
+# H heads, C channels per head, M features, `...` leading dimensions; w is the projection [M, C].
 r"""Defines the feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`. :obj:`MAPS` holds one
 object for each by name; to add a map, add a class to this module."""
 

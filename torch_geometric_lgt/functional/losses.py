@@ -49,8 +49,8 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
 
 
 def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
-    r"""Computes the logarithm of the mean Gaussian potential of all pairs of rows on the unit sphere
-    (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
+    r"""Computes the logarithm of the mean Gaussian potential of all pairs of rows on the unit
+    sphere (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \log \mathbb{E}_{u \neq u^{\prime}} \exp(-t \|\mathbf{x}_u - \mathbf{x}_{u^{\prime}}\|^2)

@@ -77,30 +77,30 @@ def unpickled(content, folder='here'):
 @pytest.mark.parametrize('array', ARRAYS, ids=lambda array: array.dtype.str)
 def test_arrays_are_what_they_were(array, protocol):
     content = pickle.dumps({'a': [array, np.float64(2.5)]}, protocol)
-    found = unpickled(content)
+    actual = unpickled(content)
     if array.dtype.kind == 'O':
-        assert found['a'][0][1] == [1, 'x']
-        np.testing.assert_array_equal(found['a'][0][0]['train'], np.arange(3))
+        assert actual['a'][0][1] == [1, 'x']
+        np.testing.assert_array_equal(actual['a'][0][0]['train'], np.arange(3))
     else:
-        np.testing.assert_array_equal(found['a'][0], array)
-    assert found['a'][0].dtype == pickle.loads(content)['a'][0].dtype
-    assert found['a'][1] == 2.5
+        np.testing.assert_array_equal(actual['a'][0], array)
+    assert actual['a'][0].dtype == pickle.loads(content)['a'][0].dtype
+    assert actual['a'][1] == 2.5
     if array.dtype.kind in 'if' and array.dtype.isnative:
-        assert torch.equal(torch.from_numpy(found['a'][0]), torch.from_numpy(np.array(array)))
+        assert torch.equal(torch.from_numpy(actual['a'][0]), torch.from_numpy(np.array(array)))
 
 
 def test_collections_and_matrices_are_what_they_were():
     matrix = csr_matrix(np.array([[0, 2.0, 0], [1, 0, 3]]))
-    held = {
+    objects = {
         'graph': defaultdict(list, {0: [1, 2]}),
         'news': Bunch(data=['text'], target=np.arange(1)),
         'x': matrix,
     }
-    found = unpickled(pickle.dumps(held, 4))
-    assert found['graph'] == held['graph']
-    assert found['graph'].default_factory is list
-    assert found['news'].data == ['text']
-    np.testing.assert_array_equal(found['x'].todense(), matrix.todense())
+    actual = unpickled(pickle.dumps(objects, 4))
+    assert actual['graph'] == objects['graph']
+    assert actual['graph'].default_factory is list
+    assert actual['news'].data == ['text']
+    np.testing.assert_array_equal(actual['x'].todense(), matrix.todense())
 
 
 def test_arrays_of_python_2():

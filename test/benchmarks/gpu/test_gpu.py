@@ -1,10 +1,12 @@
 import importlib.util
 import json
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from module_worker import run_module
 
 from benchmarks.common.results import ROOT
 from benchmarks.gpu import __main__ as gpu
@@ -41,7 +43,21 @@ def few(monkeypatch):
     monkeypatch.setattr(layers, 'CASES', {name: layers.CASES[name] for name in CASES})
 
 
-def test_the_whole_run_rehearsed(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def forked(monkeypatch, start, exit_code):
+    """Runs pytest in a fork of a process that has imported PyTorch."""
+
+    def run(command, cwd, env, stdout, stderr, timeout, check):
+        assert command[:3] == [sys.executable, '-m', 'pytest']
+        assert stderr == stdout
+        assert 0 < timeout <= 40 * 60
+        assert not check
+        assert exit_code(start(run_module, command[2:], cwd, env, stdout.name)) == 0
+
+    monkeypatch.setattr(trainings, 'subprocess', SimpleNamespace(run=run, TimeoutExpired=OSError))
+
+
+def test_the_whole_run_rehearsed(tmp_path, monkeypatch, capsys, forked):
     run(tmp_path, monkeypatch)
     summary = json.loads((tmp_path / 'gpu' / 'summary.json').read_text())
     assert summary == [{'step': step, 'outcome': 'done'} for step in gpu.STEPS]

@@ -36,7 +36,7 @@ def _save(name, seed=0):
             'node_species': random.integers(0, 9, (N, 1)),
         }
         labels, task = random.integers(0, 2, (N, 112)), ('binary classification', 'rocauc', 2)
-        # ogb's evaluator leaves out what all nodes have alike, and takes long for each of the others
+        # ogb's evaluator takes long for each label in which the nodes differ
         labels[:, 8:] = 0
     else:
         graph['node_feat'] = random.random((N, 6), dtype=np.float32)

@@ -93,13 +93,13 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
         pokec.load_pokec(str(tmp_path))
     random = np.random.default_rng(0)
     label = random.integers(-1, 2, N)
-    held = {
+    stored = {
         'edge_index': random.integers(0, N, (2, E)),
         'node_feat': random.random((N, 5)),
         'label': label,
         'num_nodes': N,
     }
-    savemat(tmp_path / 'pokec.mat', held)
+    savemat(tmp_path / 'pokec.mat', stored)
     task = pokec.load_pokec(str(tmp_path))
     assert is_undirected(task.data.edge_index, num_nodes=N)
     assert sorted(torch.cat([*task.split.values()]).tolist()) == np.flatnonzero(label >= 0).tolist()

@@ -35,8 +35,8 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
     degree = torch.bincount(data.edge_index[1], minlength=1797)
     if neighbors:
         nearest = torch.cdist(data.x[:20], data.x).topk(6, largest=False).indices
-        found = {(int(j), int(i)) for j, i in data.edge_index.t()}
-        assert all((int(j), i) in found for i in range(20) for j in nearest[i] if int(j) != i)
+        pairs = {(int(j), int(i)) for j, i in data.edge_index.t()}
+        assert all((int(j), i) in pairs for i in range(20) for j in nearest[i] if int(j) != i)
         assert degree.min() >= 5
     else:
         assert degree.sum() == 0

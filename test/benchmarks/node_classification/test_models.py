@@ -34,11 +34,11 @@ def test_sparse_features_give_what_dense_ones_give(model, options, training):
     if model == 'graphtransformer':
         options['input_dropout'] = 0.0  # drawn for each entry, zeros of a dense matrix included
     classifier = make(model, 12, 3, edges, 30, options).train(training)
-    found = []
+    results = []
     for features in (x, x.to_sparse_csr()):
         torch.manual_seed(1)
         out, _ = classifier(features)
-        found.append(
+        results.append(
             [
                 out,
                 *torch.autograd.grad(
@@ -46,7 +46,7 @@ def test_sparse_features_give_what_dense_ones_give(model, options, training):
                 ),
             ]
         )
-    for dense, sparse in zip(*found, strict=True):
+    for dense, sparse in zip(*results, strict=True):
         torch.testing.assert_close(sparse, dense, rtol=1e-4, atol=1e-5)
 
 

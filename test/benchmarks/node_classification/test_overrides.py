@@ -25,9 +25,9 @@ def test_changes_of_the_configuration(capsys):
         ],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }
-    for message, given in faults.items():
+    for message, arguments in faults.items():
         with pytest.raises(SystemExit):
-            node_classification.parse([*command, *given])
+            node_classification.parse([*command, *arguments])
         assert message in capsys.readouterr().err
 
 

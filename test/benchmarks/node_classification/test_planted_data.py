@@ -58,12 +58,12 @@ def planetoid(root):
 def test_planetoid_is_read_as_pyg_reads_it(tmp_path):
     planetoid(tmp_path / 'ours')
     planetoid(tmp_path / 'theirs')
-    found, expected = (
+    actual, expected = (
         load(str(tmp_path / 'ours'), 'cora'),
         Planetoid(str(tmp_path / 'theirs' / 'Planetoid'), 'Cora')[0],
     )
     for name in ('x', 'y', 'train_mask', 'val_mask', 'test_mask'):
-        assert torch.equal(found[name], expected[name])
+        assert torch.equal(actual[name], expected[name])
     assert torch.equal(load(str(tmp_path / 'ours'), 'cora').x, expected.x)
 
 
@@ -169,8 +169,8 @@ def newsgroups(planted):
         'target': np.array([0, 5]),
         'target_names': names,
     }
-    held = {name: Bunch(**part) for name in ('train', 'test')}
-    return codecs.encode(pickle.dumps(held | {'planted': planted}), 'zlib_codec')
+    bunches = {name: Bunch(**part) for name in ('train', 'test')}
+    return codecs.encode(pickle.dumps(bunches | {'planted': planted}), 'zlib_codec')
 
 
 def test_planted_texts_do_not_run(monkeypatch, tmp_path):

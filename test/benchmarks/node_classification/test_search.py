@@ -15,10 +15,10 @@ from benchmarks.node_classification.settings import (
 )
 
 
-def search_arguments(root, model, trials, given):
+def search_arguments(root, model, trials, changes):
     shared = {'protocol': None, 'seeds': [0], 'patience': 9, 'device': torch.device('cpu')}
     return argparse.Namespace(
-        dataset='toy.npz', root=str(root), model=model, trials=trials, set=given, **shared
+        dataset='toy.npz', root=str(root), model=model, trials=trials, set=changes, **shared
     )
 
 
@@ -51,8 +51,8 @@ def test_search_keeps_what_is_given(write_graph, monkeypatch, tmp_path):
     """In every trial and in the command, be it a part of the space, ``gnn``, or not, ``epochs``."""
     write_graph(tmp_path / 'toy.npz')
     monkeypatch.setattr(training, 'CHECKPOINTS', tmp_path / 'checkpoints')
-    given = ['epochs=2', 'options.gnn=sage', 'options.gnn_input=hidden']
-    args = search_arguments(tmp_path, 'sgformer', 3, given)
+    changes = ['epochs=2', 'options.gnn=sage', 'options.gnn_input=hidden']
+    args = search_arguments(tmp_path, 'sgformer', 3, changes)
     study = search.search(args)
     assert [trial.params['gnn'] for trial in study.trials] == ['sage'] * 3
     assert len({trial.params['lr'] for trial in study.trials}) == 3

@@ -41,12 +41,12 @@ def test_settings_files_name_what_exists():
     for path in CONFIGS.glob('*.json'):
         for protocol in (None, *json.loads(path.read_text())):
             for model in MODELS:
-                found, config = settings(
+                chosen_protocol, config = settings(
                     path.stem,
                     protocol if protocol in PROTOCOLS else None,
                     model,
                 )
-                assert found in PROTOCOLS
+                assert chosen_protocol in PROTOCOLS
                 check_settings(config, model)
                 if (model, config['options']) not in made:
                     make(model, 5, 3, torch.tensor([[0], [1]]), 4, config['options'])

@@ -41,10 +41,10 @@ def test_what_the_attention_adds(world):
             # queries and keys of 0: every node reads the mean of all, weighed by the mask
             parameter.zero_()
         model.embedding.weight.add_(3.0)
-        found = model.diagnosis()
-    assert found['attention_share'] == pytest.approx(1, abs=0.01)
-    assert found['attention_spread'] < 0.01
-    assert found['query_length'] == found['key_length'] == 0
+        diagnosis = model.diagnosis()
+    assert diagnosis['attention_share'] == pytest.approx(1, abs=0.01)
+    assert diagnosis['attention_spread'] < 0.01
+    assert diagnosis['query_length'] == diagnosis['key_length'] == 0
     assert (
         recommendation_run.build_encoder(task, 'mgformer', config | {'layers': 0}).diagnosis() == {}
     )

@@ -38,13 +38,13 @@ def test_equals_brute_force(k):
     scoring = Scoring(
         lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)}
     )
-    found = evaluate(scoring, pairs, seen, 30, k, {'even': even})
+    metrics = evaluate(scoring, pairs, seen, 30, k, {'even': even})
     for way, factor in scoring.factors.items():
         for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):
             recall, ndcg = brute_force(scores * factor, part, seen, 30, k)
-            assert found[way][f'recall@{k}{name}'] == pytest.approx(recall, rel=1e-5)
-            assert found[way][f'ndcg@{k}{name}'] == pytest.approx(ndcg, rel=1e-5)
-    assert evaluate(scoring.only(0.5), pairs, seen, 30, k, {'even': even}) == {0.5: found[0.5]}
+            assert metrics[way][f'recall@{k}{name}'] == pytest.approx(recall, rel=1e-5)
+            assert metrics[way][f'ndcg@{k}{name}'] == pytest.approx(ndcg, rel=1e-5)
+    assert evaluate(scoring.only(0.5), pairs, seen, 30, k, {'even': even}) == {0.5: metrics[0.5]}
 
 
 def test_chunks_and_seen_items(monkeypatch):

@@ -86,12 +86,14 @@ def test_masks_and_scoring_rules(world, mask):
         '--encoding 0 --refresh 1'
     ).split()
     rules = ('inner', 'cosine', 'popularity')
-    found = {rule: run(world, *options, '--scoring', rule, '--variant', rule)[0] for rule in rules}
-    valid = {rule: record['metrics']['valid_ndcg@20']['values'] for rule, record in found.items()}
+    results = {
+        rule: run(world, *options, '--scoring', rule, '--variant', rule)[0] for rule in rules
+    }
+    valid = {rule: record['metrics']['valid_ndcg@20']['values'] for rule, record in results.items()}
     for rule in ('inner', 'cosine'):  # popularity has both among its ways
         assert all(high >= low for high, low in zip(valid['popularity'], valid[rule], strict=True))
     assert len({tuple(values) for values in valid.values()}) > 1
-    assert found['inner']['seeds'] == [0, 1]
+    assert results['inner']['seeds'] == [0, 1]
 
 
 @pytest.mark.parametrize('rule', ['cosine', 'popularity'])
@@ -142,6 +144,6 @@ def test_curves_for_tensorboard(world):
 
 def test_seconds_of_epochs_in_turn(world):
     models = ['mgformer', 'directau-lightgcn']
-    found = epochs.measure(str(world / 'data'), 'tiny', models, 2)
-    assert list(found) == models
-    assert all(len(values) == 2 and min(values) > 0 for values in found.values())
+    seconds = epochs.measure(str(world / 'data'), 'tiny', models, 2)
+    assert list(seconds) == models
+    assert all(len(values) == 2 and min(values) > 0 for values in seconds.values())

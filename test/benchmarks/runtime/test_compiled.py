@@ -11,21 +11,21 @@ def test_one_graph_for_all_sizes(case, monkeypatch):
     monkeypatch.setattr(compiled, 'NODES', 600)
     monkeypatch.setattr(compiled, 'OTHER_NODES', (450, 700))
     monkeypatch.setattr(torch, 'compile', partial(torch.compile, backend='eager'))
-    found = compiled.work(case, 1)
-    assert found['graph_breaks'] == [0.0]
-    assert found['recompilations'] == [0.0]
-    assert len(found['eager']) == len(found['compiled']) == len(found['first']) == 1
+    metrics = compiled.work(case, 1)
+    assert metrics['graph_breaks'] == [0.0]
+    assert metrics['recompilations'] == [0.0]
+    assert len(metrics['eager']) == len(metrics['compiled']) == len(metrics['first']) == 1
 
 
 def test_table(tmp_path, monkeypatch, capsys):
-    found = {
+    metrics = {
         'eager': [0.2, 0.4],
         'compiled': [0.3, 0.1],
         'first': [20.0],
         'graph_breaks': [0.0],
         'recompilations': [0.0],
     }
-    monkeypatch.setattr(compiled, 'fresh', lambda module, work: found)
+    monkeypatch.setattr(compiled, 'fresh', lambda module, work: metrics)
     monkeypatch.setattr(
         'sys.argv', ['x', '--cases', 'MGFormer', 'SGFormer', '--output', str(tmp_path)]
     )

@@ -33,9 +33,9 @@ def test_peers_compute_what_the_layers_compute(case, monkeypatch):
 def test_times_and_memory_of_each_method(case, monkeypatch):
     monkeypatch.setattr(layers.resource, 'setrlimit', lambda *_: None)
     for method in layers.METHODS:
-        found = layers.work(case, method, CONFIG)
-        assert len(found['forward_backward']) == 2
-        assert method == 'products' or found.keys() == {
+        metrics = layers.work(case, method, CONFIG)
+        assert len(metrics['forward_backward']) == 2
+        assert method == 'products' or metrics.keys() == {
             'peak_memory_mib',
             'forward',
             'forward_backward',
@@ -56,17 +56,17 @@ def test_a_method_that_does_not_fit_has_no_figures(monkeypatch):
 def test_bare_products_are_those_of_the_peer_at_full_size():
     """One linear map forward, and the gradients of its input and of its weight backward."""
     x, weight = torch.randn(PROBE, 4, requires_grad=True), torch.randn(3, 4, requires_grad=True)
-    found = matrix_products(lambda: x @ weight.t())
+    metrics = matrix_products(lambda: x @ weight.t())
     of_input = (Operand((PROBE, 3), False), Operand((3, 4), False))
-    assert found[0] == (Operand((PROBE, 4), False), Operand((4, 3), True))
-    assert of_input in found
-    assert sorted(a.shape[0] * a.shape[1] * b.shape[1] for a, b in found) == [PROBE * 12] * 3
+    assert metrics[0] == (Operand((PROBE, 4), False), Operand((4, 3), True))
+    assert of_input in metrics
+    assert sorted(a.shape[0] * a.shape[1] * b.shape[1] for a, b in metrics) == [PROBE * 12] * 3
     with FlopCounterMode(display=False) as counter:
-        replay(found, 2 * PROBE, 4)()
+        replay(metrics, 2 * PROBE, 4)()
     assert counter.get_total_flops() == 3 * 2 * 2 * PROBE * 12
-    found = matrix_products(lambda: x[None] @ x[None].mT)
+    metrics = matrix_products(lambda: x[None] @ x[None].mT)
     with FlopCounterMode(display=False) as counter:
-        replay(found, 3, 4)()
+        replay(metrics, 3, 4)()
     assert counter.get_total_flops() == 3 * 2 * 3 * 3 * 4
 
 
@@ -87,8 +87,8 @@ def test_table_of_results(tmp_path):
             name.replace('ours', 'formula'): {'median': 0.4, 'min': 0.1} for name in peer
         }
         (tmp_path / 'runtime' / f'{number}.json').write_text(json.dumps(record))
-    found = layers.records(tmp_path / 'runtime')
-    measured, not_measured = (list(layers.row(record).values()) for record in found)
+    actual = layers.records(tmp_path / 'runtime')
+    measured, not_measured = (list(layers.row(record).values()) for record in actual)
     assert measured == [
         'sgformer',
         '1',
@@ -116,9 +116,9 @@ def test_table_of_results(tmp_path):
         'more than 16 GiB or 300 s',
         *[''] * 6,
     ]
-    picture = layers.figure(found)
+    picture = layers.figure(actual)
     assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
     assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (no slope)': [[1000, 0.4]]}
-    assert layers.figure(found[:1]) is None
+    assert layers.figure(actual[:1]) is None
     assert slope({10: 0.0, 20: 3.0}) == ''

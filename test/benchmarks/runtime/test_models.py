@@ -8,9 +8,9 @@ from benchmarks.runtime.scaling import slope
 
 @pytest.mark.parametrize('model', models.MODELS)
 def test_a_step_of_each_model(model):
-    found = models.work(model, 300, 'cpu')
-    assert found.keys() == {'seconds', 'peak_memory_mib'}
-    assert found['seconds'][0] > 0
+    metrics = models.work(model, 300, 'cpu')
+    assert metrics.keys() == {'seconds', 'peak_memory_mib'}
+    assert metrics['seconds'][0] > 0
 
 
 def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
@@ -32,10 +32,10 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
     assert calls.count(('sgformer', 40)) == 2
     assert calls.count(('quadratic', 20)) == 1
     assert ('quadratic', 40) not in calls
-    found = models.records(tmp_path / 'runtime')
-    assert list(found) == ['sgformer', 'quadratic', 'sgformer-cuda']
-    assert models.curve(found['quadratic'], 'seconds') == {5: 0.5, 10: 1.0}
-    fast, slow, _ = models.table(found)
+    metrics = models.records(tmp_path / 'runtime')
+    assert list(metrics) == ['sgformer', 'quadratic', 'sgformer-cuda']
+    assert models.curve(metrics['quadratic'], 'seconds') == {5: 0.5, 10: 1.0}
+    fast, slow, _ = models.table(metrics)
     assert fast == {
         'model': 'sgformer',
         **{str(n): f'{n / 10:.3g} s, {n**2} MiB' for n in (5, 10, 20, 40)},
@@ -43,7 +43,7 @@ def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):
         'slope of memory': '2.00',
     }
     assert slow['20'] == ''
-    assert len(models.figure(found).axes) == 2
+    assert len(models.figure(metrics).axes) == 2
     assert slope({10: 1.0}) == ''
     assert (
         json.loads((tmp_path / 'runtime' / 'models-random-quadratic.json').read_text())['config'][

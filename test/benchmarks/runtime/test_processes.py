@@ -1,8 +1,9 @@
 import csv
 import json
 import sys
+from types import SimpleNamespace
 
-from distributed_worker import as_rank, free_port
+from distributed_worker import as_rank, free_port, torchrun
 
 from benchmarks.runtime import processes
 
@@ -21,7 +22,15 @@ def test_processes(monkeypatch, tmp_path, start, exit_code):
         )
         return json.loads(path.read_text())
 
+    def run(command, check, env):
+        """Runs the command in a fork of a process that has imported PyTorch."""
+        assert check
+        assert command[:4] == [sys.executable, '-m', 'torch.distributed.run', '--standalone']
+        errors = tmp_path / 'errors'
+        assert exit_code(start(torchrun, errors, command[4:], env)) == 0, errors.read_text()
+
     monkeypatch.setattr(processes, 'launch', launch)
+    monkeypatch.setattr(processes, 'subprocess', SimpleNamespace(run=run))
     monkeypatch.setattr(
         sys,
         'argv',

@@ -19,7 +19,8 @@ def root(tmp_path):
     for part, those in (('train', slice(0, 3)), ('test', slice(3, 5))):
         (folder / f'{part}.txt').write_text(
             ''.join(
-                f'{user} {" ".join(map(str, held[those]))}\n' for user, held in enumerate(items)
+                f'{user} {" ".join(map(str, user_items[those]))}\n'
+                for user, user_items in enumerate(items)
             )
         )
     return str(tmp_path / 'data')

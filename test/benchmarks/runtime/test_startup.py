@@ -12,9 +12,9 @@ SPARSE = {'neighbor-loader': pytest.mark.sparse}
 )
 def test_first_and_second_call(case):
     for method in startup.CALLS[case]:
-        found = startup.work(case, method)
-        assert found.keys() == {'first', 'second'}
-        assert all(len(seconds) == 1 for seconds in found.values())
+        metrics = startup.work(case, method)
+        assert metrics.keys() == {'first', 'second'}
+        assert all(len(seconds) == 1 for seconds in metrics.values())
 
 
 def test_table(tmp_path, monkeypatch, capsys):

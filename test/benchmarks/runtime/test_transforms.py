@@ -35,18 +35,18 @@ def test_peers_compute_what_the_transforms_compute(case, graph, monkeypatch):
     monkeypatch.setitem(
         GRAPHS, 'graphs', lambda: bipartite(150, 180, 3000) if case == 'svd' else cluster(3)
     )
-    found = [
+    results = [
         transforms.work(case, method, SMALL[case] if graph == 'small' else graph)
         for method in METHODS[case]
     ]
-    assert {name for figures in found for name in figures} == {
+    assert {name for figures in results for name in figures} == {
         'seconds',
         'peak_memory_mib',
         'quality',
     }
-    assert [figures['quality'] for figures in found[1:]] == [
-        pytest.approx(found[0]['quality'], rel=1e-4)
-    ] * (len(found) - 1)
+    assert [figures['quality'] for figures in results[1:]] == [
+        pytest.approx(results[0]['quality'], rel=1e-4)
+    ] * (len(results) - 1)
 
 
 def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
@@ -70,7 +70,7 @@ def test_a_method_beyond_the_limit_is_run_once(tmp_path, monkeypatch):
     assert calls == ['ours', 'networkit', 'igraph', 'networkx', 'ours', 'networkit', 'networkx']
     ((names, values),) = written
     assert names == ('runtime', 'small', 'jaccard')
-    metrics = {name: {'median': found[0]} for name, found in values['metrics'].items()}
+    metrics = {name: {'median': results[0]} for name, results in values['metrics'].items()}
     (tmp_path / 'runtime').mkdir()
     record = {
         'model': 'jaccard',

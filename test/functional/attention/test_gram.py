@@ -100,7 +100,7 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
     options = {'use_graph': False} if layer is DIFFormerConv else {}
     conv = layer(5, 6, heads=2, norm='frobenius', bias=bias, **options).double()
     x, other = (torch.randn(num, 5, dtype=DOUBLE, requires_grad=True) for num in (12, 7))
-    batch, found = torch.arange(12) % 3, {}
+    batch, results = torch.arange(12) % 3, {}
     for way in (False, True):
         monkeypatch.setattr(LinearForm, 'affine', lambda self, nodes, way=way: way)
         outs = [conv(x, batch=batch), conv((x, other)), conv(other, state=conv.attention_state(x))]
@@ -108,7 +108,7 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
             sum(out.square().sum() for out in outs), [x, other, *conv.parameters()]
         )
         state = conv.attention_state(x, batch)
-        found[way] = [
+        results[way] = [
             *outs,
             *grads,
             state.sums,
@@ -117,7 +117,7 @@ def test_layers_by_products_of_columns_are_those_by_keys(layer, bias, monkeypatc
             state.query_squares,
             state.count,
         ]
-    for one, two in zip(*found.values(), strict=True):
+    for one, two in zip(*results.values(), strict=True):
         torch.testing.assert_close(one, two)
 
 
@@ -170,14 +170,14 @@ def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
             weight = 250 * torch.randn(16, 8)
             lin.weight += torch.stack([weight, -weight], 2).flatten(1)
-    exact, leaf, found = copy.deepcopy(conv).double(), x.detach().double().requires_grad_(), []
+    exact, leaf, results = copy.deepcopy(conv).double(), x.detach().double().requires_grad_(), []
     assert conv._form(x, x).affine(segments(None, 2000))
     for module, part in ((conv, x), (exact, leaf)):
         out = module(part, state=module.attention_state(part)) if by_state else module(part)
-        found.append(
+        results.append(
             [out, *torch.autograd.grad(out, [part, *module.parameters()], grad.to(out.dtype))]
         )
-    for actual, expected in zip(*found, strict=True):
+    for actual, expected in zip(*results, strict=True):
         assert float((actual.double() - expected).detach().norm()) < 2e-4 * float(
             expected.detach().norm()
         )
@@ -260,10 +260,10 @@ def test_products_of_columns_need_no_more_room_than_the_input_and_less_work(
 
 def test_factors_of_half_precision_are_single():
     x = torch.ones(3, 4, dtype=torch.bfloat16)
-    side, own = KernelInput(x=x, heads=2, kind='values'), ValueInput(x=x)
-    factor = LinearForm(side, side, own, own, 'row').factor(
+    side, value_input = KernelInput(x=x, heads=2, kind='values'), ValueInput(x=x)
+    factor = LinearForm(side, side, value_input, value_input, 'row').factor(
         torch.tensor([3]), torch.full((1, 2), 4.0)
     )
     torch.testing.assert_close(factor, torch.full((1, 2, 2), 1 / 6), rtol=1e-6, atol=0)
-    alone = LinearForm(side, side, own, own, 'row').factor(torch.tensor([3]))
+    alone = LinearForm(side, side, value_input, value_input, 'row').factor(torch.tensor([3]))
     torch.testing.assert_close(alone, torch.full((1, 2, 2), 1 / 3), rtol=1e-6, atol=0)

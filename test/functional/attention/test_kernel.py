@@ -182,9 +182,9 @@ def test_scale_is_that_of_queries_and_keys(scale):
     ],
 )
 def test_inputs_that_do_not_fit_each_other(changed, message):
-    given = {name: torch.ones(8, 1, 2) for name in 'qkv'} | {'batch': torch.arange(8) // 2}
+    inputs = {name: torch.ones(8, 1, 2) for name in 'qkv'} | {'batch': torch.arange(8) // 2}
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
-        kernel_attention(**given | changed, feature_map='elu')
+        kernel_attention(**inputs | changed, feature_map='elu')
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_inputs_that_do_not_fit_each_other(changed, message):
 def test_graphs_of_sources_and_targets(batch, batch_size, sources, targets):
     batch = tuple(part if part is None else torch.tensor(part, dtype=torch.long) for part in batch)
     num_nodes = [3 if part is None else part.numel() for part in batch]
-    found = node_pair(batch, *num_nodes, batch_size, torch.device('cpu'))
-    assert [part.sizes.tolist() for part in found] == [sources, targets]
+    actual = node_pair(batch, *num_nodes, batch_size, torch.device('cpu'))
+    assert [part.sizes.tolist() for part in actual] == [sources, targets]
 
 
 def test_queries_of_another_number_without_a_batch_read_all_keys():

@@ -200,7 +200,10 @@ def test_frobenius_norms_leave_little_to_attention():
         ({'norm': 'column'}, "'norm' must be one of"),
         (
             {'self_value': torch.ones(4, 2, 2)},
-            r"'self_value' must have shape \(4, 2, 3\) beside the queries and values \(got \(4, 2, 2\)\)",
+            (
+                r"'self_value' must have shape \(4, 2, 3\) beside the queries and values "
+                r'\(got \(4, 2, 2\)\)'
+            ),
         ),
         ({'batch': torch.zeros(3, dtype=torch.long)}, "'batch' must hold one graph id per node"),
     ],

@@ -136,10 +136,10 @@ def test_the_sum_below_the_maximum_with_gradients():
 
 def test_nothing_of_the_size_of_the_pairs_is_kept():
     q, k, v = (torch.randn(600, 4, requires_grad=True) for _ in range(3))
-    kept = {}
+    saved = {}
 
     def keep(value):
-        kept[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+        saved[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
         return value
 
     with (
@@ -148,7 +148,7 @@ def test_nothing_of_the_size_of_the_pairs_is_kept():
     ):
         sigmoid_attention(q, k, v, 1, segments(None, 600), segments(None, 600))[0].sum().backward()
     assert (
-        sum(kept.values()) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
+        sum(saved.values()) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
     )  # of queries, keys, values, results, maxima and sums
     assert counter.get_total_flops() == 2 * 600 * 600 * (8 + 3 * 4 + 2 * 4)
 

@@ -212,17 +212,17 @@ def test_a_graph_without_nodes_left_is_empty(make):
     there alone."""
     conv, x, batch = make(), torch.randn(50, 6), torch.arange(50) % 2
     removed = torch.cat([torch.randperm(25) * 2, torch.tensor([1, 3])])
-    kept = conv.attention_state(x, batch, 2).without(
+    remaining = conv.attention_state(x, batch, 2).without(
         conv.attention_state(x[removed], batch[removed], 2)
     )
-    assert kept.count.tolist() == [0, 23]
-    assert not kept.sums[0].any()
-    assert not kept.squares[0].any()
-    assert not kept.query_squares[0].any()
-    again = kept.merge(conv.attention_state(x[:10:2], batch[:10:2], 2))
+    assert remaining.count.tolist() == [0, 23]
+    assert not remaining.sums[0].any()
+    assert not remaining.squares[0].any()
+    assert not remaining.query_squares[0].any()
+    again = remaining.merge(conv.attention_state(x[:10:2], batch[:10:2], 2))
     close_to = conv.attention_state(x[:10:2]), again.sums[:1] * again.maximum[:1].exp()[..., None]
     torch.testing.assert_close(close_to[0].sums * close_to[0].maximum.exp()[..., None], close_to[1])
-    out = conv(x, batch=batch, state=kept)
+    out = conv(x, batch=batch, state=remaining)
     assert out.isfinite().all()
 
 
@@ -256,10 +256,10 @@ def test_tensors_of_other_shapes_are_refused(name):
     shapes = {'sums': (2, 3, 4, 5), 'maximum': (2, 3, 4), 'squares': (2, 3), 'count': (2,)}
     AttentionState(*(torch.zeros(shape) for shape in shapes.values()))
     shapes[name] = (*shapes[name], 1)
-    given = ', '.join(map(str, shapes.values()))
+    listed = ', '.join(map(str, shapes.values()))
     message = (
         "'sums', 'maximum', 'squares', 'count' must have shapes [B, H, M, W], [B, H, M], [B, "
-        f'H], [B] (got {given})'
+        f'H], [B] (got {listed})'
     )
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         AttentionState(*(torch.zeros(shape) for shape in shapes.values()))

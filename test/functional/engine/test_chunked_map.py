@@ -47,7 +47,7 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
         torch.randn(4, 3, requires_grad=True),
         torch.randint(6, (50,)),
     )
-    found, calls = [], []
+    results, calls = [], []
 
     def function(at, x, y, weight):
         calls.append(at)
@@ -56,8 +56,8 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
     for traced in (False, True):
         monkeypatch.setattr(torch.compiler, 'is_compiling', lambda traced=traced: traced)
         out = chunked_map(function, 8, [(x, index), (x, index.flip(0))], [weight])
-        found.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
-    torch.testing.assert_close(found[1], found[0])
+        results.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
+    torch.testing.assert_close(results[1], results[0])
     chunks = [slice(start, min(start + 8, 50)) for start in range(0, 50, 8)]
     assert sorted(calls[:14], key=str) == sorted(
         chunks * 2, key=str
@@ -122,7 +122,7 @@ def test_no_pairs_have_no_scores_and_gradients_of_zero(layer):
 
 @pytest.mark.parametrize('name', ['x', 'index', 'weight'])
 def test_what_the_backward_pass_needs_must_not_be_changed(name):
-    given = {
+    arguments = {
         'x': torch.randn(3, 2, requires_grad=True),
         'index': torch.tensor([0, 2, 1]),
         'weight': torch.ones(2),
@@ -130,11 +130,11 @@ def test_what_the_backward_pass_needs_must_not_be_changed(name):
     out = chunked_map(
         lambda _at, x, weight: x.exp() * weight,
         2,
-        [(given['x'], given['index'])],
-        [given['weight']],
+        [(arguments['x'], arguments['index'])],
+        [arguments['weight']],
     )
     with torch.no_grad():
-        given[name].zero_()
+        arguments[name].zero_()
     with pytest.raises(RuntimeError, match='modified by an inplace operation'):
         out.sum().backward()
 
@@ -175,13 +175,13 @@ class Allocated(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        given = {
+        arguments = {
             x.untyped_storage().data_ptr()
             for x in torch.utils._pytree.tree_leaves((args, kwargs))
             if isinstance(x, torch.Tensor)
         }
         for x in torch.utils._pytree.tree_leaves(out):
-            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in given:
+            if isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() not in arguments:
                 self.total += x.untyped_storage().nbytes()
         return out
 
@@ -226,14 +226,14 @@ def test_chunks_of_every_size_give_the_same(monkeypatch):
     rows = module._rows
     monkeypatch.setattr(module, '_rows', lambda *args: calls.append(1) or rows(*args))
     x, index = torch.randn(10, 3, requires_grad=True), torch.randint(10, (64,))
-    found = []
+    results = []
     for step in (1, 5, 64, 100):
         calls.clear()
-        found.append(
+        results.append(
             torch.autograd.grad(chunked_map(lambda _at, x: x.exp(), step, [(x, index)]).sum(), x)[0]
         )
         assert len(calls) == 2 * -(-64 // step)
-        torch.testing.assert_close(found[-1], found[0])
+        torch.testing.assert_close(results[-1], results[0])
 
 
 def test_very_many_rows_of_one_sum_stay_precise():

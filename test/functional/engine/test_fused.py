@@ -73,8 +73,8 @@ def both(leaves, projection, batch, dtype=torch.float32):
     )
     grad = torch.randn_like(expected)
     used = leaves if a.size(1) else leaves[:3]
-    own = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in used]
-    masks = {'query_mask': own[3], 'key_mask': own[4]} if a.size(1) else {}
+    copies = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in used]
+    masks = {'query_mask': copies[3], 'key_mask': copies[4]} if a.size(1) else {}
     batch = (
         tuple(part.to(DEVICE) for part in batch)
         if isinstance(batch, tuple)
@@ -82,9 +82,9 @@ def both(leaves, projection, batch, dtype=torch.float32):
         if batch is None
         else batch.to(DEVICE)
     )
-    actual = kernel_attention(*own[:3], 'softmax', projection.to(DEVICE, dtype), batch, **masks)
+    actual = kernel_attention(*copies[:3], 'softmax', projection.to(DEVICE, dtype), batch, **masks)
     grads = (
-        torch.autograd.grad(actual, own, grad.to(DEVICE, dtype)),
+        torch.autograd.grad(actual, copies, grad.to(DEVICE, dtype)),
         torch.autograd.grad(expected, used, grad),
     )
     return (actual, *grads[0]), (expected, *grads[1])
@@ -131,9 +131,11 @@ def test_as_exact_as_the_chunks_at_any_length(length, constants):
     leaves, projection = draw(60, 60, 0, length=length)[:3], torch.randn(11, 5, dtype=torch.double)
 
     def run(dtype):
-        own = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in leaves]
-        out = kernel_attention(*own, 'softmax', projection.to(DEVICE, dtype))
-        return [part.double().cpu() for part in (out, *torch.autograd.grad(out.sin().sum(), own))]
+        copies = [leaf.detach().to(DEVICE, dtype).requires_grad_() for leaf in leaves]
+        out = kernel_attention(*copies, 'softmax', projection.to(DEVICE, dtype))
+        return [
+            part.double().cpu() for part in (out, *torch.autograd.grad(out.sin().sum(), copies))
+        ]
 
     fused, exact = run(torch.float32), run(torch.double)
     constants(fused_devices=())

@@ -18,7 +18,7 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
 
 
 @pytest.mark.parametrize(
-    ('given', 'message'),
+    ('changes', 'message'),
     [
         (
             {'feature_map': 'cosine'},
@@ -59,14 +59,14 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
         ),
     ],
 )
-def test_what_a_side_is_refused_for(given, message):
+def test_what_a_side_is_refused_for(changes, message):
     arguments = {
         'mask': None,
         'feature_map': 'elu',
         'projection': None,
         'scale': 1.0,
         'power': 3.0,
-        **given,
+        **changes,
     }
     with pytest.raises(ValueError, match=f'^{re.escape(message)}$'):
         kernel_input(torch.zeros(5, 2, 4), **arguments)

@@ -237,12 +237,12 @@ def test_many_small_graphs_keep_no_states():
 
 def test_what_saved_tensors_hooks_put_elsewhere_is_not_kept_here():
     q, k, v = (torch.randn(40, H, C, requires_grad=part == 0) for part in range(3))
-    kept = weakref.ref(v)
+    reference = weakref.ref(v)
     with torch.autograd.graph.saved_tensors_hooks(torch.Tensor.numpy, torch.from_numpy):
         out = kernel_attention(q, k, v, 'softmax', torch.randn(M, C))
     del v
     gc.collect()
-    assert kept() is None
+    assert reference() is None
     out.sum().backward()
 
 

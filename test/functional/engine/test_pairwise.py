@@ -155,7 +155,7 @@ def test_only_small_graphs_are_taken_by_pairs(monkeypatch):
 
 @pytest.mark.parametrize('norm', [1e-6, 30.0, 300.0])
 def test_any_norm_as_exactly_as_states(norm, constants):
-    projection, found = torch.randn(16, 8, dtype=torch.float64), []
+    projection, results = torch.randn(16, 8, dtype=torch.float64), []
     drawn = [
         torch.nn.functional.normalize(torch.randn(400, 1, 8), dim=-1) * scale
         for scale in (norm, norm, 1)
@@ -166,8 +166,8 @@ def test_any_norm_as_exactly_as_states(norm, constants):
         out = kernel_attention(
             *leaves, projection=projection.to(dtype), batch=torch.arange(400) // 5
         )
-        found.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
-    for exact, by_states, by_pairs in zip(*found, strict=True):
+        results.append([out.detach(), *torch.autograd.grad(out.square().sum(), leaves)])
+    for exact, by_states, by_pairs in zip(*results, strict=True):
         state_error, pair_error = (
             (part - exact).norm() / exact.norm() for part in (by_states, by_pairs)
         )

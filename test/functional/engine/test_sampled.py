@@ -211,8 +211,8 @@ def test_float32_is_as_exact_as_the_formula_in_float64():
     noise = -torch.empty(300, H, K, dtype=torch.float64).exponential_().log() / 0.05
     expected = kernel_attention(*leaves, 'softmax', projection, key_noise=noise)
     single = [leaf.detach().float() for leaf in leaves]
-    found = kernel_attention(*single, 'softmax', projection.float(), key_noise=noise.float())
-    assert relative(found.double(), expected) < 1e-5
+    actual = kernel_attention(*single, 'softmax', projection.float(), key_noise=noise.float())
+    assert relative(actual.double(), expected) < 1e-5
 
 
 def test_squares_of_the_keys_of_several_chunks(constants):
@@ -349,9 +349,9 @@ def test_a_graph_is_as_alone_beside_what_is_not_a_number(dtype, part, poison, th
             parts[name][9] = poison
     beside = run(batch < 3)[0]
     bound = 1e-6 if dtype == torch.float32 else 1e-12
-    for found, own, other in zip(beside, alone[0], exact, strict=True):
-        torch.testing.assert_close(found[:4], own, rtol=bound, atol=bound)
-        torch.testing.assert_close(found[:8].double(), other, rtol=100 * bound, atol=100 * bound)
+    for actual, alone_part, other in zip(beside, alone[0], exact, strict=True):
+        torch.testing.assert_close(actual[:4], alone_part, rtol=bound, atol=bound)
+        torch.testing.assert_close(actual[:8].double(), other, rtol=100 * bound, atol=100 * bound)
 
 
 @pytest.mark.parametrize('dtype', [torch.float32, torch.float64])

@@ -40,8 +40,8 @@ def test_blocks_are_chosen_for_each_size(constants):
 )
 def test_blocks_that_an_h100_cannot_launch_are_left_out(kernel, width, rank, left_out, constants):
     constants(triton_shared_bytes=H100)
-    found = launchable(SIZES[kernel], CONFIGS, {}, CP=width, DP=width, R=rank)
+    actual = launchable(SIZES[kernel], CONFIGS, {}, CP=width, DP=width, R=rank)
     sizes = [(config.kwargs['BN'], config.kwargs['BM']) for config in CONFIGS]
-    assert found == [
+    assert actual == [
         config for config, block in zip(CONFIGS, sizes, strict=True) if block not in left_out
     ]

@@ -43,15 +43,15 @@ def test_weights_of_any_size_in_single_precision(kind, scale):
         torch.randint(7, (2, 30)),
         gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None,
     )
-    weight, found = torch.rand(30) + 0.1, []
+    weight, results = torch.rand(30) + 0.1, []
     for factor in (1.0, scale):
         leaves = [q, k, v, (weight * factor).requires_grad_()]
         out = adjacency_attention(*leaves[:3], edges, kind, projection, edge_weight=leaves[3])
         *grads, of_weight = torch.autograd.grad(
             out, leaves, torch.linspace(-1, 1, out.numel()).view_as(out)
         )
-        found.append([out, *grads, of_weight.double() * factor])
-    for one, other in zip(*found, strict=True):
+        results.append([out, *grads, of_weight.double() * factor])
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 
 

@@ -19,13 +19,13 @@ def test_matrices_of_edges_warn_of_nothing(monkeypatch):
     rows = Rows(torch.tensor([0, 2]), torch.tensor([0, 1]), None)
     torch.set_warn_always(True)
     try:
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter('always')
             out = sums(torch.ones(2, 1), rows, torch.ones(2, 1))
     finally:
         torch.set_warn_always(False)
     assert out.tolist() == [[2]]
-    assert [str(warning.message) for warning in found] == ['of another kind']
+    assert [str(warning.message) for warning in caught] == ['of another kind']
 
 
 def test_distances_of_half_precision_are_summed_in_single():

@@ -130,7 +130,7 @@ def test_edges_into_some_nodes(is_sorted):
     edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
     nodes = torch.tensor([7, 3, 7, 19, 0])
     weight = torch.rand(edges.size(1))
-    found, none = edges_into(nodes, edges)
+    actual, none = edges_into(nodes, edges)
     assert none is None
     expected = [
         (int(u), place)
@@ -138,10 +138,10 @@ def test_edges_into_some_nodes(is_sorted):
         for u, v in edges.t()
         if v == node
     ]
-    assert pairs(found) == sorted(expected)
-    assert found[1].tolist() == sorted(found[1].tolist())
+    assert pairs(actual) == sorted(expected)
+    assert actual[1].tolist() == sorted(actual[1].tolist())
     same, taken = edges_into(nodes, edges, weight)
-    assert torch.equal(same, found)
+    assert torch.equal(same, actual)
     weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
     triples = [
         (u, place, w)
@@ -150,10 +150,10 @@ def test_edges_into_some_nodes(is_sorted):
         if v == node
     ]
     assert sorted(
-        (int(u), int(p), float(w)) for (u, p), w in zip(found.t(), taken, strict=True)
+        (int(u), int(p), float(w)) for (u, p), w in zip(actual.t(), taken, strict=True)
     ) == sorted(triples)
     if is_sorted:
-        assert [(int(u), int(p)) for u, p in found.t()] == expected
+        assert [(int(u), int(p)) for u, p in actual.t()] == expected
 
 
 def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
@@ -177,10 +177,10 @@ def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
 )
 def test_rows_sort_only_what_is_not_sorted(target, order):
     source = torch.arange(10, 10 + len(target))
-    found = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
-    assert found.pointer.tolist() == [sum(node < end for node in target) for end in range(5)]
-    assert (None if found.order is None else found.order.tolist()) == order
-    assert found.source.tolist() == (source if order is None else source[order]).tolist()
+    actual = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
+    assert actual.pointer.tolist() == [sum(node < end for node in target) for end in range(5)]
+    assert (None if actual.order is None else actual.order.tolist()) == order
+    assert actual.source.tolist() == (source if order is None else source[order]).tolist()
 
 
 @pytest.mark.parametrize('name', sorted(FORMATS.keys() & {'SparseTensor', 'csr'}))
@@ -337,8 +337,8 @@ SPARSE = ['coo', 'repeated coo', 'csr', 'csc', 'transposed csr', 'transposed csc
 def test_values_are_weights_in_the_order_of_the_edges(form):
     value = VALUES.clone().requires_grad_()
     edges, weight = weighted_edges(weighted(form, value), 5, 5)
-    found = dict(zip(map(tuple, edges.t().tolist()), weight.tolist(), strict=True))
-    assert found == dict(zip(map(tuple, EDGES.t().tolist()), VALUES.tolist(), strict=True))
+    actual = dict(zip(map(tuple, edges.t().tolist()), weight.tolist(), strict=True))
+    assert actual == dict(zip(map(tuple, EDGES.t().tolist()), VALUES.tolist(), strict=True))
     factor = torch.tensor([10.0 * u + v for u, v in edges.t().tolist()])
     expected = torch.tensor([10.0 * u + v for u, v in EDGES.t().tolist()])
     assert torch.equal(torch.autograd.grad((factor * weight).sum(), value)[0], expected)
@@ -486,12 +486,12 @@ def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
         torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]),
         torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0]),
     )
-    found, share = weighted_hop(edges, 3, self_loops, weight)
-    matrix = torch.zeros(3, 3).index_put((found[0], found[1]), share, accumulate=True)
+    actual, share = weighted_hop(edges, 3, self_loops, weight)
+    matrix = torch.zeros(3, 3).index_put((actual[0], actual[1]), share, accumulate=True)
     expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
     torch.testing.assert_close(matrix, expected.fill_diagonal_(1) if self_loops else expected)
-    assert pairs(found.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
-    assert torch.equal(found[:, : edges.size(1)], edges)
+    assert pairs(actual.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
+    assert torch.equal(actual[:, : edges.size(1)], edges)
     assert weighted_hop(edges[:, :0], 0, self_loops, weight[:0])[0].shape == (2, 0)
 
 
@@ -512,5 +512,5 @@ def test_the_first_order_is_the_set_of_edges(num_nodes, num_edges, self_loops):
     wanted = {(target, source) for source, target in edges.t().tolist()} | {
         (i, i) for i in range(num_nodes) if self_loops
     }
-    found = hops(edges, num_nodes, 1, self_loops)[0]
-    assert [tuple(pair) for pair in found.flip(0).t().tolist()] == sorted(wanted)
+    actual = hops(edges, num_nodes, 1, self_loops)[0]
+    assert [tuple(pair) for pair in actual.flip(0).t().tolist()] == sorted(wanted)

@@ -104,14 +104,14 @@ def test_time_grows_with_the_smaller_degree(loop, monkeypatch, constants):
 
 def test_any_number_of_threads(loop):
     edges = barabasi_albert_graph(500, 6)
-    threads, found = torch.get_num_threads(), []
+    threads, results = torch.get_num_threads(), []
     try:
         for number in (1, 3):
             torch.set_num_threads(number)
-            found.append(jaccard(edges, 500))
+            results.append(jaccard(edges, 500))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(*found)
+    assert torch.equal(*results)
 
 
 def test_estimate_stays_within_its_bound():
@@ -171,11 +171,11 @@ def test_estimate_has_the_default_dtype():
 def test_orders_are_those_of_splitmix64():
     """Its first outputs after the seed 0; estimates of one key stay what they were."""
     step = 0x9E3779B97F4A7C15
-    found = [
+    results = [
         int(_scrambled(np.zeros(1, np.int64), (number * step) % 2**64)[0]) for number in (1, 2, 3)
     ]
-    assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    assert int(_scrambled(np.array([5]), step - 5)[0]) == found[0]
+    assert results == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert int(_scrambled(np.array([5]), step - 5)[0]) == results[0]
 
 
 def test_compiles_when_that_takes_less_time_than_it_saves(monkeypatch, constants):

@@ -38,13 +38,13 @@ def test_matches_the_matrix_product_with_gradients(order, heads, chunk, constant
 
 def test_constant_weights_cost_no_gradient():
     x, edges = torch.randn(50, 4, requires_grad=True), torch.randint(50, (2, 300))
-    found = []
+    results = []
     for learned in (False, True):
         weight = torch.rand(300, 1, requires_grad=learned)
         with FlopCounterMode(display=False) as counter:
             neighbor_sum(x, edges, weight, 50).sum().backward()
-        found.append(counter.get_total_flops())
-    assert found == [2 * 2 * 300 * 4, 3 * 2 * 300 * 4]
+        results.append(counter.get_total_flops())
+    assert results == [2 * 2 * 300 * 4, 3 * 2 * 300 * 4]
 
 
 def test_the_rows_of_the_output_are_not_walked_one_by_one():
@@ -82,8 +82,8 @@ def test_symmetric_weight_of_given_degrees():
         torch.tensor([4.0, 36.0, 9.0], dtype=DOUBLE).rsqrt(),
     )
     pair = torch.tensor([4, 1]), torch.tensor([0, 25, 9])  # no edge ends in the first target
-    found = symmetric_weight(edges, 2, 3, torch.float32, pair)
-    torch.testing.assert_close(found, torch.tensor([[100.0], [36.0], [9.0]]).rsqrt())
+    actual = symmetric_weight(edges, 2, 3, torch.float32, pair)
+    torch.testing.assert_close(actual, torch.tensor([[100.0], [36.0], [9.0]]).rsqrt())
     with pytest.raises(
         ValueError,
         match=(
@@ -107,12 +107,12 @@ def test_symmetric_weight_of_weighted_edges():
         torch.cat([one_way, one_way.flip(0)], 1),
         torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_(),
     )
-    found, expected = (
+    actual, expected = (
         symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten(),
         gcn_norm(edges, weight, 5, add_self_loops=False)[1],
     )
-    torch.testing.assert_close(found[[0, 1, 3, 4, 5, 7]], expected[[0, 1, 3, 4, 5, 7]])
-    assert found[[2, 6]].isnan().all()  # those of a node whose weights add up to less than 0
+    torch.testing.assert_close(actual[[0, 1, 3, 4, 5, 7]], expected[[0, 1, 3, 4, 5, 7]])
+    assert actual[[2, 6]].isnan().all()  # those of a node whose weights add up to less than 0
     assert expected[[2, 6]].isnan().all()
     positive = torch.tensor([0.5, 2.0, 0.1, 0.25], dtype=DOUBLE, requires_grad=True)
     both = positive.repeat(2)
@@ -130,11 +130,11 @@ def test_weights_that_add_up_to_zero():
         torch.tensor([[0, 1, 2], [2, 2, 0]]),
         torch.tensor([1.0, -1.0, 0.0], requires_grad=True),
     )
-    found = symmetric_weight(
+    actual = symmetric_weight(
         edges, 3, 3, torch.float32, (torch.ones(3), torch.tensor([0.0, 1.0, 0.0])), weight
     )
-    assert found.flatten().tolist() == [0, 0, 0]
-    assert torch.autograd.grad(found.sum(), weight)[0].isfinite().all()
+    assert actual.flatten().tolist() == [0, 0, 0]
+    assert torch.autograd.grad(actual.sum(), weight)[0].isfinite().all()
     with pytest.raises(ValueError, match="'degree' must be at least 1 for nodes with edges"):
         symmetric_weight(edges, 3, 3, torch.float32, torch.tensor([1.0, 1.0, 0.0]), torch.ones(3))
     unused = symmetric_weight(

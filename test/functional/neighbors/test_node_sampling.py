@@ -15,14 +15,16 @@ def test_matches_its_formula(measure):
     adjacency = torch.zeros(42, 42, dtype=torch.float64)
     adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
     adjacency.fill_diagonal_(0)
-    index, found = dense.jaccard(adjacency), attention_distance(edges, 42, measure)
+    index, actual = dense.jaccard(adjacency), attention_distance(edges, 42, measure)
     for node, row in enumerate(adjacency.bool()):
         if row.any():
             of_neighbors = index[node][row]
             top = of_neighbors.max() if measure == 'jaccard' else of_neighbors.exp().sum().log()
-            torch.testing.assert_close(found[node], top - of_neighbors.mean() - math.log(row.sum()))
+            torch.testing.assert_close(
+                actual[node], top - of_neighbors.mean() - math.log(row.sum())
+            )
         else:
-            assert found[node] == -math.inf
+            assert actual[node] == -math.inf
 
 
 def test_hand_computed():

@@ -35,11 +35,11 @@ def compare(conv, x_src, x_dst, edges, mask):
     wanted = jaccard_subtractor(conv, x, edges, scores, mask)
     torch.testing.assert_close(actual, wanted, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(wanted)
-    found = [
+    results = [
         torch.autograd.grad(out, leaves, grad, allow_unused=True, materialize_grads=True)
         for out in (actual, wanted)
     ]
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
@@ -163,17 +163,17 @@ def test_sampling_saves_the_work_of_scores():
     index, x = jaccard(edges, 2000), torch.randn(2000, width)
     mask = torch.zeros(2000, dtype=torch.bool)
     mask[torch.bincount(edges[1], minlength=2000).argsort()[:38]] = True
-    found = []
+    results = []
     for sampled in (None, mask):
         with FlopCounterMode(display=False) as counter:
             JaccardSubtractorConv(width, width, 4, 'jaccard')(x, edges, index, sampled)
-        found.append(counter.get_total_flops())
+        results.append(counter.get_total_flops())
     chosen = edges[:, mask[edges[1]]]
     keys, queries, (count, part) = chosen[0].unique().numel(), 38, (edges.size(1), chosen.size(1))
     values, half = 2 * 2000 * width * width, width // 2
-    assert found[0] == values + 2 * (4000 * width * half + 2 * count * half) + 2 * count * half
+    assert results[0] == values + 2 * (4000 * width * half + 2 * count * half) + 2 * count * half
     assert (
-        found[1]
+        results[1]
         == values + 2 * ((keys + queries) * width * half + 2 * part * half) + 2 * 2 * count * half
     )
 
@@ -198,11 +198,11 @@ def test_compiles_without_a_break(kernel):
         torch.randn(7, 5),
     )
     for mask in (None, MASK):
-        leaves, found = x.clone().requires_grad_(), []
+        leaves, results = x.clone().requires_grad_(), []
         for run in (conv, compiled):
             out = run(leaves, EDGES, index, mask)
-            found.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
-        for one, other in zip(*found, strict=True):
+            results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
+        for one, other in zip(*results, strict=True):
             torch.testing.assert_close(one, other)
 
 

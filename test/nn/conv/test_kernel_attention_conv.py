@@ -438,14 +438,14 @@ def test_log_edge_probability_needs_a_softmax():
 def test_the_error_does_not_grow_with_the_number_of_nodes():
     errors = []
     for num_nodes in (100, 1600):
-        found = []
+        results = []
         for _ in range(30):
             conv = KernelAttentionConv(8, 8, num_features=32, feature_map='positive').double()
             x = torch.randn(num_nodes, 8, dtype=torch.float64)
             q, k, v = conv.lin_query(x), conv.lin_key(x), conv.lin_value(x)
             exact = (q @ k.t() / 8**0.5).softmax(1) @ v
-            found.append(((conv(x) - exact).norm() / exact.norm()).item())
-        errors.append(sum(found) / len(found))
+            results.append(((conv(x) - exact).norm() / exact.norm()).item())
+        errors.append(sum(results) / len(results))
     assert errors[1] < 1.3 * errors[0]
 
 

@@ -59,8 +59,8 @@ def test_bipartite(norm, value_projection):
     conv = SGFormerConv(6, 6, norm=norm, value_projection=value_projection).double()
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
     batch = torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])
-    (_, k, v), (q, _, own) = parts(conv, x_src), parts(conv, x_dst)
-    expected = dense.sgformer_attention(q, k, v, own, norm, batch[1], batch[0]).flatten(1)
+    (_, k, v), (q, _, self_value) = parts(conv, x_src), parts(conv, x_dst)
+    expected = dense.sgformer_attention(q, k, v, self_value, norm, batch[1], batch[0]).flatten(1)
     torch.testing.assert_close(conv((x_src, x_dst), batch=batch), expected)
 
 
@@ -75,9 +75,9 @@ def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
     states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
     state = states[0].merge(states[1]).merge(states[2])
     state.save(tmp_path / 'state')
-    for found in (state, AttentionState.load(tmp_path / 'state')):
+    for each_state in (state, AttentionState.load(tmp_path / 'state')):
         torch.testing.assert_close(
-            conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=found), whole[[9, 0, 1]]
+            conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=each_state), whole[[9, 0, 1]]
         )
 
 
@@ -113,8 +113,10 @@ def test_scores_of_a_pair_leave_out_the_own_value():
         torch.randn(3, 6).double(),
     )
     weight = conv.attention_scores((x_src, x_dst), pairs(5, 3)).view(5, 3)
-    own = (1 - weight.sum(0))[:, None] * conv.lin_value(x_dst)
-    torch.testing.assert_close(weight.t() @ conv.lin_value(x_src) + own, conv((x_src, x_dst)))
+    self_value = (1 - weight.sum(0))[:, None] * conv.lin_value(x_dst)
+    torch.testing.assert_close(
+        weight.t() @ conv.lin_value(x_src) + self_value, conv((x_src, x_dst))
+    )
 
 
 def test_repr():

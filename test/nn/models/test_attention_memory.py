@@ -81,8 +81,8 @@ def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
     expected = dense.sgformer_attention(q[:, None], k, everything, v[:, None], 'row').flatten(1)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-12)
     grads = [
-        torch.autograd.grad(found.square().sum(), list(conv.parameters()))
-        for found in (out, expected)
+        torch.autograd.grad(results.square().sum(), list(conv.parameters()))
+        for results in (out, expected)
     ]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)

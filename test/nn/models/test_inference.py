@@ -73,16 +73,16 @@ def loader(data, **options):
 def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
     data, model = graph(), BACKBONES[name]().double()
     options = {'neighbor_sampler': NeighborSampler(data, [-1])} if own_sampler else {}
-    found = model.inference(loader(data, **options), tmp_path)
+    scores = model.inference(loader(data, **options), tmp_path)
     assert model.training
     torch.testing.assert_close(
-        found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
+        scores, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
     )
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != workspace.LOCK) == [
         'progress.json',
         'scores.bin',
     ]
-    torch.testing.assert_close(model.inference(loader(data)), found, rtol=0, atol=0)
+    torch.testing.assert_close(model.inference(loader(data)), scores, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_litegt(options):
     pe = data.laplacian_pe if 'pe_channels' in options else None
     for _ in range(3):
         model(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard)
-    found = model.inference(loader(data))
+    scores = model.inference(loader(data))
     whole = model.eval()(
         data.x,
         data.edge_index,
@@ -103,7 +103,7 @@ def test_litegt(options):
         edge_jaccard=data.edge_jaccard,
         sampled_mask=data.attention_mask,
     )
-    torch.testing.assert_close(found, whole.detach(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(scores, whole.detach(), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize('layers', [0, 2])
@@ -129,8 +129,8 @@ def test_workers_find_the_neighbors():
 def test_workers_that_are_not_forked_get_the_stream(tmp_path):
     stream = Stream(loader(graph()), tmp_path, BACKBONES['difformer'](), False)
     stream.fill('ones', 1, torch.float32, lambda part: torch.ones(part.size, 1))
-    there = pickle.loads(pickle.dumps(stream._neighborhood))(slice(0, 17))
-    assert torch.equal(there.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
+    received = pickle.loads(pickle.dumps(stream._neighborhood))(slice(0, 17))
+    assert torch.equal(received.edge_index, stream._neighborhood(slice(0, 17)).edge_index)
 
 
 def test_goes_on_after_a_kill(tmp_path, constants):
@@ -297,9 +297,9 @@ def test_raises(tmp_path):
 
 def test_networks_with_weights_of_their_own_see_the_edges():
     data, model = graph(), SGFormer(5, 8, 3, gnn=GAT(8, 8, 2)).double()
-    found = model.inference(loader(data))
+    scores = model.inference(loader(data))
     torch.testing.assert_close(
-        found, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
+        scores, model.eval()(data.x, data.edge_index).detach(), rtol=1e-10, atol=1e-12
     )
 
 
@@ -353,10 +353,10 @@ def weighted_graph(model):
 def test_weights_of_edges_are_those_of_the_pass_over_the_graph(name, workers, tmp_path):
     model = WEIGHTED[name]().double()
     data = weighted_graph(model)
-    found = model.inference(loader(data, num_workers=workers), tmp_path)
+    scores = model.inference(loader(data, num_workers=workers), tmp_path)
     expected = model.eval()(data.x, data.edge_index, edge_weight=data.edge_weight).detach()
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-    assert not torch.allclose(found, model(data.x, data.edge_index), rtol=1e-4)
+    torch.testing.assert_close(scores, expected, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(scores, model(data.x, data.edge_index), rtol=1e-4)
     other = Data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight + 1)
     with pytest.raises(
         ValueError, match="'folder' must be empty or of a run with the same model and graph"
@@ -370,8 +370,10 @@ def test_values_of_an_adjacency_matrix_are_weights(name):
     model = WEIGHTED[name]().double()
     data = weighted_graph(model)
     matrix = SparseTensor.from_edge_index(data.edge_index, data.edge_weight, (N, N)).t().coalesce()
-    found = model.inference(loader(Data(x=data.x, adj_t=matrix)))
-    torch.testing.assert_close(found, model.eval()(data.x, matrix).detach(), rtol=1e-10, atol=1e-12)
+    scores = model.inference(loader(Data(x=data.x, adj_t=matrix)))
+    torch.testing.assert_close(
+        scores, model.eval()(data.x, matrix).detach(), rtol=1e-10, atol=1e-12
+    )
     both = Data(x=data.x, adj_t=matrix, edge_weight=matrix.storage.value())
     with pytest.raises(ValueError, match="'edge_weight' must be None where 'adj_t' has values"):
         model.inference(loader(both))

@@ -92,8 +92,8 @@ def test_attention_scores_of_each_layer():
 
 def test_dropout_acts_in_training_only():
     model, x = LiteGT(5, 8, 3, 2, 4, dropout=0.5), torch.randn(30, 5)
-    found = [model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)]
-    assert not torch.equal(*found)
+    results = [model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)]
+    assert not torch.equal(*results)
     model.eval()
     assert torch.equal(*[model(x, EDGES, edge_jaccard=JACCARD) for _ in range(2)])
 

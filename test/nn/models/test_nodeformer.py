@@ -170,10 +170,10 @@ def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_los
         edges = edges[:, batch[edges[0]] == batch[edges[1]]]
         edges = torch.cat([edges, edges[:, :4], torch.zeros(2, 3, dtype=torch.long)], 1)
         x = torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
-        found = []
+        results = []
         for run in (model, compiled):
             out, loss = run(x, edges, batch, 4, return_edge_loss=True)
             grads = torch.autograd.grad(out.square().sum() + loss, (x, *model.parameters()))
-            found.append((out, loss, *grads))
-        for actual, expected in zip(*found, strict=True):
+            results.append((out, loss, *grads))
+        for actual, expected in zip(*results, strict=True):
             torch.testing.assert_close(actual, expected)

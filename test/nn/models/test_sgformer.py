@@ -153,16 +153,16 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
     small, edges = BATCH == 1, EDGES[:, BATCH[EDGES[0]] == BATCH[EDGES[1]]]
     ours = SGFormer(6, 4, 3).eval()
     theirs = torch_geometric.nn.SGFormer(6, 4, 3).eval()
-    found = []
+    results = []
     for model in (ours, theirs):
-        own = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
+        local_edges = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
         together, alone = (
             model(x, edges, BATCH)[small],
-            model(x[small], own, torch.zeros(3, dtype=torch.long)),
+            model(x[small], local_edges, torch.zeros(3, dtype=torch.long)),
         )
-        found.append(float((together - alone).norm().detach() / alone.norm().detach()))
-    assert found[0] < 1e-6
-    assert found[1] > 1e-4
+        results.append(float((together - alone).norm().detach() / alone.norm().detach()))
+    assert results[0] < 1e-6
+    assert results[1] > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def norm_over_threads(norm, parts):
     process, and the norms afterwards."""
 
     def work(rank, group):
-        own, layer = parts[rank].clone().requires_grad_(), copy.deepcopy(norm)
+        part, layer = parts[rank].clone().requires_grad_(), copy.deepcopy(norm)
         out = layer(
-            torch.cat([own, own.new_full((3, own.size(1)), 7.0)]), Processes(group, own.size(0))
-        )[: own.size(0)]
-        (out * torch.arange(own.size(1)) * out.sin()).sum().backward()
-        return out.detach(), own.grad, layer
+            torch.cat([part, part.new_full((3, part.size(1)), 7.0)]), Processes(group, part.size(0))
+        )[: part.size(0)]
+        (out * torch.arange(part.size(1)) * out.sin()).sum().backward()
+        return out.detach(), part.grad, layer
 
     return run_threads(len(parts), work)
 
@@ -210,11 +210,11 @@ def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
         (expected * torch.arange(5) * expected.sin()).sum().backward()
         results = norm_over_threads(norm, x.split([0, 1, 12, 7]))
         norm = results[0][2]
-        for found, other in (
+        for actual, other in (
             (torch.cat([out for out, *_ in results]), expected),
             (torch.cat([grad for _, grad, _ in results]), leaf.grad),
         ):
-            torch.testing.assert_close(found.double(), other, rtol=bound, atol=30 * bound)
+            torch.testing.assert_close(actual.double(), other, rtol=bound, atol=30 * bound)
         for name, buffer in reference.named_buffers():
             for *_, layer in results:
                 torch.testing.assert_close(

@@ -35,8 +35,8 @@ class KernelAttentionConv(KernelLayer):
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
     with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their mean over the noise
-    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. These are
-    the logits in evaluation.
+    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. These
+    are the logits in evaluation.
 
     With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input`
     ``'value'`` (the authors' code) or ``'output'`` (the paper's slides, with :math:`P = 1`)
@@ -65,10 +65,10 @@ class KernelAttentionConv(KernelLayer):
             the heads are averaged. (default: :obj:`True`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
             :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
-            :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to ``[N, H, M]``. (default:
-            :obj:`"simplex"`)
-        num_features (int, optional): Random or learned features per head. (default: :obj:`None`, as many as
-            channels of a key)
+            :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to ``[N, H, M]``.
+            (default: :obj:`"simplex"`)
+        num_features (int, optional): Random or learned features per head. (default: :obj:`None`,
+            as many as channels of a key)
         temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; other maps
             ignore it. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.

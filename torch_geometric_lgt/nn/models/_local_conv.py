@@ -104,8 +104,8 @@ def local_input(
         edge_index (torch.Tensor or SparseTensor): The edges.
         num_nodes (int): :math:`N`.
         dtype (torch.dtype): The dtype of the node features.
-        degree (torch.Tensor or tuple, optional): For GCN, the degrees ``[N]`` in the whole graph, or
-            a pair of out- and in-degrees. (default: :obj:`None`, counted)
+        degree (torch.Tensor or tuple, optional): For GCN, the degrees ``[N]`` in the whole graph,
+            or a pair of out- and in-degrees. (default: :obj:`None`, counted)
         edge_weight (torch.Tensor, optional): The weights ``[E]``. (default: :obj:`None`)
         edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default: :obj:`None`)
 

@@ -75,8 +75,8 @@ class LocalNorm(BatchNorm):
 
 
 def check_statistics(gnn: torch.nn.Module, argument: str = 'gnn') -> None:
-    r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn` has
-    a norm whose statistics would be over the nodes of one process only."""
+    r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn`
+    has a norm whose statistics would be over the nodes of one process only."""
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (

@@ -51,7 +51,7 @@ NORMS: dict[str | None, Callable[[int], Module | None]] = {
 
 
 class LocalLayer(Module):
-    r"""Applies message passing with a linear map beside it, normalisation, activation, dropout and a
+    r"""Applies message passing beside a linear map, normalisation, activation, dropout and a
     residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:
 
     .. math::
@@ -106,9 +106,8 @@ class GraphTransformer(LayerwiseModel):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers with attention. (default: :obj:`4`)
         heads (int, optional): Number of attention heads. (default: :obj:`4`)
-        num_local_layers (int, optional): Number of layers of message passing alone before those with
-            attention.
-            (default: :obj:`0`)
+        num_local_layers (int, optional): Number of layers before them, which have message passing
+            alone. (default: :obj:`0`)
         conv (str or callable, optional): The message passing: the name of a layer of
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
             for none. (default: :obj:`"GCNConv"`)

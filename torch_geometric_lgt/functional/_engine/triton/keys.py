@@ -1,5 +1,5 @@
-# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to a
-# power of 2, BN and BM nodes and features of a block; w is the projection.
+# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to
+# a power of 2, BN and BM nodes and features of a block; w is the projection.
 import triton
 import triton.language as tl
 
@@ -15,7 +15,8 @@ from torch_geometric_lgt.functional._engine.triton.tiles import (
 @triton.jit
 def build(
     k, v, mask, w, sums, maximum, squares, n, span, H, M,
-    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the part of one span of nodes to the sums, for one block of features and one mask
@@ -64,8 +65,8 @@ def build(
 @triton.jit
 def key_grads(
     k, v, mask, w, maximum, grad_sums, grad_k, grad_v, grad_mask, n, H, M,
-    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr,
+    RP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the gradients of the keys, values and mask weights of one block of nodes.

@@ -1,5 +1,5 @@
-# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to a
-# power of 2, BN and BM nodes and features of a block; w is the projection.
+# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to
+# a power of 2, BN and BM nodes and features of a block; w is the projection.
 import triton
 import triton.language as tl
 
@@ -18,7 +18,8 @@ from torch_geometric_lgt.functional._engine.triton.tiles import (
 @triton.jit
 def read(
     q, mask, w, sums, maximum, out, denominators, n, H, M,
-    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
+    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the outputs and denominators of the queries of one block of nodes.
@@ -51,9 +52,10 @@ def read(
 
 @triton.jit
 def query_grads(
-    q, grad_out, mask, w, sums, maximum, denominators, grad_q, grad_mask, row_maxima, grad_denominators, n, H, M,
-    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, RP: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr,
+    q, grad_out, mask, w, sums, maximum, denominators,
+    grad_q, grad_mask, row_maxima, grad_denominators, n, H, M,
+    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr,
+    RP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LEAST: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the gradients of the queries and mask weights of one block of nodes.
@@ -111,8 +113,10 @@ def query_grads(
 
 @triton.jit
 def sums_grads(
-    q, grad_out, mask, w, maximum, denominators, row_maxima, grad_denominators, grad_sums, n, span, H, M,
-    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr,
+    q, grad_out, mask, w, maximum, denominators, row_maxima, grad_denominators,
+    grad_sums, n, span, H, M,
+    C: tl.constexpr, D: tl.constexpr, R: tl.constexpr, CP: tl.constexpr, DP: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr,
     MASKED: tl.constexpr, LOG_TINY: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Writes the part of one span of nodes to the gradient of the sums, for one block of features

@@ -1,5 +1,5 @@
-# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to a
-# power of 2, BN and BM nodes and features of a block; w is the projection.
+# A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to
+# a power of 2, BN and BM nodes and features of a block; w is the projection.
 import triton
 import triton.language as tl
 
@@ -76,7 +76,8 @@ def bounded(
 
 @triton.jit
 def largest(
-    x, w, maximum, columns, M, C: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr, PRECISION: tl.constexpr
+    x, w, maximum, columns, M, C: tl.constexpr,
+    BN: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Returns ``[BN]``: for each query the largest sum of a logit and the :obj:`maximum` of the
     keys' log-features."""
