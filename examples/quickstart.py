@@ -109,7 +109,7 @@ def accuracies(model: GraphTransformer, data: Data) -> list[float]:
 
 @torch.no_grad()
 def attention_weights(model: GraphTransformer, data: Data) -> Tensor:
-    """Computes the weight of each node (column) for each node (row) the mean over the heads."""
+    """Computes the weight of each node (column) for each node (row), the mean over the heads."""
     nodes = torch.arange(data.num_nodes)
     pairs = torch.cartesian_prod(nodes, nodes).t().flip(0)  # sources change fastest
     x, edge_index, encoding = data.x, data.edge_index, data.laplacian_pe
@@ -185,7 +185,7 @@ def draw(models: dict[str, GraphTransformer], data: Data, path: Path) -> None:
     figure = Figure(figsize=(10, 10.2), layout='constrained')
     axes = figure.subplots(2, 2).flat
     place, weight = positions(data), attention_weights(models['attention'], data)
-    title = f'A test graph: {data.num_nodes} nodes in {COMMUNITIES} communities,\none labelled node each'
+    title = f'A test graph of {data.num_nodes} nodes:\n{COMMUNITIES} communities, one label in each'
     draw_nodes(axes[0], data, place, data.y, title)
     draw_lines(axes[0], place, data.edge_index, 0.3, '0.6')
     for axis, method in zip(axes[1:3], ('no attention', 'attention'), strict=True):
