@@ -199,7 +199,8 @@ def draw(models: dict[str, GraphTransformer], data: Data, path: Path) -> None:
         far = distance.masked_fill(distance.isinf(), -1).argmax()
         top = weight[far].masked_fill(nodes == far, 0).topk(STRONGEST)
         pairs = torch.stack([far.expand(STRONGEST), top.indices])
-        draw_lines(axes[2], place, pairs, 0.3 * data.num_nodes * top.values, 'black')
+        width = (0.2 * data.num_nodes * top.values).clamp(0.5, 4)
+        draw_lines(axes[2], place, pairs, width, 'black')
         axes[2].scatter(*place[far], s=110, facecolor='none', edgecolor='black', linewidth=1.5)
     black = {'color': 'black', 'linestyle': 'none'}
     legend = [
