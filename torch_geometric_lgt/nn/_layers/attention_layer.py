@@ -6,7 +6,11 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
-from torch_geometric_lgt.nn._layers.input_checks import check_channels, check_features
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_channels,
+    check_features,
+    check_not_negative,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import initialize, linear_part, make_linear
 from torch_geometric_lgt.typing import Batch, PairTensor
 
@@ -73,8 +77,7 @@ class AttentionLayer(MessagePassing):
         if key_width < 1 or key_width % heads != 0:
             raise ValueError(f"'heads' must divide 'key_channels' (got {heads} and {key_channels})")
         self.head_key_channels = key_width // heads
-        if position_channels < 0:
-            raise ValueError(f"'position_channels' must not be negative (got {position_channels})")
+        check_not_negative(position_channels=position_channels)
         if position_channels > 0 and not value_projection:
             raise ValueError("'value_projection' must be True with 'position_channels' (got False)")
         self.position_channels = position_channels

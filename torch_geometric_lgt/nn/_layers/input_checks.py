@@ -19,6 +19,22 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"'{name}' must be positive (got {size})")
 
 
+def check_not_negative(**numbers: int) -> None:
+    r"""Raises a ValueError if a keyword has a value below 0; the message names the first such
+    keyword."""
+    for name, number in numbers.items():
+        if number < 0:
+            raise ValueError(f"'{name}' must not be negative (got {number})")
+
+
+def check_rates(**rates: float) -> None:
+    r"""Raises a ValueError unless each keyword, a dropout probability, is at least 0 and below
+    1."""
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
+
+
 def check_width(in_channels: int) -> None:
     r"""Raises a ValueError unless :obj:`in_channels`, the input channels of a model, is a positive
     int or -1 (read from the first input)."""

@@ -17,6 +17,8 @@ from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_features,
+    check_not_negative,
+    check_rates,
     check_sizes,
     check_width,
 )
@@ -152,28 +154,14 @@ class GraphTransformer(LayerwiseModel):
             out_channels=out_channels,
             num_layers=num_layers,
             heads=heads,
+            **{f"encodings['{name}']": channels for name, channels in (encodings or {}).items()},
         )
         check_level(level)
-        for name, rate in (('dropout', dropout), ('input_dropout', input_dropout)):
-            if not 0 <= rate < 1:
-                raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
-        if edge_channels < 0:
-            raise ValueError(f"'edge_channels' must not be negative (got {edge_channels})")
-        if norm not in NORMS:
-            raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")
-        if attn_type == 'degree_masked':
-            raise ValueError(
-                "'attn_type' must not be 'degree_masked', which reads degrees; build the model "
-                "of layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
-            )
-        if num_local_layers < 0:
-            raise ValueError(f"'num_local_layers' must not be negative (got {num_local_layers})")
-        if conv is None and (attn_type is None or num_local_layers > 0):
-            raise ValueError("'conv' must not be None in a layer without attention (got None)")
+        check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
+        _check_branches(conv, attn_type, num_local_layers, norm)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned'}
-        for name, channels in (encodings or {}).items():
-            check_sizes(**{f"encodings['{name}']": channels})
         if position is not None and (
             position not in (encodings or {}) or attn_type not in WITH_POSITIONS
         ):
@@ -470,3 +458,17 @@ class GraphTransformer(LayerwiseModel):
             f'num_layers={self.num_layers}, num_local_layers={self.num_local_layers}'
         )
         return f'{self.__class__.__name__}({sizes})'
+
+
+def _check_branches(conv: Any, attn_type: Any, num_local_layers: int, norm: str | None) -> None:
+    r"""Raises a ValueError if a layer would have neither message passing nor attention, or the
+    model cannot have the attention or the norm."""
+    if conv is None and (attn_type is None or num_local_layers > 0):
+        raise ValueError("'conv' must not be None in a layer without attention (got None)")
+    if attn_type == 'degree_masked':
+        raise ValueError(
+            "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
+            "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
+        )
+    if norm not in NORMS:
+        raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")
