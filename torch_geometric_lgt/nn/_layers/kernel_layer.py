@@ -1,6 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M
 # features, F input width, R rank, K samples.
 
+import math
 from dataclasses import replace
 
 import torch
@@ -25,6 +26,8 @@ from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, posit
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+TINY_TEMPERATURE = 1e-30
 
 
 class KernelLayer(AttentionLayer):
@@ -57,8 +60,11 @@ class KernelLayer(AttentionLayer):
             key_channels,
             position_channels,
         )
-        if not temperature > 0:
-            raise ValueError(f"'temperature' must be positive (got {temperature})")
+        if not TINY_TEMPERATURE <= temperature < math.inf:
+            raise ValueError(
+                f"'temperature' must be positive and finite, at least {TINY_TEMPERATURE} (got "
+                f'{temperature})'
+            )
         self.temperature = temperature
         self.feature_map = (
             FeatureMap(feature_map, self.head_key_channels, num_features, heads=heads)
@@ -97,7 +103,7 @@ class KernelLayer(AttentionLayer):
         else one. A feature map that is a module is evaluated here; everything else is computed
         later, some rows at a time."""
         if not isinstance(self.feature_map, FeatureMap):
-            features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
+            features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
@@ -116,6 +122,27 @@ class KernelLayer(AttentionLayer):
             samples=samples,
         )
         return fold_head_projection(inputs)
+
+    def _module_features(self, x: Tensor) -> Tensor:
+        r"""Computes the features ``[N, H, M]`` of :obj:`x` ``[N, H, C]`` by a feature map that is a
+        module.
+
+        Raises:
+            ValueError: If the module returns something else.
+        """
+        out = self.feature_map(x)
+        if (
+            not isinstance(out, Tensor)
+            or not out.is_floating_point()
+            or out.dim() != 3
+            or out.shape[:2] != x.shape[:2]
+        ):
+            kind = f'{out.dtype}, {tuple(out.shape)}' if isinstance(out, Tensor) else type(out)
+            raise ValueError(
+                f"'feature_map' must return floating-point features [{x.size(0)}, {x.size(1)}, M] "
+                f'for {x.size(0)} nodes and {x.size(1)} heads (got {kind})'
+            )
+        return out
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
         return folded(self._kernel_input(x, self.lin_query, mask, sampling))
