@@ -1,4 +1,4 @@
-"""The Python examples of README and of pages that people read from top to bottom run as they are."""
+"""The Python examples of README and of pages run as they stand, one after another."""
 
 import re
 import textwrap
