@@ -18,7 +18,7 @@ from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, weighted_edges
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
-from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn.models._streaming.stream import evaluation
 
 LAYERS = [name for name in nn.__all__ if issubclass(getattr(nn, name), AttentionLayer)]
@@ -104,7 +104,9 @@ class AttentionCall:
         else:
             scales = [layer._scale(False) if hasattr(layer, '_scale') else 1.0] * layer.heads
         scale = torch.tensor(scales, dtype=torch.double, device=self.x_dst.device)[:, None]
-        q, k = layer.lin_query(self.x_dst), layer.lin_key(self.x_src)
+        p_src, p_dst = position_pair(self.arguments.get('position'))
+        q = layer.lin_query(self.x_dst if p_dst is None else p_dst)
+        k = layer.lin_key(self.x_src if p_src is None else p_src)
         q, k = (part.double().unflatten(1, (len(scales), -1)) * scale for part in (q, k))
         return q, k
 

@@ -22,7 +22,9 @@ from torch_geometric.graphgym.models.gnn import FeatureEncoder
 from torch_geometric_lgt.nn import (
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     KernelAttentionConv,
+    MeanAttention,
     NodeFormer,
     SGFormer,
     SGFormerConv,
@@ -32,8 +34,14 @@ LAYERS = {
     'kernel_attention': KernelAttentionConv,
     'difformer_conv': DIFFormerConv,
     'sgformer_conv': SGFormerConv,
+    'mean_attention': MeanAttention,
 }
-NETWORKS = {'nodeformer': NodeFormer, 'difformer': DIFFormer, 'sgformer': SGFormer}
+NETWORKS = {
+    'nodeformer': NodeFormer,
+    'difformer': DIFFormer,
+    'sgformer': SGFormer,
+    'graphtransformer': GraphTransformer,
+}
 
 
 def set_lgt_config(config: CfgNode) -> None:

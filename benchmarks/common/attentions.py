@@ -4,6 +4,7 @@ from typing import Any
 
 FLAGSHIP = 'graphtransformer'
 ATTENTIONS: dict[str, dict[str, Any]] = {
+    'positions': {'attn_type': 'difformer', 'position': 'laplacian_pe'},
     'learned': {'attn_kwargs': {'feature_map': 'learned', 'num_features': 32}},
     'simplex': {'attn_kwargs': {'feature_map': 'simplex', 'num_features': 32}},
     'mean': {'attn_type': 'mean'},

@@ -78,9 +78,9 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
     parser.add_argument(
         '--attention',
         choices=ATTENTIONS,
-        default='learned',
-        help=f'the all-pair attention of {FLAGSHIP}: the feature map, the mean of the graph, '
-        'exact softmax or none',
+        default='positions',
+        help=f'the all-pair attention of {FLAGSHIP}: by Laplacian encodings, by a feature map, the '
+        'mean of the graph, exact softmax or none',
     )
     add_seeds(parser, [0, 1, 2, 3])
     parser.add_argument(
@@ -146,7 +146,7 @@ def learning_rates(config: Config) -> Plateau | Cosine:
 
 def variant_of(args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
-    has_other_attention = model_name == FLAGSHIP and args.attention != 'learned'
+    has_other_attention = model_name == FLAGSHIP and args.attention != 'positions'
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if args.layers else '',

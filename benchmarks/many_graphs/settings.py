@@ -25,7 +25,7 @@ PRESETS: dict[str, Config] = {
 # then falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph Transformer".
 FLAGSHIP_TRAINING: dict[str, Config] = {
     'full': {'epochs': 100, 'warmup': 5, 'lr': 1e-3, 'weight_decay': 1e-5},
-    'small': {'warmup': 2, 'lr': 5e-3, 'weight_decay': 1e-2},
+    'small': {'warmup': 4, 'lr': 5e-3, 'weight_decay': 1e-2},
 }
 
 

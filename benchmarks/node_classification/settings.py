@@ -81,7 +81,9 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
     },
     'graphtransformer': {
         'attention': {
-            name: {'options': {'attention': name}} for name in ATTENTIONS if name != 'learned'
+            name: {'options': {'attention': name}}
+            for name in ATTENTIONS
+            if name not in ('learned', 'positions')
         },
         'depth': {
             f'num_local_layers-{number}': {'options': {'num_local_layers': number}}

@@ -11,6 +11,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GraphTransformer,
     KernelAttentionConv,
     LiteGT,
     SGFormer,
@@ -29,6 +30,7 @@ MODULES = {
     'difformer': (lambda: DIFFormerConv(F, 8), ('edges',)),
     'SGFormer': (lambda: SGFormer(F, 8, 3), ('edges',)),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3), ('edges',)),
+    'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), ('edges',)),
     'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=2), ('edges', 'jaccard')),
     'MGFormer': (mgformer, ()),
 }

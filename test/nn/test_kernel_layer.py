@@ -7,6 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric_lgt.functional._engine import chunked
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
     DegreeMaskedAttention,
     DIFFormerConv,
     FeatureMap,
@@ -316,3 +317,38 @@ def test_graph_ids_of_sources_are_checked_beside_a_state(make_layer):
     for pair in ((batch,), (batch, batch, batch)):
         with pytest.raises(ValueError, match="'batch' must be one vector, or a pair"):
             layer(x[:5], none, pair)
+
+
+class Returns(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    'function',
+    [
+        lambda x: x.flatten(1),
+        lambda x: x[:2],
+        lambda x: x.transpose(0, 1),
+        lambda x: x > 0,
+        lambda x: [x],
+        lambda x: None,
+    ],
+)
+def test_features_of_a_module_have_one_row_for_each_node_and_head(function):
+    x, edges = torch.randn(5, 8), torch.tensor([[0, 1], [1, 0]])
+    message = r"'feature_map' must return floating-point features \[5, 2, M\]"
+    with pytest.raises(ValueError, match=message):
+        KernelAttentionConv(8, 8, 2, feature_map=Returns(function))(x)
+    with pytest.raises(ValueError, match=message):
+        AdjacencyMaskedAttention(8, 2, feature_map=Returns(function))(x, edges)
+
+
+@pytest.mark.parametrize('temperature', [0.0, -1.0, 1e-200, float('inf'), float('nan')])
+def test_temperatures_that_overflow_are_named(temperature):
+    with pytest.raises(ValueError, match="'temperature' must be positive and finite"):
+        KernelAttentionConv(8, 8, 2, temperature=temperature)

@@ -254,3 +254,33 @@ def test_local_layers_follow_the_formula():
     expected = z + layer.norm3(gcn(z, EDGES) + layer.lin(z)).relu()
     context = GraphContext(model._local_input(EDGES, x, None, None, None))
     assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize('attn_type', ['kernel', 'difformer', 'sgformer'])
+def test_attention_by_position(attn_type):
+    options = {'encodings': {'svd_pe': 3, 'laplacian_pe': 2}, 'position': 'laplacian_pe'}
+    model = GraphTransformer(6, 8, 3, 1, 2, attn_type=attn_type, **options).double().eval()
+    x, pe = features(), {'svd_pe': features(3), 'laplacian_pe': features(2)}
+    block, z = model.blocks[0], model.lin_in(x)
+    for name, value in pe.items():
+        z = z + model.lin_encodings[name](value)
+    gcn = GCNConv(8, 8).double()
+    gcn.load_state_dict(block.conv.state_dict())
+    attended = block.attn.conv(z, batch=BATCH, position=pe['laplacian_pe'])
+    summed = block.norm1(z + gcn(z, EDGES)) + block.norm2(z + attended)
+    expected = model.lin_out(block.norm3(summed + block.mlp(summed)))
+    assert_close(model(x, EDGES, BATCH, **pe), expected, rtol=1e-10, atol=1e-12)
+    data = Data(x=x, edge_index=EDGES, **pe)
+    whole = model(x, EDGES, **pe)
+    loader = NeighborLoader(data, [-1], batch_size=5)
+    assert_close(model.inference(loader), whole.detach(), rtol=1e-10, atol=1e-12)
+    states = model.attention_memory(loader).states
+    assert_close(
+        model(x, EDGES, states=[states[0].without(states[0])], **pe), whole, rtol=1e-9, atol=1e-9
+    )
+
+
+def test_positions_are_encodings():
+    for options in ({'position': 'svd_pe'}, {'position': 'laplacian_pe', 'attn_type': 'mean'}):
+        with pytest.raises(ValueError, match="'position' must be one of 'encodings'"):
+            GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}, **options)

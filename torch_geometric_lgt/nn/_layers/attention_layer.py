@@ -6,9 +6,13 @@ from torch_geometric.nn.inits import reset
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
-from torch_geometric_lgt.nn._layers.input_checks import check_channels, check_features
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_channels,
+    check_features,
+    check_not_negative,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import initialize, linear_part, make_linear
-from torch_geometric_lgt.typing import Batch
+from torch_geometric_lgt.typing import Batch, PairTensor
 
 
 class AttentionLayer(MessagePassing):
@@ -32,6 +36,8 @@ class AttentionLayer(MessagePassing):
         bias (bool): If :obj:`True`, the projections have a bias.
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, those of the values)
+        position_channels (int): If positive, queries and keys are projections of positions of this
+            size instead of the input. (default: :obj:`0`)
 
     Raises:
         ValueError: If a size is not positive, :obj:`heads` does not divide a size, or
@@ -49,6 +55,7 @@ class AttentionLayer(MessagePassing):
         value_projection: bool,
         bias: bool,
         key_channels: int | None = None,
+        position_channels: int = 0,
     ) -> None:
         super().__init__(aggr=None)
         self.explain = False  # explainers skip the layer, which has no messages to mask
@@ -70,8 +77,12 @@ class AttentionLayer(MessagePassing):
         if key_width < 1 or key_width % heads != 0:
             raise ValueError(f"'heads' must divide 'key_channels' (got {heads} and {key_channels})")
         self.head_key_channels = key_width // heads
-        self.lin_query = make_linear(self.target_channels, key_width, bias)
-        self.lin_key = make_linear(self.source_channels, key_width, bias)
+        check_not_negative(position_channels=position_channels)
+        if position_channels > 0 and not value_projection:
+            raise ValueError("'value_projection' must be True with 'position_channels' (got False)")
+        self.position_channels = position_channels
+        self.lin_query = make_linear(position_channels or self.target_channels, key_width, bias)
+        self.lin_key = make_linear(position_channels or self.source_channels, key_width, bias)
         self.lin_value = (
             make_linear(self.source_channels, width, bias) if value_projection else None
         )
@@ -88,11 +99,35 @@ class AttentionLayer(MessagePassing):
     def _check_sources(self, x: Tensor) -> None:
         part = self.lin_key if self.lin_value is None else self.lin_value
         check_features(x, part, self.source_channels)
-        initialize(x, self.lin_key, self.lin_value)
+        initialize(x, None if self.position_channels > 0 else self.lin_key, self.lin_value)
 
     def _check_targets(self, x: Tensor) -> None:
-        check_features(x, self.lin_query, self.target_channels)
-        initialize(x, self.lin_query)
+        if self.position_channels == 0:
+            check_features(x, self.lin_query, self.target_channels)
+            initialize(x, self.lin_query)
+
+    def _key_input(self, x: Tensor, position: Tensor | None) -> Tensor:
+        r"""Returns the input of keys or queries: :obj:`position` ``[N, position_channels]`` for a
+        layer with positions, else the features :obj:`x` ``[N, F]``.
+
+        Raises:
+            ValueError: If positions are missing, not expected, or of a wrong shape.
+        """
+        if (position is None) != (self.position_channels == 0):
+            raise ValueError(
+                "'position' must be given if and only if 'position_channels' is positive (got "
+                f'{None if position is None else tuple(position.shape)} and '
+                f'{self.position_channels})'
+            )
+        if position is None:
+            return x
+        check_features(position, self.lin_key, self.position_channels, 'position')
+        if position.size(0) != x.size(0):
+            raise ValueError(
+                f"'position' must have one row for each of {x.size(0)} nodes (got "
+                f'{position.size(0)})'
+            )
+        return position
 
     def _value(self, x: Tensor) -> Tensor:
         return x if self.lin_value is None else self.lin_value(x)
@@ -127,3 +162,10 @@ class AttentionLayer(MessagePassing):
         r"""Merges the outputs ``[N, H * D]`` of all heads: returns them unchanged with
         :obj:`concat`, else their mean over the heads ``[N, D]``."""
         return out if self.concat else out.unflatten(1, (self.heads, -1)).mean(1)
+
+
+def position_pair(
+    position: Tensor | PairTensor | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    r"""Returns the positions of sources and targets; one tensor or :obj:`None` stands for both."""
+    return position if isinstance(position, tuple) else (position, position)

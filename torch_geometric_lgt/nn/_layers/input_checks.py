@@ -19,6 +19,22 @@ def check_sizes(**sizes: int) -> None:
             raise ValueError(f"'{name}' must be positive (got {size})")
 
 
+def check_not_negative(**numbers: int) -> None:
+    r"""Raises a ValueError if a keyword has a value below 0; the message names the first such
+    keyword."""
+    for name, number in numbers.items():
+        if number < 0:
+            raise ValueError(f"'{name}' must not be negative (got {number})")
+
+
+def check_rates(**rates: float) -> None:
+    r"""Raises a ValueError unless each keyword, a dropout probability, is at least 0 and below
+    1."""
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
+
+
 def check_width(in_channels: int) -> None:
     r"""Raises a ValueError unless :obj:`in_channels`, the input channels of a model, is a positive
     int or -1 (read from the first input)."""
@@ -44,8 +60,9 @@ def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
-def check_features(x: Tensor, part: torch.nn.Module, in_channels: int) -> None:
-    r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer.
+def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:
+    r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer. Messages call
+    it :obj:`name`.
 
     Raises:
         ValueError: If :obj:`x` does not have the shape ``[N, in_channels]``. If :obj:`in_channels`
@@ -58,17 +75,17 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int) -> None:
     width = part.in_features if is_known else in_channels
     if x.dim() != 2 or (width != -1 and x.size(1) != width):
         raise ValueError(
-            f"'x' must have shape [N, {'F' if width == -1 else width}] (got {tuple(x.shape)})"
+            f"'{name}' must have shape [N, {'F' if width == -1 else width}] (got {tuple(x.shape)})"
         )
     weight = reference(part)
     if not is_lazy and weight.numel() == 0:
         return
     if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
         raise ValueError(
-            f"'x' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); convert "
-            f'it with x.to({weight.dtype})'
+            f"'{name}' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); "
+            f'convert it with {name}.to({weight.dtype})'
         )
-    check_devices(weight.device, x=x)
+    check_devices(weight.device, **{name: x})
 
 
 def check_devices(device: torch.device, **inputs: Any) -> None:

@@ -1,6 +1,7 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, C channels of a key (D of a value), M
 # features, F input width, R rank, K samples.
 
+import math
 from dataclasses import replace
 
 import torch
@@ -21,10 +22,12 @@ from torch_geometric_lgt.functional.inputs import (
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import Segments
-from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part
 from torch_geometric_lgt.nn.feature_map import FeatureMap
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
+
+TINY_TEMPERATURE = 1e-30
 
 
 class KernelLayer(AttentionLayer):
@@ -45,12 +48,23 @@ class KernelLayer(AttentionLayer):
         value_projection: bool,
         bias: bool,
         key_channels: int | None,
+        position_channels: int = 0,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, concat, value_projection, bias, key_channels
+            in_channels,
+            out_channels,
+            heads,
+            concat,
+            value_projection,
+            bias,
+            key_channels,
+            position_channels,
         )
-        if not temperature > 0:
-            raise ValueError(f"'temperature' must be positive (got {temperature})")
+        if not TINY_TEMPERATURE <= temperature < math.inf:
+            raise ValueError(
+                f"'temperature' must be positive and finite, at least {TINY_TEMPERATURE} (got "
+                f'{temperature})'
+            )
         self.temperature = temperature
         self.feature_map = (
             FeatureMap(feature_map, self.head_key_channels, num_features, heads=heads)
@@ -89,7 +103,7 @@ class KernelLayer(AttentionLayer):
         else one. A feature map that is a module is evaluated here; everything else is computed
         later, some rows at a time."""
         if not isinstance(self.feature_map, FeatureMap):
-            features = self.feature_map(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
+            features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
         phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
         check_projection(phi.projection)
@@ -108,6 +122,27 @@ class KernelLayer(AttentionLayer):
             samples=samples,
         )
         return fold_head_projection(inputs)
+
+    def _module_features(self, x: Tensor) -> Tensor:
+        r"""Computes the features ``[N, H, M]`` of :obj:`x` ``[N, H, C]`` by a feature map that is a
+        module.
+
+        Raises:
+            ValueError: If the module returns something else.
+        """
+        out = self.feature_map(x)
+        if (
+            not isinstance(out, Tensor)
+            or not out.is_floating_point()
+            or out.dim() != 3
+            or out.shape[:2] != x.shape[:2]
+        ):
+            kind = f'{out.dtype}, {tuple(out.shape)}' if isinstance(out, Tensor) else type(out)
+            raise ValueError(
+                f"'feature_map' must return floating-point features [{x.size(0)}, {x.size(1)}, M] "
+                f'for {x.size(0)} nodes and {x.size(1)} heads (got {kind})'
+            )
+        return out
 
     def _queries(self, x: Tensor, mask: Tensor | None, sampling: bool) -> KernelInput:
         return folded(self._kernel_input(x, self.lin_query, mask, sampling))
@@ -129,10 +164,17 @@ class KernelLayer(AttentionLayer):
         return replace(self._kernel_input(x, self.lin_key, mask, noise is not None), noise=noise)
 
     def _state(
-        self, x: Tensor, mask: Tensor | None, nodes: Segments, noise: Tensor | None
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        nodes: Segments,
+        noise: Tensor | None,
+        position: Tensor | None = None,
     ) -> AttentionState:
         self._check_sources(x)
-        return build_state(self._keys(x, mask, noise), self._values(x), nodes)
+        return build_state(
+            self._keys(self._key_input(x, position), mask, noise), self._values(x), nodes
+        )
 
     def _attend(
         self,
@@ -142,6 +184,7 @@ class KernelLayer(AttentionLayer):
         batch_size: int | None,
         state: AttentionState | None,
         value: Tensor | None = None,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the outputs ``[N_t, H * D]`` of the targets, before heads are merged.
 
@@ -155,15 +198,18 @@ class KernelLayer(AttentionLayer):
                 targets read it, and no key of :obj:`x` is computed.
             value (torch.Tensor, optional): The values ``[N_s, H * D]`` if they are computed
                 already.
+            position (torch.Tensor or tuple, optional): The inputs of queries and keys of a layer
+                with positions.
         """
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
-        queries = self._queries(x_dst, masks[1], self._sampling)
+        p_src, p_dst = position_pair(position)
+        queries = self._queries(self._key_input(x_dst, p_dst), masks[1], self._sampling)
         if state is not None:
             return read_state(state, queries, self._targets(state, x_src, x_dst, batch, batch_size))
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        keys = self._keys(x_src, masks[0], self.key_noise(x_src))
+        keys = self._keys(self._key_input(x_src, p_src), masks[0], self.key_noise(x_src))
         values = self._values(x_src) if value is None else ValueInput(x=value)
         return attend(queries, keys, values, sources, targets)
 
@@ -173,13 +219,16 @@ class KernelLayer(AttentionLayer):
         masks: tuple[Tensor | None, Tensor | None],
         edge_index: Adj,
         batch: Batch,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
+        self._check_sources(x_src)
+        p_src, p_dst = position_pair(position)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
-        keys = self._keys(x_src, masks[0], None)
-        queries = self._kernel_input(x_dst, self.lin_query, masks[1], False)
-        return attention_scores(
-            queries, keys, self._state(x_src, masks[0], sources, None), pairs, sources, targets
-        )
+        keys = self._keys(self._key_input(x_src, p_src), masks[0], None)
+        query_input = self._key_input(x_dst, p_dst)
+        queries = self._kernel_input(query_input, self.lin_query, masks[1], False)
+        state = build_state(keys, self._values(x_src), sources)
+        return attention_scores(queries, keys, state, pairs, sources, targets)

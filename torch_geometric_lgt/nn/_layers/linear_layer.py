@@ -16,7 +16,7 @@ from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
+from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
 from torch_geometric_lgt.nn._layers.linear_parts import is_plain, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
@@ -40,8 +40,17 @@ class LinearLayer(AttentionLayer):
         norm: str,
         value_projection: bool,
         bias: bool,
+        position_channels: int = 0,
     ) -> None:
-        super().__init__(in_channels, out_channels, heads, True, value_projection, bias)
+        super().__init__(
+            in_channels,
+            out_channels,
+            heads,
+            True,
+            value_projection,
+            bias,
+            position_channels=position_channels,
+        )
         self.norm, self.kind = norm, linear_kind(norm, self.self_term)
 
     def _check_targets(self, x: Tensor) -> None:
@@ -53,22 +62,30 @@ class LinearLayer(AttentionLayer):
         x, weight, bias = linear_part(lin, x)
         return KernelInput(x=x, heads=self.heads, kind=self.kind, weight=weight, bias=bias)
 
-    def _form(self, x_src: Tensor, x_dst: Tensor, value: Tensor | None = None) -> LinearForm:
-        queries = self._kernel_input(x_dst, self.lin_query)
-        keys = self._kernel_input(x_src, self.lin_key)
+    def _form(
+        self,
+        x_src: Tensor,
+        x_dst: Tensor,
+        value: Tensor | None = None,
+        position: Tensor | PairTensor | None = None,
+    ) -> LinearForm:
+        p_src, p_dst = position_pair(position)
+        queries = self._kernel_input(self._key_input(x_dst, p_dst), self.lin_query)
+        keys = self._kernel_input(self._key_input(x_src, p_src), self.lin_key)
         values = self._values(x_src) if value is None else ValueInput(x=value)
         if not self.self_term:
             return LinearForm(queries, keys, values, None, self.norm)
         self_values = values if x_src is x_dst else self._values(x_dst)
         return LinearForm(queries, keys, values, self_values, self.norm)
 
-    def _query_form(self, x: Tensor) -> LinearForm:
-        r"""Describes the queries of :obj:`x` ``[N_t, F]`` that read a state (sums over all keys of
-        each graph).
+    def _query_form(self, x: Tensor, position: Tensor | PairTensor | None) -> LinearForm:
+        r"""Describes the queries of :obj:`x` ``[N_t, F]``, or of their positions, that read a state
+        (sums over all keys of each graph).
 
         With :obj:`self_term` the description has the values of the same nodes, which the queries
         add. Its keys are placeholders, the queries again, and are not computed."""
-        queries = self._kernel_input(x, self.lin_query)
+        p_dst = position_pair(position)[1]
+        queries = self._kernel_input(self._key_input(x, p_dst), self.lin_query)
         values = (
             self._values(x)
             if self.self_term
@@ -77,7 +94,12 @@ class LinearLayer(AttentionLayer):
         return LinearForm(queries, queries, values, values if self.self_term else None, self.norm)
 
     def attention_state(
-        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        position: Tensor | None = None,
     ) -> AttentionState:
         r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
 
@@ -90,6 +112,8 @@ class LinearLayer(AttentionLayer):
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`)
             batch_size (int, optional): The number of graphs in all parts of the data. (default:
                 :obj:`None`)
+            position (torch.Tensor, optional): The positions ``[N, position_channels]``. (default:
+                :obj:`None`)
 
         Returns:
             AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs and :math:`M` features of
@@ -98,10 +122,10 @@ class LinearLayer(AttentionLayer):
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
         if self.norm == 'row':
-            keys = self._kernel_input(x, self.lin_key)
+            keys = self._kernel_input(self._key_input(x, position), self.lin_key)
             return build_state(keys, self._values(x), nodes)
         self._check_targets(x)
-        return linear_state(self._form(x, x), nodes, nodes)
+        return linear_state(self._form(x, x, position=position), nodes, nodes)
 
     def _attend(
         self,
@@ -110,20 +134,26 @@ class LinearLayer(AttentionLayer):
         batch_size: int | None,
         state: AttentionState | None,
         value: Tensor | None = None,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         if state is not None:
             targets = self._targets(state, x_src, x_dst, batch, batch_size)
-            return linear_read(self._query_form(x_dst), state, targets)
+            return linear_read(self._query_form(x_dst, position), state, targets)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
         reuses_value = self.norm == 'row' or not is_plain(self.lin_value)
-        form = self._form(x_src, x_dst, value if reuses_value else None)
+        form = self._form(x_src, x_dst, value if reuses_value else None, position)
         return linear_attend(form, sources, targets)
 
     def attention_scores(
-        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        batch: Batch = None,
+        *,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
         share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
@@ -135,7 +165,7 @@ class LinearLayer(AttentionLayer):
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
-        form = self._form(x_src, x_dst)
+        form = self._form(x_src, x_dst, position=position)
         state = linear_state(form, sources, targets)
         queries = form.with_values()[0]
         return attention_scores(

@@ -128,7 +128,8 @@ class AdjacencyMaskedAttention(KernelLayer):
         options: dict[str, Any] = {'edge_weight': weight}
         phi = self.feature_map
         if not isinstance(phi, FeatureMap):
-            return phi(q), phi(k), edges, options | {'feature_map': 'values'}
+            q, k = self._module_features(q), self._module_features(k)
+            return q, k, edges, options | {'feature_map': 'values'}
         if phi.is_learned:
             q, k = phi.logits(q), phi.logits(k)
         options |= {

@@ -8,6 +8,7 @@ from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_e
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph
+from torch_geometric_lgt.nn._layers.attention_layer import position_pair
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
 from torch_geometric_lgt.nn._layers.linear_layer import LinearLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -52,6 +53,9 @@ class DIFFormerConv(LinearLayer):
             bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
             paper. (default: :obj:`True`)
+        position_channels (int, optional): If positive, queries and keys are linear maps of
+            positions of this size instead of the input: nodes attend by where they are, for
+            example by a Laplacian encoding. (default: :obj:`0`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
@@ -84,10 +88,13 @@ class DIFFormerConv(LinearLayer):
         graph_weight: float = 1.0,
         bias: bool = True,
         value_projection: bool = True,
+        position_channels: int = 0,
     ) -> None:
         if kernel not in ('simple', 'sigmoid'):
             raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
-        super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
+        super().__init__(
+            in_channels, out_channels, heads, norm, value_projection, bias, position_channels
+        )
         self.kernel, self.use_graph, self.graph_weight = kernel, use_graph, graph_weight
         self.neighbor_sum = NeighborSum() if use_graph else None
 
@@ -101,6 +108,7 @@ class DIFFormerConv(LinearLayer):
         state: AttentionState | None = None,
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the output ``[N_t, F_out]`` of the targets.
 
@@ -121,6 +129,9 @@ class DIFFormerConv(LinearLayer):
                 in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
+                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
+                (default: :obj:`None`)
         """
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
@@ -131,15 +142,15 @@ class DIFFormerConv(LinearLayer):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         if self.kernel == 'simple' and not self.use_graph:
-            return self._attend((x_src, x_dst), batch, batch_size, state)
+            return self._attend((x_src, x_dst), batch, batch_size, state, None, position)
         value = self._value(x_src)
         if self.kernel == 'simple':
-            out = self._attend((x_src, x_dst), batch, batch_size, state, value)
+            out = self._attend((x_src, x_dst), batch, batch_size, state, value, position)
         else:
             self._check_targets(x_dst)
             graphs = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
             out = sigmoid_attention(
-                self.lin_query(x_dst), self.lin_key(x_src), value, self.heads, *graphs
+                *self._query_and_key(x_src, x_dst, position), value, self.heads, *graphs
             )[0]
         if not self.use_graph:
             return out
@@ -156,8 +167,22 @@ class DIFFormerConv(LinearLayer):
         )
         return out + self.neighbor_sum(value, edges, weight, x_dst.size(0))
 
+    def _query_and_key(
+        self, x_src: Tensor, x_dst: Tensor, position: Tensor | PairTensor | None
+    ) -> tuple[Tensor, Tensor]:
+        p_src, p_dst = position_pair(position)
+        return (
+            self.lin_query(self._key_input(x_dst, p_dst)),
+            self.lin_key(self._key_input(x_src, p_src)),
+        )
+
     def attention_state(
-        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        *,
+        position: Tensor | None = None,
     ) -> AttentionState:
         r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`, see
         :meth:`SGFormerConv.attention_state`.
@@ -169,10 +194,15 @@ class DIFFormerConv(LinearLayer):
             raise ValueError(
                 "'kernel' = 'sigmoid' has no state: it is no sum over features; use 'simple'"
             )
-        return super().attention_state(x, batch, batch_size)
+        return super().attention_state(x, batch, batch_size, position=position)
 
     def attention_scores(
-        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        batch: Batch = None,
+        *,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the attention weight :math:`S_{ij}`, ``[E, H]``, of each pair of nodes in
         :obj:`edge_index`: the share of source ``edge_index[0]`` in the output of target
@@ -181,13 +211,13 @@ class DIFFormerConv(LinearLayer):
         The weight of a pair in different graphs is 0. The second term, over the edges, is not
         included."""
         if self.kernel == 'simple':
-            return super().attention_scores(x, edge_index, batch)
+            return super().attention_scores(x, edge_index, batch, position=position)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_sources(x_src)
         self._check_targets(x_dst)
         pairs = weighted_edges(edge_index, x_src.size(0), x_dst.size(0))[0]
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), None, x_dst.device)
-        q, k = self.lin_query(x_dst), self.lin_key(x_src)
+        q, k = self._query_and_key(x_src, x_dst, position)
         _, maximum, total = sigmoid_attention(q, k, x_src[:, :0], self.heads, sources, targets)
         same_graph = (
             node_to_graph(sources, x_src.size(0))[pairs[0]]

@@ -166,7 +166,7 @@ class GPSConv(PyGGPSConv):
     def forward(
         self,
         x: Tensor,
-        edge_index: Any,
+        edge_index: Any = None,
         batch: Tensor | None = None,
         *,
         batch_size: int | None = None,
@@ -178,7 +178,8 @@ class GPSConv(PyGGPSConv):
 
         Args:
             x (torch.Tensor): The node features ``[N, C]``.
-            edge_index (torch.Tensor or SparseTensor): The edges, in a format of :obj:`conv`.
+            edge_index (torch.Tensor or SparseTensor, optional): The edges, in a format of
+                :obj:`conv`. (default: :obj:`None`, for attention alone)
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)

@@ -89,6 +89,9 @@ class KernelAttentionConv(KernelLayer):
             bias. (default: :obj:`True`)
         key_channels (int, optional): Channels of queries and keys over all heads, :math:`H C`.
             (default: :obj:`None`, as many as the values have)
+        position_channels (int, optional): If positive, queries and keys are linear maps of
+            positions of this size instead of the input: nodes attend by where they are, for
+            example by a Laplacian encoding. (default: :obj:`0`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
@@ -129,6 +132,7 @@ class KernelAttentionConv(KernelLayer):
         relational_weight: str = 'sigmoid',
         bias: bool = True,
         key_channels: int | None = None,
+        position_channels: int = 0,
     ) -> None:
         super().__init__(
             in_channels,
@@ -141,6 +145,7 @@ class KernelAttentionConv(KernelLayer):
             value_projection,
             bias,
             key_channels,
+            position_channels,
         )
         if num_gumbel_samples < 0 or (
             num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'
@@ -170,6 +175,7 @@ class KernelAttentionConv(KernelLayer):
         state: AttentionState | None = None,
         degree: Tensor | PairTensor | None = None,
         edge_weight: Tensor | None = None,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the output ``[N_t, F_out]`` of the targets.
 
@@ -189,10 +195,14 @@ class KernelAttentionConv(KernelLayer):
                 the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
                 order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
+                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
+                (default: :obj:`None`)
         """
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")
-            return self._merge_heads(self._attend(x, (None, None), batch, batch_size, state))
+            out = self._attend(x, (None, None), batch, batch_size, state, position=position)
+            return self._merge_heads(out)
         x_src = x if isinstance(x, Tensor) else x[0]
         if x_src is not x and self.relational_bias.source == 'output':
             raise ValueError(
@@ -201,7 +211,7 @@ class KernelAttentionConv(KernelLayer):
             )
         self._check_sources(x_src)
         value = self._value(x_src)
-        out = self._attend(x, (None, None), batch, batch_size, state, value)
+        out = self._attend(x, (None, None), batch, batch_size, state, value, position)
         return self._merge_heads(
             out + self.relational_bias(value, out, edge_index, degree, edge_weight)
         )
@@ -235,6 +245,7 @@ class KernelAttentionConv(KernelLayer):
         batch_size: int | None = None,
         *,
         noise: Tensor | None = None,
+        position: Tensor | None = None,
     ) -> AttentionState:
         r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
 
@@ -249,6 +260,8 @@ class KernelAttentionConv(KernelLayer):
             noise (torch.Tensor, optional): The noise ``[N, H * K]`` of the keys, from
                 :meth:`key_noise`. (default: :obj:`None`, drawn by this call in training if the
                 layer has samples)
+            position (torch.Tensor, optional): The positions ``[N, position_channels]``. (default:
+                :obj:`None`)
 
         Returns:
             AttentionState: Sums ``[B, H, K * M, D + 1]`` for :math:`B` graphs and :math:`M`
@@ -262,17 +275,23 @@ class KernelAttentionConv(KernelLayer):
         shape = x.size(0), self.heads * self.num_gumbel_samples
         if noise is not None and noise.shape != shape:
             raise ValueError(f"'noise' must have shape {shape} (got {tuple(noise.shape)})")
-        return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), noise)
+        nodes = segments(batch, x.size(0), batch_size, x.device)
+        return self._state(x, None, nodes, noise, position)
 
     def attention_scores(
-        self, x: Tensor | PairTensor, edge_index: Adj, batch: Batch = None
+        self,
+        x: Tensor | PairTensor,
+        edge_index: Adj,
+        batch: Batch = None,
+        *,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`,
         without noise: the share of source ``edge_index[0]`` in the output of target
         ``edge_index[1]``.
 
         The weight of a pair in different graphs is 0. The relational bias is not included."""
-        return self._scores(x, (None, None), edge_index, batch)
+        return self._scores(x, (None, None), edge_index, batch, position)
 
     def log_edge_probability(
         self,
@@ -280,6 +299,8 @@ class KernelAttentionConv(KernelLayer):
         edge_index: Adj | SortedEdges,
         batch: Tensor | None = None,
         batch_size: int | None = None,
+        *,
+        position: Tensor | None = None,
     ) -> Tensor:
         r"""Computes the logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise,
         of each pair of nodes in :obj:`edge_index`.
@@ -299,9 +320,9 @@ class KernelAttentionConv(KernelLayer):
         self._check_sources(x)
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        scale = self.head_key_channels**-0.25
+        scale, key_input = self.head_key_channels**-0.25, self._key_input(x, position)
         queries, keys = (
-            replace(self._kernel_input(x, lin, None, False), scale=scale)
+            replace(self._kernel_input(key_input, lin, None, False), scale=scale)
             for lin in (self.lin_query, self.lin_key)
         )
         no_values = ValueInput(x=keys.x, weight=x.new_empty((0, keys.x.size(1))))

@@ -40,6 +40,9 @@ class SGFormerConv(LinearLayer):
             bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
             authors' code for small graphs. (default: :obj:`True`)
+        position_channels (int, optional): If positive, queries and keys are linear maps of
+            positions of this size instead of the input: nodes attend by where they are, for
+            example by a Laplacian encoding. (default: :obj:`0`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_{in}), (N_t,
@@ -69,8 +72,11 @@ class SGFormerConv(LinearLayer):
         norm: str = 'frobenius',
         bias: bool = True,
         value_projection: bool = True,
+        position_channels: int = 0,
     ) -> None:
-        super().__init__(in_channels, out_channels, heads, norm, value_projection, bias)
+        super().__init__(
+            in_channels, out_channels, heads, norm, value_projection, bias, position_channels
+        )
         if self.source_channels != self.target_channels:
             raise ValueError(
                 "'in_channels' must be one size, because targets have values of their own from "
@@ -86,6 +92,7 @@ class SGFormerConv(LinearLayer):
         batch_size: int | None = None,
         *,
         state: AttentionState | None = None,
+        position: Tensor | PairTensor | None = None,
     ) -> Tensor:
         r"""Computes the output ``[N_t, F_out]`` of the targets.
 
@@ -100,8 +107,11 @@ class SGFormerConv(LinearLayer):
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
+                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
+                (default: :obj:`None`)
         """
-        return self._attend(x, batch, batch_size, state)
+        return self._attend(x, batch, batch_size, state, None, position)
 
     def __repr__(self) -> str:
         return (

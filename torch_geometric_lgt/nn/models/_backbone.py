@@ -9,7 +9,12 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._layers.input_checks import check_features, check_sizes, check_width
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_features,
+    check_rates,
+    check_sizes,
+    check_width,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
@@ -65,8 +70,7 @@ class Backbone(LayerwiseModel):
         check_sizes(
             hidden_channels=hidden_channels, out_channels=out_channels, num_layers=num_layers
         )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"'dropout' must be at least 0 and below 1 (got {dropout})")
+        check_rates(dropout=dropout)
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
         self.dropout, self.activate_layers = dropout, activate_layers

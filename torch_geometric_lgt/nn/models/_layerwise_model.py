@@ -44,6 +44,11 @@ class LayerwiseModel(Module):
         return list(self.convs)
 
     @property
+    def layer_channels(self) -> int:
+        r"""Returns the width of a layer's output."""
+        return self.hidden_channels
+
+    @property
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph."""
         return self.uses_edges
@@ -272,7 +277,7 @@ class LayerwiseModel(Module):
             values = (stream.node_values(name, part.nodes) for name in self.input_names)
             return self.input_layer(*(to_device(z, weight.device).to(weight.dtype) for z in values))
 
-        layers = [stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)]
+        layers = [stream.fill('layer-0', self.layer_channels, weight.dtype, rows)]
         needs_degrees = self.uses_degrees and num_layers > 0
         degree = stream.degrees('degrees', self.degree_edges) if needs_degrees else None
         for index in range(num_layers):
@@ -300,7 +305,7 @@ class LayerwiseModel(Module):
             return self.layer(index, inputs, x_0_dst, context, state)[: part.size]
 
         return stream.fill(
-            f'layer-{index + 1}', self.hidden_channels, x.dtype, rows, self.uses_edges
+            f'layer-{index + 1}', self.layer_channels, x.dtype, rows, self.uses_edges
         )
 
 

@@ -10,7 +10,6 @@ from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.inits import reset
-from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -18,11 +17,15 @@ from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_features,
+    check_not_negative,
+    check_rates,
     check_sizes,
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
+from torch_geometric_lgt.nn.conv.gps_conv import make_attention
+from torch_geometric_lgt.nn.models._blocks import LocalLayer, PositionedAttention
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, read_level
@@ -43,44 +46,12 @@ from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.typing import PairTensor
 
+WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
     'batch_norm': LocalNorm,
     'layer_norm': LayerNorm,
     None: lambda channels: None,
 }
-
-
-class LocalLayer(Module):
-    r"""Applies message passing beside a linear map, normalisation, activation, dropout and a
-    residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:
-
-    .. math::
-        \mathbf{X}^{\prime} = \mathbf{X} + \mathrm{act} \left( \mathrm{Norm} \left(
-            \mathrm{MPNN}(\mathbf{X}, \mathbf{A}) + \mathbf{W} \mathbf{X} \right) \right)
-
-    The layer has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and
-    no attention."""
-
-    attn = None
-
-    def __init__(
-        self, channels: int, conv: Module, dropout: float, act: str, norm: Module | None
-    ) -> None:
-        super().__init__()
-        self.dropout, self.conv, self.norm3 = dropout, conv, norm
-        self.lin, self.act = Linear(channels, channels), activation_resolver(act)
-
-    def attend(self, *args: Any) -> None:
-        r"""Returns :obj:`None`: the layer has no attention."""
-
-    def combine(
-        self, x: Tensor, local: Tensor, attended: None, norm_arguments: dict[str, Any]
-    ) -> Tensor:
-        r"""Computes the output ``[N, D]`` from the input :obj:`x` and the output :obj:`local` of
-        the message passing."""
-        z = local + self.lin(x)
-        z = z if self.norm3 is None else self.norm3(z, **norm_arguments)
-        return x + dropout(self.act(z), self.dropout, self.training)
 
 
 class GraphTransformer(LayerwiseModel):
@@ -122,6 +93,9 @@ class GraphTransformer(LayerwiseModel):
         encodings (dict, optional): The channels of each positional or structural encoding by the
             name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
             :obj:`None`, none)
+        position (str, optional): The name of an encoding of which the attention makes queries and
+            keys, in place of the hidden features: nodes attend by where they are. For
+            :obj:`"kernel"`, :obj:`"difformer"` and :obj:`"sgformer"`. (default: :obj:`None`, none)
         edge_channels (int, optional): Size :math:`F_e` of the features of each edge, for message
             passing that takes :obj:`edge_attr`. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
@@ -165,6 +139,7 @@ class GraphTransformer(LayerwiseModel):
         attn_type: str | Callable[[int, int], Module] | None = 'kernel',
         attn_kwargs: dict[str, Any] | None = None,
         encodings: dict[str, int] | None = None,
+        position: str | None = None,
         edge_channels: int = 0,
         level: str = 'node',
         dropout: float = 0.0,
@@ -179,31 +154,25 @@ class GraphTransformer(LayerwiseModel):
             out_channels=out_channels,
             num_layers=num_layers,
             heads=heads,
+            **{f"encodings['{name}']": channels for name, channels in (encodings or {}).items()},
         )
         check_level(level)
-        for name, rate in (('dropout', dropout), ('input_dropout', input_dropout)):
-            if not 0 <= rate < 1:
-                raise ValueError(f"'{name}' must be at least 0 and below 1 (got {rate})")
-        if edge_channels < 0:
-            raise ValueError(f"'edge_channels' must not be negative (got {edge_channels})")
-        if norm not in NORMS:
-            raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")
-        if attn_type == 'degree_masked':
-            raise ValueError(
-                "'attn_type' must not be 'degree_masked', which reads degrees; build the model "
-                "of layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
-            )
-        if num_local_layers < 0:
-            raise ValueError(f"'num_local_layers' must not be negative (got {num_local_layers})")
-        if conv is None and (attn_type is None or num_local_layers > 0):
-            raise ValueError("'conv' must not be None in a layer without attention (got None)")
+        check_rates(dropout=dropout, input_dropout=input_dropout)
+        check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
+        _check_branches(conv, attn_type, num_local_layers, norm)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned'}
-        for name, channels in (encodings or {}).items():
-            check_sizes(**{f"encodings['{name}']": channels})
+        if position is not None and (
+            position not in (encodings or {}) or attn_type not in WITH_POSITIONS
+        ):
+            raise ValueError(
+                f"'position' must be one of 'encodings', with 'attn_type' in {WITH_POSITIONS} (got "
+                f'{position!r}, {list(encodings or {})} and {attn_type!r})'
+            )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.level = out_channels, level
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
+        self.position = position
         self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
         self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
         self.lin_in = make_linear(in_channels, hidden_channels)
@@ -221,6 +190,12 @@ class GraphTransformer(LayerwiseModel):
             attention = attn_type
             if callable(attention):
                 attention = attention(hidden_channels, heads)
+            if position is not None:
+                options = {**(attn_kwargs or {}), 'position_channels': self.encodings[position]}
+                attention = PositionedAttention(
+                    make_attention(hidden_channels, heads, cast(str, attn_type), options),
+                    hidden_channels,
+                )
             block: Any = GPSConv(
                 hidden_channels,
                 local,
@@ -302,9 +277,10 @@ class GraphTransformer(LayerwiseModel):
                 check_statistics(block, 'conv')
         edges = self._local_input(edge_index, x, edge_attr, edge_weight, degree)
         context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
-        z = self.layers(x, context, *self._sorted_encodings(encodings))[-1]
+        layers = self.layers(x, context, *self._sorted_encodings(encodings))
         if self.level == 'node':
-            return self.lin_out(z)
+            return self.readout(layers)
+        z = layers[-1][:, : self.hidden_channels]
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         pairs = weighted_edges(edge_index, x.size(0), x.size(0))[0]
         return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs))
@@ -346,9 +322,17 @@ class GraphTransformer(LayerwiseModel):
         inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
         return self._scores(inputs, pairs, batch)
 
+    @property
+    def layer_channels(self) -> int:
+        r"""Returns the width of a layer's output: :math:`D`, and the channels of the
+        positions."""
+        return self.hidden_channels + (self.encodings[self.position] if self.position else 0)
+
     def input_layer(self, x: Tensor, *encodings: Tensor) -> Tensor:
         r"""Computes :math:`\mathbf{Z}^{(0)}` ``[N, D]`` from the features :obj:`x` ``[N, F]`` and
-        the encodings, in the order of the argument :obj:`encodings` of the model."""
+        the encodings, in the order of the argument :obj:`encodings` of the model. With
+        :obj:`position` the positions follow, ``[N, D + P]``, here and in the output of each
+        layer."""
         check_features(x, self.lin_in, self.in_channels)
         z = self.lin_in(self._dropped_features(x))
         for (name, lin), encoding in zip(self.lin_encodings.items(), encodings, strict=True):
@@ -357,7 +341,10 @@ class GraphTransformer(LayerwiseModel):
                 raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})")
             check_devices(x.device, **{name: encoding})
             z = z + lin(encoding.to(z.dtype))
-        return z
+        if self.position is None:
+            return z
+        position = encodings[list(self.encodings).index(self.position)]
+        return torch.cat([z, position.to(z.dtype)], 1)
 
     def layer(
         self,
@@ -379,17 +366,23 @@ class GraphTransformer(LayerwiseModel):
             state (AttentionState, optional): Sums over all keys, which replace the keys of
                 :obj:`x`.
         """
-        block = self.blocks[index]
+        block, width = self.blocks[index], self.hidden_channels
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         local = None
         if block.conv is not None:
             edges, arguments = cast(LocalInput, context.edges)
-            local = block.conv(x_src, edges, **arguments)[: x_dst.size(0)]
+            local = block.conv(x_src[:, :width], edges, **arguments)[: x_dst.size(0)]
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
         if context.process_group is not None and isinstance(block.norm3, LocalNorm):
             norm_arguments['processes'] = Processes(context.process_group, context.num_keys)
-        return block.combine(x_dst, local, attended, norm_arguments)
+        out = block.combine(x_dst[:, :width], local, attended, norm_arguments)
+        return out if self.position is None else torch.cat([out, x_dst[:, width:]], 1)
+
+    def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
+        r"""Computes the scores ``[N, F_out]`` of all nodes from the outputs :obj:`layers` of all
+        layers."""
+        return self.lin_out(layers[-1][:, : self.hidden_channels])
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""
@@ -465,3 +458,17 @@ class GraphTransformer(LayerwiseModel):
             f'num_layers={self.num_layers}, num_local_layers={self.num_local_layers}'
         )
         return f'{self.__class__.__name__}({sizes})'
+
+
+def _check_branches(conv: Any, attn_type: Any, num_local_layers: int, norm: str | None) -> None:
+    r"""Raises a ValueError if a layer would have neither message passing nor attention, or the
+    model cannot have the attention or the norm."""
+    if conv is None and (attn_type is None or num_local_layers > 0):
+        raise ValueError("'conv' must not be None in a layer without attention (got None)")
+    if attn_type == 'degree_masked':
+        raise ValueError(
+            "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
+            "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
+        )
+    if norm not in NORMS:
+        raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")

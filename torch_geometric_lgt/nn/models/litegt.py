@@ -14,6 +14,8 @@ from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_features,
+    check_not_negative,
+    check_rates,
     check_sizes,
     check_width,
 )
@@ -102,15 +104,13 @@ class LiteGT(Module):
         super().__init__()
         check_width(in_channels)
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
-        if pe_channels < 0:
-            raise ValueError(f"'pe_channels' must not be negative (got {pe_channels})")
+        check_not_negative(pe_channels=pe_channels)
         check_level(level)
         if num_layers < (4 if reduce else 1):
             raise ValueError(
                 f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
             )
-        if not 0 <= dropout < 1:
-            raise ValueError(f"'dropout' must be at least 0 and below 1 (got {dropout})")
+        check_rates(dropout=dropout)
         if reduce and (hidden_channels % 4 != 0 or heads % 8 != 0):
             raise ValueError(
                 "'hidden_channels' and 'heads' must be multiples of 4 and 8 with reduce=True, "

@@ -1,0 +1,74 @@
+# N nodes, D hidden channels, P channels of a position.
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Linear, Module
+from torch.nn.functional import dropout
+from torch_geometric.nn.resolver import activation_resolver
+
+from torch_geometric_lgt.functional import AttentionState
+
+
+class LocalLayer(Module):
+    r"""Applies message passing beside a linear map, normalisation, activation, dropout and a
+    residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathbf{X} + \mathrm{act} \left( \mathrm{Norm} \left(
+            \mathrm{MPNN}(\mathbf{X}, \mathbf{A}) + \mathbf{W} \mathbf{X} \right) \right)
+
+    The layer has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and
+    no attention."""
+
+    attn = None
+
+    def __init__(
+        self, channels: int, conv: Module, dropout: float, act: str, norm: Module | None
+    ) -> None:
+        super().__init__()
+        self.dropout, self.conv, self.norm3 = dropout, conv, norm
+        self.lin, self.act = Linear(channels, channels), activation_resolver(act)
+
+    def attend(self, *args: Any) -> None:
+        r"""Returns :obj:`None`: the layer has no attention."""
+
+    def combine(
+        self, x: Tensor, local: Tensor, attended: None, norm_arguments: dict[str, Any]
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` from the input :obj:`x` and the output :obj:`local` of
+        the message passing."""
+        z = local + self.lin(x)
+        z = z if self.norm3 is None else self.norm3(z, **norm_arguments)
+        return x + dropout(self.act(z), self.dropout, self.training)
+
+
+class PositionedAttention(Module):
+    r"""Splits its input into features and positions for an attention layer :obj:`conv` whose
+    queries and keys are of positions.
+
+    The methods are those of the layer, with one tensor ``[N, D + P]`` in place of features
+    ``[N, D]`` and positions ``[N, P]``, so that a model stores and passes one tensor."""
+
+    def __init__(self, conv: Any, channels: int) -> None:
+        super().__init__()
+        self.conv, self.channels, self.heads = conv, channels, conv.heads
+
+    def forward(
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        state: AttentionState | None = None,
+    ) -> Tensor:
+        z, position = x[:, : self.channels], x[:, self.channels :]
+        return self.conv(z, None, batch, batch_size, state=state, position=position)
+
+    def attention_state(
+        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+    ) -> AttentionState:
+        z, position = x[:, : self.channels], x[:, self.channels :]
+        return self.conv.attention_state(z, batch, batch_size, position=position)
+
+    def attention_scores(self, x: Tensor, pairs: Tensor, batch: Tensor | None = None) -> Tensor:
+        z, position = x[:, : self.channels], x[:, self.channels :]
+        return self.conv.attention_scores(z, pairs, batch, position=position)
