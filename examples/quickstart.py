@@ -29,7 +29,7 @@ from torch_geometric_lgt.transforms import LaplacianPE
 # between two: five edges within, one to others.
 COMMUNITIES, SIZES, WITHIN, BETWEEN = 4, (20, 40), 0.17, 0.008
 # Chosen on validation graphs.
-CHANNELS, LEARNING_RATE, BATCH_SIZE, ENCODING_SCALE = 64, 0.02, 8, 7
+CHANNELS, HEADS, LEARNING_RATE, BATCH_SIZE, ENCODING_SCALE = 64, 8, 0.005, 8, 7
 REACH = 2  # hops that message passing sees
 METHODS = {
     'no attention': {'attn_type': None},
@@ -75,6 +75,7 @@ def train(method: str, graphs: list[Data], epochs: int, bar: tqdm) -> GraphTrans
         hidden_channels=CHANNELS,
         out_channels=COMMUNITIES,
         num_layers=1,
+        heads=HEADS,
         conv='TAGConv',
         conv_kwargs={'K': REACH},
         encodings={'laplacian_pe': COMMUNITIES - 1},
@@ -220,8 +221,8 @@ def mean_std(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--seeds', type=int, default=2, help='number of seeds of each model')
-    parser.add_argument('--epochs', type=int, default=20, help='epochs per run')
-    parser.add_argument('--graphs', type=int, default=160, help='number of training graphs')
+    parser.add_argument('--epochs', type=int, default=9, help='epochs per run')
+    parser.add_argument('--graphs', type=int, default=400, help='number of training graphs')
     parser.add_argument(
         '--output',
         type=Path,
