@@ -41,7 +41,7 @@ METHODS = {
 }
 NAMES, MARKERS = ('blue', 'orange', 'green', 'pink'), 'os^D'  # of the communities
 COLORS = '#0072B2', '#E69F00', '#009E73', '#CC79A7'
-STRONGEST = 8  # weights of a node that are drawn
+STRONGEST = 4  # weights of a node that are drawn, means over the heads
 
 
 def random_graph(transform: LaplacianPE) -> Data:
@@ -110,12 +110,12 @@ def accuracies(model: GraphTransformer, data: Data) -> list[float]:
 
 @torch.no_grad()
 def attention_weights(model: GraphTransformer, data: Data) -> Tensor:
-    """Computes the weight of each node (column) for each node (row), the mean over the heads."""
+    """Computes the weight of each node (column) for each node (row) in each head."""
     nodes = torch.arange(data.num_nodes)
     pairs = torch.cartesian_prod(nodes, nodes).t().flip(0)  # sources change fastest
     x, edge_index, encoding = data.x, data.edge_index, data.laplacian_pe
     weight = model.attention_scores(x, edge_index, pairs, laplacian_pe=encoding)[-1]
-    return weight.mean(1).reshape(data.num_nodes, data.num_nodes)
+    return weight.reshape(data.num_nodes, data.num_nodes, HEADS)
 
 
 def positions(data: Data) -> Tensor:
@@ -156,26 +156,32 @@ def draw_lines(axis, place: Tensor, pairs: Tensor, width: Tensor | float, color:
 
 
 def draw_attention(figure, axis, data: Data, weight: Tensor) -> None:
-    """Draws the weights as an image, nodes sorted by community and in it by hops."""
-    from matplotlib.colors import LogNorm
-
+    """Draws the weights of the labelled nodes as an image: a row for each node, sorted by community
+    and in it by hops, and a column for each head and labelled node."""
     order = torch.argsort(data.y * 1000 + data.hops.clamp(max=999))
-    ratio = (weight * data.num_nodes)[order][:, order]
-    image = axis.imshow(ratio, cmap='cividis', norm=LogNorm(0.1, 10), interpolation='nearest')
+    labelled = order[data.hops[order] == 0]
+    to_label = weight[order][:, labelled].transpose(1, 2).flatten(1)
+    style = {'cmap': 'cividis', 'vmin': 0, 'vmax': 1, 'interpolation': 'nearest', 'aspect': 'auto'}
+    image = axis.imshow(to_label, **style)
     sizes = data.y.bincount()
-    for end in sizes.cumsum(0)[:-1]:
-        axis.axhline(end - 0.5, color='white', linewidth=0.8)
-        axis.axvline(end - 0.5, color='white', linewidth=0.8)
-    middle = (sizes.cumsum(0) - sizes / 2).tolist()
-    axis.set_xticks(middle, NAMES)
-    axis.set_yticks(middle, NAMES, rotation=90, va='center')
+    ends = sizes.cumsum(0)
+    for end in ends[:-1].tolist():
+        axis.axhline(end - 0.5, color='white', linewidth=1)
+    for head in range(1, HEADS):
+        axis.axvline(head * COMMUNITIES - 0.5, color='white', linewidth=1)
+    for column in range(HEADS * COMMUNITIES):
+        style = {'color': COLORS[column % COMMUNITIES], 'marker': '*', 'clip_on': False}
+        axis.scatter(column, data.num_nodes + 2, s=50, edgecolor='black', linewidth=0.5, **style)
+    heads = torch.arange(HEADS)
+    axis.set_xticks((heads * COMMUNITIES + (COMMUNITIES - 1) / 2).tolist(), (heads + 1).tolist())
+    axis.set_yticks((ends - sizes / 2).tolist(), NAMES, rotation=90, va='center')
     axis.tick_params(length=0)
-    axis.set(xlabel='community attended to', ylabel='community of the node that attends')
-    axis.set_title('Who attends to whom\n(each community: labelled node first, far nodes last)')
-    ticks = [0.1, 0.3, 1, 3, 10]
-    label = 'weight / weight in uniform attention'
-    bar = figure.colorbar(image, ax=axis, label=label, ticks=ticks, format='%g', extend='both')
-    bar.minorticks_off()
+    axis.tick_params(axis='x', pad=14)
+    axis.set_ylim(data.num_nodes - 0.5, -0.5)
+    axis.set(xlabel='labelled node attended to, in each of the heads', ylabel='node that attends')
+    share = 100 * weight[:, labelled].sum(1).mean()
+    axis.set_title(f'The {COMMUNITIES} labelled nodes get {share:.0f} %\nof the attention')
+    figure.colorbar(image, ax=axis, label='attention weight')
 
 
 @torch.no_grad()
@@ -198,10 +204,9 @@ def draw(models: dict[str, GraphTransformer], data: Data, path: Path) -> None:
     for community in range(COMMUNITIES):
         distance = torch.where(data.y == community, data.hops, -1.0)
         far = distance.masked_fill(distance.isinf(), -1).argmax()
-        top = weight[far].masked_fill(nodes == far, 0).topk(STRONGEST)
+        top = weight[far].mean(1).masked_fill(nodes == far, 0).topk(STRONGEST)
         pairs = torch.stack([far.expand(STRONGEST), top.indices])
-        width = (0.2 * data.num_nodes * top.values).clamp(0.5, 4)
-        draw_lines(axes[2], place, pairs, width, 'black')
+        draw_lines(axes[2], place, pairs, 20 * top.values, 'black')
         axes[2].scatter(*place[far], s=110, facecolor='none', edgecolor='black', linewidth=1.5)
     black = {'color': 'black', 'linestyle': 'none'}
     legend = [
