@@ -77,7 +77,7 @@ $(VENV)/.lowest: pyproject.toml
 	touch $@
 
 $(VENV)/.demo: pyproject.toml
-	$(ENVIRONMENT) --extras examples
+	$(ENVIRONMENT) --extras visualization
 	touch $@
 
 $(VENV)/.docs: pyproject.toml

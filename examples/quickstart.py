@@ -1,170 +1,228 @@
-"""Classifies scikit-learn's digits without any input graph: kernel attention among all images
-beside a multilayer perceptron (MLP)."""
+"""Finds the communities of random graphs from one labelled node each: message passing alone, beside
+the mean of the graph, and beside attention.
+
+The model has one layer. Its message passing reaches labels two hops away. Attention also reads
+labels farther away, by the Laplacian encodings, which are alike within a community. The mean of the
+graph is the same for all its nodes, and does not tell which label belongs to which encoding.
+"""
 
 import argparse
 from importlib.util import find_spec
-from math import log
+from math import pi, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 
 import torch
 import torch.nn.functional as F
+from scipy.sparse.csgraph import dijkstra
 from torch import Tensor
-from torch.nn import LayerNorm, Linear, Module, ModuleList
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.utils import stochastic_blockmodel_graph, to_scipy_sparse_matrix
 from tqdm import tqdm
 
-from torch_geometric_lgt.nn import KernelAttentionConv
+from torch_geometric_lgt.diagnostics import attention_report
+from torch_geometric_lgt.nn import GraphTransformer
+from torch_geometric_lgt.transforms import LaplacianPE
 
-CLASSES, CHANNELS, HEADS, LAYERS = 10, 64, 4, 2
-MAP_QUERIES = 200
-
-
-def linear_layer() -> Module:
-    return Linear(CHANNELS, CHANNELS)
-
-
-def attention_layer() -> Module:
-    conv = KernelAttentionConv(CHANNELS, CHANNELS, heads=HEADS)
-    conv.lin_key = conv.lin_query  # one map for both: images that are alike attend to each other
-    return conv
-
-
-# Dropout and weight decay of each method had the best accuracy on the validation images.
-METHODS = {'MLP': (linear_layer, 0.35, 1.0), 'Attention': (attention_layer, 0.2, 0.3)}
-
-
-class Net(Module):
-    """The same for both methods but for the inner layers: a linear one sees a single image,
-    attention sees all of them."""
-
-    def __init__(self, make_layer, dropout: float) -> None:
-        super().__init__()
-        self.lin_in, self.lin_out, self.dropout = (
-            Linear(64, CHANNELS),
-            Linear(CHANNELS, CLASSES),
-            dropout,
-        )
-        self.layers = ModuleList(make_layer() for _ in range(LAYERS))
-        self.norms = ModuleList(LayerNorm(CHANNELS) for _ in range(LAYERS + 1))
-
-    def embed(self, x: Tensor, num_layers: int) -> Tensor:
-        x = self.norms[0](self.lin_in(x)).relu()
-        for i in range(num_layers):
-            x = F.dropout(x, self.dropout, self.training)
-            x = self.norms[i + 1](x + self.layers[i](x)).relu()
-        return x
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lin_out(self.embed(x, LAYERS))
+# Nodes of a community at least and at most, and the probability of an edge within a community and
+# between two: five edges within, one to others.
+COMMUNITIES, SIZES, WITHIN, BETWEEN = 4, (20, 40), 0.17, 0.008
+# Chosen on validation graphs.
+CHANNELS, HEADS, LEARNING_RATE, BATCH_SIZE, ENCODING_SCALE = 64, 8, 0.005, 8, 7
+REACH = 2  # hops that message passing sees
+METHODS = {
+    'no attention': {'attn_type': None},
+    'mean of the graph': {'attn_type': 'mean'},
+    'attention': {
+        'attn_type': 'kernel',
+        'attn_kwargs': {'feature_map': 'learned', 'num_features': 16},
+    },
+}
+NAMES, MARKERS = ('blue', 'orange', 'green', 'pink'), 'os^D'  # of the communities
+COLORS = '#0072B2', '#E69F00', '#009E73', '#CC79A7'
+STRONGEST = 8  # weights of a node that are drawn
 
 
-@torch.no_grad()
-def accuracy(model: Net, x: Tensor, y: Tensor, nodes: Tensor) -> float:
-    model.eval()
-    return 100 * (model(x)[nodes].argmax(1) == y[nodes]).float().mean().item()
+def random_graph(transform: LaplacianPE) -> Data:
+    """Draws a graph with one labelled node in each community. Features ``x`` are one-hot: column 0
+    for no label, column k + 1 for community k. ``hops`` is the distance to the labelled node of the
+    same community, infinity without a path."""
+    sizes = torch.randint(SIZES[0], SIZES[1] + 1, (COMMUNITIES,))
+    probabilities = torch.full((COMMUNITIES, COMMUNITIES), BETWEEN).fill_diagonal_(WITHIN)
+    edge_index = stochastic_blockmodel_graph(sizes, probabilities)
+    y = torch.arange(COMMUNITIES).repeat_interleave(sizes)
+    labelled = sizes.cumsum(0) - sizes + (torch.rand(COMMUNITIES) * sizes).long()
+    token = torch.zeros_like(y)
+    token[labelled] = torch.arange(1, COMMUNITIES + 1)
+    adjacency = to_scipy_sparse_matrix(edge_index, num_nodes=len(y))
+    distance = torch.from_numpy(dijkstra(adjacency, unweighted=True, indices=labelled.numpy()))
+    x = F.one_hot(token, COMMUNITIES + 1).float()
+    hops = distance[y, torch.arange(len(y))]
+    data = transform(Data(x=x, edge_index=edge_index, y=y, hops=hops))
+    data.laplacian_pe = data.laplacian_pe * ENCODING_SCALE
+    return data
 
 
-def train(
-    model: Net,
-    x: Tensor,
-    y: Tensor,
-    split: tuple[Tensor, ...],
-    weight_decay: float,
-    epochs: int,
-    bar: tqdm,
-) -> tuple[float, float]:
-    """Trains on the first part of the split, goes back to the best epoch on the second, and reads
-    the third once."""
-    train_nodes, val_nodes, test_nodes = split
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, weight_decay=weight_decay)
-    best, best_state = -1.0, {}
+def inputs(data: Data) -> dict[str, Tensor]:
+    names = 'x', 'edge_index', 'batch', 'laplacian_pe'
+    return {name: data[name] for name in names if name in data}
+
+
+def train(method: str, graphs: list[Data], epochs: int, bar: tqdm) -> GraphTransformer:
+    model = GraphTransformer(
+        in_channels=COMMUNITIES + 1,
+        hidden_channels=CHANNELS,
+        out_channels=COMMUNITIES,
+        num_layers=1,
+        heads=HEADS,
+        conv='TAGConv',
+        conv_kwargs={'K': REACH},
+        encodings={'laplacian_pe': COMMUNITIES - 1},
+        **METHODS[method],
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    loader = DataLoader(graphs, BATCH_SIZE, shuffle=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, LEARNING_RATE, total_steps=epochs * len(loader)
+    )
     for _ in range(epochs):
-        model.train()
-        optimizer.zero_grad()
-        F.cross_entropy(model(x)[train_nodes], y[train_nodes]).backward()
-        optimizer.step()
-        val = accuracy(model, x, y, val_nodes)
-        if val > best:
-            best, best_state = (
-                val,
-                {name: value.clone() for name, value in model.state_dict().items()},
-            )
-        bar.set_postfix(val=f'{val:.1f} %', best=f'{best:.1f} %', refresh=False)
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(**inputs(batch)), batch.y)
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+        bar.set_postfix(loss=f'{loss.item():.2f}', refresh=False)
         bar.update()
-    model.load_state_dict(best_state)
-    return best, accuracy(model, x, y, test_nodes)
+    return model.eval()
 
 
 @torch.no_grad()
-def class_attention(model: Net, x: Tensor, y: Tensor, queries: Tensor) -> Tensor:
-    """Row i, column j: the weight of all images of class j for queries of class i in the last
-    layer, over that of uniform attention."""
-    h = model.eval().embed(x, LAYERS - 1)
-    total = torch.zeros(CLASSES, CLASSES)
-    for chunk in queries.split(100):
-        source, target = torch.arange(len(x)).repeat(len(chunk)), chunk.repeat_interleave(len(x))
-        weight = model.layers[-1].attention_scores(h, torch.stack([source, target])).mean(1)
-        total.index_put_((y[target], y[source]), weight, accumulate=True)
-    return total / total.sum(1, keepdim=True) / (y.bincount() / len(y))
+def accuracies(model: GraphTransformer, data: Data) -> list[float]:
+    """Computes the accuracy in percent on all nodes without a label, on those that message passing
+    connects with the label of their community, and on those farther away."""
+    is_right = model(**inputs(data)).argmax(1) == data.y
+    without_label, is_near = data.hops > 0, data.hops <= REACH
+    parts = without_label, without_label & is_near, ~is_near
+    return [100 * is_right[part].float().mean().item() for part in parts]
 
 
-def mean_std(values: list[float]) -> tuple[float, float]:
-    return mean(values), stdev(values) if len(values) > 1 else 0.0
+@torch.no_grad()
+def attention_weights(model: GraphTransformer, data: Data) -> Tensor:
+    """Computes the weight of each node (column) for each node (row), the mean over the heads."""
+    nodes = torch.arange(data.num_nodes)
+    pairs = torch.cartesian_prod(nodes, nodes).t().flip(0)  # sources change fastest
+    x, edge_index, encoding = data.x, data.edge_index, data.laplacian_pe
+    weight = model.attention_scores(x, edge_index, pairs, laplacian_pe=encoding)[-1]
+    return weight.mean(1).reshape(data.num_nodes, data.num_nodes)
 
 
-def draw(test: dict[str, list[float]], attention: Tensor, labels: int, path: Path) -> None:
+def positions(data: Data) -> Tensor:
+    """Places each community in a disc of its own: the labelled node in the centre, far nodes
+    outside."""
+    place = torch.empty(data.num_nodes, 2)
+    for community in range(COMMUNITIES):
+        nodes = (data.y == community).nonzero().view(-1)
+        nodes = nodes[data.hops[nodes].argsort(stable=True)]
+        rank = torch.arange(len(nodes))
+        radius, angle = (rank / len(nodes)).sqrt(), rank * pi * (3 - sqrt(5))
+        center = 2.3 * torch.tensor([community % 2, -(community // 2)])
+        place[nodes] = center + radius[:, None] * torch.stack([angle.cos(), angle.sin()], 1)
+    return place
+
+
+def draw_nodes(axis, data: Data, place: Tensor, shown: Tensor, title: str) -> None:
+    """Draws the nodes as members of the communities ``shown``, and crosses wrong ones."""
+    nodes = torch.arange(data.num_nodes)
+    for community in range(COMMUNITIES):
+        style = {'color': COLORS[community], 'marker': MARKERS[community], 'edgecolor': 'white'}
+        axis.scatter(*place[shown == community].t(), s=46, linewidth=0.5, **style)
+        label = nodes[(data.hops == 0) & (data.y == community)]
+        style = style | {'marker': '*', 'edgecolor': 'black'}
+        axis.scatter(*place[label].t(), s=260, linewidth=1.2, zorder=4, **style)
+    wrong = shown != data.y
+    axis.scatter(*place[wrong].t(), s=38, color='black', marker='x', linewidth=1.4, zorder=3)
+    axis.set_title(title)
+    axis.set_aspect('equal')
+    axis.set_axis_off()
+
+
+def draw_lines(axis, place: Tensor, pairs: Tensor, width: Tensor | float, color: str) -> None:
+    from matplotlib.collections import LineCollection
+
+    lines = place[pairs.t()].numpy()
+    axis.add_collection(LineCollection(list(lines), linewidths=width, colors=color, zorder=0))
+
+
+def draw_attention(figure, axis, data: Data, weight: Tensor) -> None:
+    """Draws the weights as an image, nodes sorted by community and in it by hops."""
     from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.5, 5), layout='constrained')
-    left, right = figure.subplots(1, 2, width_ratios=[1, 1.7])
-    left.plot([0.1, 0.9], list(test.values()), color='0.75', marker='o', markersize=4, zorder=1)
-    for i, values in enumerate(test.values()):
-        center, spread = mean_std(values)
-        left.errorbar(i, center, spread, fmt='s', markersize=9, capsize=7, color=f'C{i}')
-    left.set(
-        xticks=range(len(test)),
-        xticklabels=list(test),
-        xlim=(-0.4, 1.4),
-        ylabel='test accuracy (%)',
-    )
-    left.set_title(f'{labels} labels, no graph\ncolour: mean ± std, grey: single splits')
-    limit = max(2.0, attention.max().item(), 1 / attention.min().item())
-    image = right.imshow(attention, cmap='RdBu_r', norm=LogNorm(1 / limit, limit))
-    for i in range(CLASSES):
-        for j in range(CLASSES):
-            dark = abs(log(attention[i, j])) > 0.6 * log(limit)
-            right.text(
-                j,
-                i,
-                f'{attention[i, j]:.1f}',
-                ha='center',
-                va='center',
-                fontsize=8,
-                color='white' if dark else 'black',
-            )
-    right.set(xlabel='digit attended to (all images)', ylabel='digit that attends (test images)')
-    right.set(xticks=range(CLASSES), yticks=range(CLASSES))
-    right.set_title(
-        f'Attention of layer {LAYERS} of {LAYERS}\nmean over {HEADS} heads and {len(test["MLP"])} '
-        'splits'
-    )
-    ticks = [tick for tick in (0.25, 0.5, 0.7, 1, 1.4, 2, 4) if 1 / limit <= tick <= limit]
-    bar = figure.colorbar(
-        image,
-        ax=right,
-        label='weight on the class / weight under uniform attention',
-        ticks=ticks,
-        format='%g',
-    )
+    order = torch.argsort(data.y * 1000 + data.hops.clamp(max=999))
+    ratio = (weight * data.num_nodes)[order][:, order]
+    image = axis.imshow(ratio, cmap='cividis', norm=LogNorm(0.1, 10), interpolation='nearest')
+    sizes = data.y.bincount()
+    for end in sizes.cumsum(0)[:-1]:
+        axis.axhline(end - 0.5, color='white', linewidth=0.8)
+        axis.axvline(end - 0.5, color='white', linewidth=0.8)
+    middle = (sizes.cumsum(0) - sizes / 2).tolist()
+    axis.set_xticks(middle, NAMES)
+    axis.set_yticks(middle, NAMES, rotation=90, va='center')
+    axis.tick_params(length=0)
+    axis.set(xlabel='community attended to', ylabel='community of the node that attends')
+    axis.set_title('Who attends to whom\n(each community: labelled node first, far nodes last)')
+    ticks = [0.1, 0.3, 1, 3, 10]
+    label = 'weight / weight in uniform attention'
+    bar = figure.colorbar(image, ax=axis, label=label, ticks=ticks, format='%g', extend='both')
     bar.minorticks_off()
+
+
+@torch.no_grad()
+def draw(models: dict[str, GraphTransformer], data: Data, path: Path) -> None:
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    figure = Figure(figsize=(10, 10.2), layout='constrained')
+    axes = figure.subplots(2, 2).flat
+    place, weight = positions(data), attention_weights(models['attention'], data)
+    title = f'A test graph of {data.num_nodes} nodes:\n{COMMUNITIES} communities, one label in each'
+    draw_nodes(axes[0], data, place, data.y, title)
+    draw_lines(axes[0], place, data.edge_index, 0.3, '0.6')
+    for axis, method in zip(axes[1:3], ('no attention', 'attention'), strict=True):
+        shown = models[method](**inputs(data)).argmax(1)
+        wrong = int((shown != data.y).sum())
+        draw_nodes(axis, data, place, shown, f'Found with {method}:\n{wrong} nodes are wrong')
+    draw_attention(figure, axes[3], data, weight)
+    nodes = torch.arange(data.num_nodes)
+    for community in range(COMMUNITIES):
+        distance = torch.where(data.y == community, data.hops, -1.0)
+        far = distance.masked_fill(distance.isinf(), -1).argmax()
+        top = weight[far].masked_fill(nodes == far, 0).topk(STRONGEST)
+        pairs = torch.stack([far.expand(STRONGEST), top.indices])
+        width = (0.2 * data.num_nodes * top.values).clamp(0.5, 4)
+        draw_lines(axes[2], place, pairs, width, 'black')
+        axes[2].scatter(*place[far], s=110, facecolor='none', edgecolor='black', linewidth=1.5)
+    black = {'color': 'black', 'linestyle': 'none'}
+    legend = [
+        Line2D([], [], marker='*', markersize=14, **black, label='labelled node'),
+        Line2D([], [], marker='x', markersize=7, **black, label='wrong prediction'),
+        Line2D([], [], marker='o', markersize=10, fillstyle='none', **black, label='a far node'),
+        Line2D([], [], color='black', label=f'its {STRONGEST} strongest attention weights'),
+    ]
+    figure.legend(handles=legend, loc='outside lower center', ncols=4)
     figure.savefig(path, dpi=150)
+
+
+def mean_std(values: list[float]) -> str:
+    return f'{mean(values):.1f} ± {stdev(values) if len(values) > 1 else 0:.1f}'
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--splits', type=int, default=5, help='number of random splits')
-    parser.add_argument('--epochs', type=int, default=100, help='epochs per run')
+    parser.add_argument('--seeds', type=int, default=2, help='number of seeds of each model')
+    parser.add_argument('--epochs', type=int, default=9, help='epochs per run')
+    parser.add_argument('--graphs', type=int, default=400, help='number of training graphs')
     parser.add_argument(
         '--output',
         type=Path,
@@ -173,11 +231,8 @@ def main() -> None:
     )
     args = parser.parse_args()
 
-    missing = [module for module in ('matplotlib', 'sklearn') if find_spec(module) is None]
-    if missing:
-        parser.error(
-            f"{' and '.join(missing)} must be there: pip install 'torch-geometric-lgt[examples]'"
-        )
+    if find_spec('matplotlib') is None:
+        parser.error("matplotlib must be there: pip install 'torch-geometric-lgt[visualization]'")
     try:
         args.output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -185,41 +240,39 @@ def main() -> None:
             f"the picture cannot be written to '{args.output}' ({error.strerror}): name another "
             'place with --output'
         )
-    from sklearn.datasets import load_digits
 
     torch.set_num_threads(1)  # these products are too small to share
-    images, labels = load_digits(return_X_y=True)
-    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
-    sizes = [89, 270, len(x) - 359]
-    val, test, maps = {m: [] for m in METHODS}, {m: [] for m in METHODS}, []
-    with tqdm(total=args.splits * len(METHODS) * args.epochs, unit='epoch') as bar:
-        for seed in range(args.splits):
-            for method, (make_layer, dropout, weight_decay) in METHODS.items():
-                bar.set_description(f'split {seed + 1}/{args.splits}, {method}')
+    torch.manual_seed(0)
+    transform = LaplacianPE(COMMUNITIES - 1)
+    splits = {
+        name: [random_graph(transform) for _ in tqdm(range(number), f'{name} graphs')]
+        for name, number in (('val', 40), ('test', 40), ('train', args.graphs))
+    }
+    val, test = (Batch.from_data_list(splits[name]) for name in ('val', 'test'))
+    models, scores = {}, {method: [] for method in METHODS}
+    with tqdm(total=args.seeds * len(METHODS) * args.epochs, unit='epoch') as bar:
+        for seed in range(args.seeds):
+            for method in METHODS:
+                bar.set_description(f'seed {seed + 1}/{args.seeds}, {method}')
                 torch.manual_seed(seed)
-                split = torch.randperm(len(x)).split(sizes)
-                model = Net(make_layer, dropout)
-                scores = train(model, x, y, split, weight_decay, args.epochs, bar)
-                val[method].append(scores[0])
-                test[method].append(scores[1])
-            maps.append(class_attention(model, x, y, split[2][:MAP_QUERIES]))
-    attention = torch.stack(maps).mean(0)
+                model = train(method, splits['train'], args.epochs, bar)
+                scores[method].append([*accuracies(model, test), accuracies(model, val)[0]])
+                models.setdefault(method, model)
 
+    far = 100 * (test.hops > REACH).float().mean()
     print(
-        f'{len(x)} images as nodes, no edges: {sizes[0]} labels to train on (5 %), {sizes[1]} to '
-        f'validate on, {sizes[2]} to test on'
+        f'{len(splits["test"])} test graphs of {COMMUNITIES} communities, one labelled node each; '
+        f'{far:.0f} % of the nodes are more than {REACH} hops from their label'
     )
-    for method in METHODS:
-        (val_mean, val_std), (test_mean, test_std) = mean_std(val[method]), mean_std(test[method])
-        print(
-            f'{method:9s}  test {test_mean:.1f} ± {test_std:.1f} %  validation {val_mean:.1f} ± '
-            f'{val_std:.1f} %  ({args.splits} splits)'
-        )
-    print(
-        f'An image puts {attention.diagonal().mean():.2f} times the uniform weight on images of '
-        'its own digit.'
-    )
-    draw(test, attention, sizes[0], args.output)
+    parts = 'test, all', f'up to {REACH} hops', f'more than {REACH}', 'validation'
+    print(f'{"accuracy (%)":18s}' + ''.join(f'{part:>15s}' for part in parts))
+    for method, runs in scores.items():
+        cells = ''.join(f'{mean_std(list(part)):>15s}' for part in zip(*runs, strict=True))
+        print(f'{method:18s}{cells}')
+    print(f'mean ± standard deviation over {args.seeds} seeds\n')
+    generator = torch.Generator().manual_seed(0)
+    print(attention_report(models['attention'], **inputs(test), generator=generator))
+    draw(models, splits['test'][0], args.output)
     print(f'Picture: {args.output}')
 
 

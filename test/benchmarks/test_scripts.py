@@ -314,6 +314,21 @@ def test_the_quickstart_tells_at_once_where_its_picture_cannot_be(tmp_path, monk
     )
 
 
+def test_the_quickstart_prints_its_table_and_draws_its_picture(tmp_path, monkeypatch, capsys):
+    pytest.importorskip('matplotlib')
+    picture = tmp_path / 'new' / 'picture.png'
+    arguments = ['--seeds', '1', '--epochs', '1', '--graphs', '8', '--output', str(picture)]
+    monkeypatch.setattr('sys.argv', ['quickstart.py', *arguments])
+    runpy.run_path(str(ROOT / 'examples' / 'quickstart.py'), run_name='__main__')
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith('40 test graphs of 4 communities, one labelled node each')
+    methods = ['no attention', 'mean of the graph', 'attention']
+    assert [line[:18].strip() for line in lines[2:5]] == methods
+    assert [line.count('±') for line in lines[2:5]] == [4, 4, 4]
+    assert lines[-2].startswith('blocks.0.attn')
+    assert picture.read_bytes().startswith(b'\x89PNG')
+
+
 SEEDED = [
     *(
         'attention_domains',
