@@ -18,6 +18,7 @@ from benchmarks.common.results import say
 from benchmarks.common.scripts import add_root
 from benchmarks.node_classification.graph_files import from_npz
 from torch_geometric_lgt.datasets._sources import Source, fetch
+from torch_geometric_lgt.transforms import LaplacianPE
 
 SOURCES = {  # name: PyG's class, which names the folder, and the name of the data set in it
     'cora': ('Planetoid', 'Cora'),
@@ -239,16 +240,26 @@ def published_split(y: Tensor, protocol: str) -> tuple[Tensor, ...]:
     return torch.cat([nodes[:20] for nodes in classes]), rest[:500], rest[500:1500]
 
 
-def prepare_features(data: Data, normalize: bool, sparse: bool = True) -> Data:
+def prepare_features(
+    data: Data, normalize: bool, laplacian_pe: int = 0, sparse: bool = True
+) -> Data:
     r"""Copies a graph with other features.
 
     Args:
         data (Data): The graph.
         normalize (bool): Whether the features of each node are scaled to a sum of 1.
+        laplacian_pe (int, optional): The number of eigenvectors of the graph's Laplacian that
+            follow the features. A column has the mean square 1. (default: :obj:`0`)
         sparse (bool, optional): Whether features are stored as a sparse matrix if few differ from
             0. (default: :obj:`True`)
     """
     data = NormalizeFeatures()(copy.copy(data)) if normalize else copy.copy(data)
+    if laplacian_pe > 0:
+        encoded = LaplacianPE(laplacian_pe)(
+            Data(edge_index=data.edge_index, num_nodes=data.num_nodes)
+        )
+        scaled = encoded.laplacian_pe * data.num_nodes**0.5
+        data.x = torch.cat([data.x, scaled.to(data.x.dtype)], 1)
     if sparse and data.x.count_nonzero() <= SPARSE * data.x.numel():
         data.x = data.x.to_sparse_csr()
     return data

@@ -63,7 +63,8 @@ def model_input(data: Data, model: str, config: dict[str, Any], device: torch.de
         and device.type == 'cpu'
         and config['precision'] == 'float32'
     )
-    return prepare_features(data, config['normalize_features'], sparse).to(device)
+    settings = config['normalize_features'], config['laplacian_pe']
+    return prepare_features(data, *settings, sparse).to(device)
 
 
 def dense_tensors(data: Data) -> dict[str, Tensor]:

@@ -19,6 +19,7 @@ COMMON: dict[str, Any] = {
     'attention_weight_decay': None,
     'edge_loss_weight': 0.0,
     'normalize_features': False,
+    'laplacian_pe': 0,
     'precision': 'float32',
     'metric': 'accuracy',
 }
@@ -50,6 +51,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'polynormer': {'hidden_channels': 64},
 }
 MODELS = tuple(OPTIONS)
+# What the defaults of a model change in the settings above.
+MODEL_SETTINGS: dict[str, dict[str, Any]] = {'graphtransformer': {'lr': 0.005, 'laplacian_pe': 16}}
 
 # What each variant of a study overrides: settings, the graph (``neighbors``) or the split
 # (``protocol``). With few labels the validation accuracy may stay flat for more epochs than the
@@ -106,6 +109,7 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
 FOR_ALL: dict[str, dict[str, dict[str, Any]]] = {
     'neighbors': {f'neighbors-{number}': {'neighbors': number} for number in (0, 5, 10, 15, 20)},
     'precision': {'bfloat16': {'precision': 'bfloat16'}},
+    'encodings': {f'laplacian_pe-{number}': {'laplacian_pe': number} for number in (0, 16)},
     'labels': {
         f'labels-{number}': {'protocol': f'random-{number}-per-class', 'patience': 500}
         for number in (5, 10, 20, 40)
@@ -157,7 +161,7 @@ def settings(dataset: str, protocol: str | None, model: str) -> tuple[str, dict[
     path = CONFIGS / f'{Path(dataset).stem}.json'
     file = json.loads(path.read_text()) if path.exists() else {}
     protocol = protocol or file.get('protocol', 'random-60-20-20')
-    config = COMMON | {'options': OPTIONS[model]}
+    config = COMMON | {'options': OPTIONS[model]} | MODEL_SETTINGS.get(model, {})
     for part in (
         file.get('common', {}),
         file.get(model, {}),
@@ -200,6 +204,10 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     'edge_loss_weight': (_is_number, 'a number of at least 0'),
     'normalize_features': (lambda value: isinstance(value, bool), 'true or false'),
+    'laplacian_pe': (
+        lambda value: type(value) is int and value >= 0,
+        'an integer of at least 0, the number of encodings beside the features',
+    ),
     'precision': (lambda value: value in ('float32', 'bfloat16'), 'float32 or bfloat16'),
     'metric': (lambda value: value in tuple(METRICS), ' or '.join(METRICS)),
 }
