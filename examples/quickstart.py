@@ -162,7 +162,7 @@ def draw_attention(figure, axis, data: Data, weight: Tensor) -> None:
     labelled = order[data.hops[order] == 0]
     to_label = weight[order][:, labelled].transpose(1, 2).flatten(1)
     style = {'cmap': 'cividis', 'vmin': 0, 'vmax': 1, 'interpolation': 'nearest', 'aspect': 'auto'}
-    image = axis.imshow(to_label, **style)
+    image = axis.imshow(to_label.numpy(), **style)
     sizes = data.y.bincount()
     ends = sizes.cumsum(0)
     for end in ends[:-1].tolist():
