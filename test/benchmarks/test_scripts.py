@@ -47,7 +47,12 @@ EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorb
 # Forks of a process that has imported what is installed, without extras and nothing of this folder,
 # do what an interpreter does with a path. What is frozen takes no time at the end of a fork.
 FORKS = f"""
-import gc, os, runpy, sys, warnings
+import atexit, gc, os, runpy, sys, traceback, warnings
+def end(code):
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # what is frozen would count as leaked
 sys.modules |= dict.fromkeys('{EXTRAS}'.split())
 import aiohttp, scipy.sparse.linalg, torch_geometric
 gc.freeze()
@@ -63,9 +68,18 @@ for number, script in enumerate(scripts):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), descriptor)
         sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
         sys.argv = [script, *([] if 'examples' in script else ['--help'])]
-        runpy.run_path(script, run_name='__main__')
-        sys.exit()
+        code = 0
+        try:
+            runpy.run_path(script, run_name='__main__')
+        except SystemExit as error:
+            code = error.code or 0
+            if isinstance(code, str):
+                code = print(code, file=sys.stderr) or 1
+        except BaseException:
+            code = traceback.print_exc() or 1
+        end(code)
     print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+end(0)
 """
 
 

@@ -89,7 +89,7 @@ class GraphTransformer(LayerwiseModel):
             none, or a function of channels and heads that returns a layer. (default:
             :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
-            names. (default: :obj:`None`; for :obj:`"kernel"`, the learned feature map)
+            names. (default: :obj:`None`; for :obj:`"kernel"`, 32 learned features)
         encodings (dict, optional): The channels of each positional or structural encoding by the
             name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
             :obj:`None`, none)
@@ -161,7 +161,7 @@ class GraphTransformer(LayerwiseModel):
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_branches(conv, attn_type, num_local_layers, norm)
         if attn_type == 'kernel' and attn_kwargs is None:
-            attn_kwargs = {'feature_map': 'learned'}
+            attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (
             position not in (encodings or {}) or attn_type not in WITH_POSITIONS
         ):
