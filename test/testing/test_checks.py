@@ -130,7 +130,9 @@ MODELS = {
         {'call': model_with_jaccard, 'batches': parts_with_jaccard},
     ),
     'GraphTransformer': (
-        lambda: GraphTransformer(6, 4, 3, 1, 2, 1),
+        lambda: GraphTransformer(
+            6, 4, 3, 1, 2, 1, attn_kwargs={'feature_map': 'learned', 'num_features': 4}
+        ),
         {'batches': parts},
     ),
     'GraphTransformer-gated': (
