@@ -136,11 +136,11 @@ class AttentionCall:
         value = self._values(self.x_src)
         is_self = targets[:, None] == sources if self.x_src is self.x_dst else None
         if is_self is None and getattr(layer, 'self_term', False):
-            own = torch.eye(targets.numel(), dtype=torch.bool, device=targets.device)
-            own_weight = (1 - weight.sum(1, keepdim=True)) * own[..., None]
-            is_self = torch.cat([torch.zeros_like(is_candidate), own], 1)
-            is_candidate = torch.cat([is_candidate, own], 1)
-            weight = torch.cat([weight, own_weight], 1)
+            is_self_value = torch.eye(targets.numel(), dtype=torch.bool, device=targets.device)
+            self_weight = (1 - weight.sum(1, keepdim=True)) * is_self_value[..., None]
+            is_self = torch.cat([torch.zeros_like(is_candidate), is_self_value], 1)
+            is_candidate = torch.cat([is_candidate, is_self_value], 1)
+            weight = torch.cat([weight, self_weight], 1)
             value = torch.cat([value, self._values(self.x_dst[targets])])
             sources = torch.cat([sources, targets])
         return AttentionRows(targets, sources, is_candidate, weight, value, is_self, mask)

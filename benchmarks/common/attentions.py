@@ -2,7 +2,7 @@ r"""Names the attentions that are compared in GraphTransformer."""
 
 from typing import Any
 
-FLAGSHIP = 'graphtransformer'
+GRAPH_TRANSFORMER = 'graphtransformer'
 ATTENTIONS: dict[str, dict[str, Any]] = {
     'positions': {'attn_type': 'difformer', 'position': 'laplacian_pe'},
     'learned': {'attn_kwargs': {'feature_map': 'learned', 'num_features': 32}},

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
-from benchmarks.common.attentions import FLAGSHIP, with_attention
+from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
 from torch_geometric_lgt.nn import GraphTransformer, LiteGT
 
 KERNELS = {
@@ -27,7 +27,7 @@ TRANSFORMERS = {
     for step in (STEPS if 'litegt' in name else [''])
 }
 CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
-NETWORKS = (FLAGSHIP, *TRANSFORMERS, *CONVOLUTIONS)
+NETWORKS = (GRAPH_TRANSFORMER, *TRANSFORMERS, *CONVOLUTIONS)
 
 
 class Transformer(torch.nn.Module):
@@ -117,7 +117,7 @@ def network(
     name: str, sizes: tuple[int, int, int], level: str, pe_channels: int, options: dict[str, Any]
 ) -> torch.nn.Module:
     r"""Builds the network :obj:`name`; :obj:`sizes` are its input, hidden and output channels."""
-    if name == FLAGSHIP:
+    if name == GRAPH_TRANSFORMER:
         return LocalAndGlobal(
             GraphTransformer(
                 *sizes,

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
-from benchmarks.common.attentions import ATTENTIONS, FLAGSHIP
+from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import process_peak_mib, read_results, write_result
 from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
@@ -34,7 +34,12 @@ from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
 from benchmarks.many_graphs.models import Transformer, network
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
-from benchmarks.many_graphs.settings import FLAGSHIP_TRAINING, PRESETS, Config, training_config
+from benchmarks.many_graphs.settings import (
+    GRAPH_TRANSFORMER_TRAINING,
+    PRESETS,
+    Config,
+    training_config,
+)
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
 
 DRAWN_GRAPHS = 100
@@ -79,8 +84,8 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
         '--attention',
         choices=ATTENTIONS,
         default='positions',
-        help=f'the all-pair attention of {FLAGSHIP}: by Laplacian encodings, by a feature map, the '
-        'mean of the graph, exact softmax or none',
+        help=f'the all-pair attention of {GRAPH_TRANSFORMER}: by Laplacian encodings, by a '
+        'feature map, the mean of the graph, exact softmax or none',
     )
     add_seeds(parser, [0, 1, 2, 3])
     parser.add_argument(
@@ -117,9 +122,10 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in args.models:
             model_config = config
-            if model_name == FLAGSHIP:
+            if model_name == GRAPH_TRANSFORMER:
                 options = {**config['options'], 'attention': args.attention}
-                model_config = {**config, **FLAGSHIP_TRAINING[args.preset], 'options': options}
+                overrides = GRAPH_TRANSFORMER_TRAINING[args.preset]
+                model_config = {**config, **overrides, 'options': options}
             print(run(task, model_name, splits, args, model_config), file=sys.stderr)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
@@ -146,7 +152,7 @@ def learning_rates(config: Config) -> Plateau | Cosine:
 
 def variant_of(args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
-    has_other_attention = model_name == FLAGSHIP and args.attention != 'positions'
+    has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
         '' if args.preset == 'full' else args.preset,
         f'{args.layers}-layers' if args.layers else '',

@@ -21,9 +21,10 @@ PRESETS: dict[str, Config] = {
 }
 
 
-# What the training of the flagship overrides: AdamW, and a rate that rises over the first epochs,
-# then falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph Transformer".
-FLAGSHIP_TRAINING: dict[str, Config] = {
+# What the training of GraphTransformer overrides: AdamW, and a rate that rises over the first
+# epochs, then falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph
+# Transformer".
+GRAPH_TRANSFORMER_TRAINING: dict[str, Config] = {
     'full': {'epochs': 100, 'warmup': 5, 'lr': 1e-3, 'weight_decay': 1e-5},
     'small': {'warmup': 4, 'lr': 5e-3, 'weight_decay': 1e-2},
 }

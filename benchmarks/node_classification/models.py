@@ -9,7 +9,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 from torch_geometric.utils import to_torch_csr_tensor
 
-from benchmarks.common.attentions import FLAGSHIP, with_attention
+from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
 
@@ -109,7 +109,7 @@ def make(
             dropout=options.pop('gnn_dropout'),
             norm=norm,
         )
-    if name == FLAGSHIP:
+    if name == GRAPH_TRANSFORMER:
         options = with_attention(options)
     if name in OURS:
         model = OURS[name](in_channels, hidden, out_channels, **options)

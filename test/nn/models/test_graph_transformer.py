@@ -55,9 +55,8 @@ def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():
         torch.manual_seed(0)
         model = GraphTransformer(6, 8, 3, 1, 2, level=level).double().eval()
         x = features()
-        scores, readout = [], model.lin_out
+        readout = model.lin_out
         model.lin_out = torch.nn.Identity()
-        z = model.blocks[0](model.lin_in(x), None, BATCH) if model.blocks[0].conv is None else None
         model.level = 'node'
         z = model(x, EDGES, BATCH)
         model.level, model.lin_out = level, readout
@@ -251,7 +250,7 @@ def test_local_layers_follow_the_formula():
     layer, z = model.blocks[0], model.lin_in(x)
     gcn = GCNConv(8, 8).double()
     gcn.load_state_dict(layer.conv.state_dict())
-    expected = z + layer.norm3(gcn(z, EDGES) + layer.lin(z)).relu()
+    expected = z + layer.norm(gcn(z, EDGES) + layer.lin(z)).relu()
     context = GraphContext(model._local_input(EDGES, x, None, None, None))
     assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)
 
@@ -284,3 +283,16 @@ def test_positions_are_encodings():
     for options in ({'position': 'svd_pe'}, {'position': 'laplacian_pe', 'attn_type': 'mean'}):
         with pytest.raises(ValueError, match="'position' must be one of 'encodings'"):
             GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}, **options)
+
+
+def test_scores_of_graphs_without_edges():
+    model, x = GraphTransformer(6, 8, 3, 2, 2, conv=None, level='graph').double().eval(), features()
+    edges = torch.empty(2, 0, dtype=torch.long)
+    for batch in (None, BATCH):
+        assert_close(model(x, None, batch), model(x, edges, batch), rtol=0, atol=0)
+
+
+def test_arguments_of_no_named_attention_are_refused():
+    for attn_type in (None, lambda channels, heads: MeanAttention(channels, channels)):
+        with pytest.raises(ValueError, match="'attn_kwargs' must be None unless"):
+            GraphTransformer(6, 8, 3, attn_type=attn_type, attn_kwargs={'bias': False})

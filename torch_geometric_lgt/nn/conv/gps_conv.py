@@ -1,5 +1,4 @@
 # N nodes, E edges, C channels.
-import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -7,11 +6,16 @@ from torch import Tensor
 from torch.nn import Module, MultiheadAttention
 from torch.nn.functional import dropout
 from torch_geometric.nn import GPSConv as PyGGPSConv
+from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments, check_sizes
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_batch_arguments,
+    check_sizes,
+    nearest_name,
+)
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
 from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
 from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
@@ -58,11 +62,9 @@ def make_attention(
             check_batch_arguments('attn_type', attn_type)
         return attn_type
     if attn_type not in ATTENTIONS:
-        nearest = difflib.get_close_matches(str(attn_type), ATTENTIONS, 1)
-        hint = f'; did you mean {nearest[0]!r}?' if nearest else ''
         raise ValueError(
             f"'attn_type' must be one of {', '.join(map(repr, ATTENTIONS))}, None or a layer (got "
-            f'{attn_type!r}){hint}'
+            f'{attn_type!r}){nearest_name(str(attn_type), ATTENTIONS)}'
         )
     return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
 
@@ -135,12 +137,12 @@ class GPSConv(PyGGPSConv):
     def __init__(
         self,
         channels: int,
-        conv: Module | None,
+        conv: MessagePassing | None,
         heads: int = 1,
         dropout: float = 0.0,
-        act: str | Callable[..., Any] = 'relu',
+        act: str = 'relu',
         act_kwargs: dict[str, Any] | None = None,
-        norm: str | Callable[..., Any] | None = 'batch_norm',
+        norm: str | None = 'batch_norm',
         norm_kwargs: dict[str, Any] | None = None,
         attn_type: str | Module | None = 'kernel',
         attn_kwargs: dict[str, Any] | None = None,
@@ -149,7 +151,7 @@ class GPSConv(PyGGPSConv):
         if conv is None and attn_type is None:
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
-        super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)  # type: ignore[arg-type]
+        super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
         self.heads, self.attn_type, self.attn = heads, attn_type, attention
         if attention is None:
             self.norm2 = None

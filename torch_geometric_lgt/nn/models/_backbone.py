@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 from torch.nn import LayerNorm, Linear, Module, ModuleList
 from torch.nn.functional import dropout
-from torch_geometric.nn.inits import reset
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
@@ -83,12 +82,6 @@ class Backbone(LayerwiseModel):
         )
         self.lin_out = Linear(read_channels, out_channels)
 
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters and draws the random projections of the feature maps
-        anew."""
-        for module in self.children():
-            reset(module)
-
     def step(
         self,
         index: int,
@@ -130,10 +123,3 @@ class Backbone(LayerwiseModel):
         updated = self.step(index, x, x_0, context, state)
         z = self.norms[index + 1](self.step_weight * updated + self.residual_weight * x_dst)
         return dropout(self.act(z) if self.activate_layers else z, self.dropout, self.training)
-
-    def __repr__(self) -> str:
-        sizes = (
-            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
-            f'num_layers={self.num_layers}'
-        )
-        return f'{self.__class__.__name__}({sizes})'

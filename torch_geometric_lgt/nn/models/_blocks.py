@@ -26,7 +26,7 @@ class LocalLayer(Module):
         self, channels: int, conv: Module, dropout: float, act: str, norm: Module | None
     ) -> None:
         super().__init__()
-        self.dropout, self.conv, self.norm3 = dropout, conv, norm
+        self.dropout, self.conv, self.norm = dropout, conv, norm
         self.lin, self.act = Linear(channels, channels), activation_resolver(act)
 
     def attend(self, *args: Any) -> None:
@@ -38,7 +38,7 @@ class LocalLayer(Module):
         r"""Computes the output ``[N, D]`` from the input :obj:`x` and the output :obj:`local` of
         the message passing."""
         z = local + self.lin(x)
-        z = z if self.norm3 is None else self.norm3(z, **norm_arguments)
+        z = z if self.norm is None else self.norm(z, **norm_arguments)
         return x + dropout(self.act(z), self.dropout, self.training)
 
 
@@ -60,15 +60,18 @@ class PositionedAttention(Module):
         batch_size: int | None = None,
         state: AttentionState | None = None,
     ) -> Tensor:
-        z, position = x[:, : self.channels], x[:, self.channels :]
+        z, position = self._split(x)
         return self.conv(z, None, batch, batch_size, state=state, position=position)
 
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        z, position = x[:, : self.channels], x[:, self.channels :]
+        z, position = self._split(x)
         return self.conv.attention_state(z, batch, batch_size, position=position)
 
     def attention_scores(self, x: Tensor, pairs: Tensor, batch: Tensor | None = None) -> Tensor:
-        z, position = x[:, : self.channels], x[:, self.channels :]
+        z, position = self._split(x)
         return self.conv.attention_scores(z, pairs, batch, position=position)
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x[:, : self.channels], x[:, self.channels :]

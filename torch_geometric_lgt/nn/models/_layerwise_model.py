@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module, ModuleList
+from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
@@ -33,8 +34,10 @@ class LayerwiseModel(Module):
     lin_in: Module
     lin_out: Module
     convs: Any
+    in_channels: int
     hidden_channels: int
     out_channels: int
+    num_layers: int
     uses_edges = takes_pairs = False
     input_names: tuple[str, ...] = ('x',)
 
@@ -52,6 +55,12 @@ class LayerwiseModel(Module):
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph."""
         return self.uses_edges
+
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters and draws the random projections of the feature maps
+        anew."""
+        for module in self.children():
+            reset(module)
 
     def _present_attentions(self, num_layers: int | None = None) -> list[Any]:
         r"""Returns the attention layers among the first :obj:`num_layers` layers (default:
@@ -307,6 +316,13 @@ class LayerwiseModel(Module):
         return stream.fill(
             f'layer-{index + 1}', self.layer_channels, x.dtype, rows, self.uses_edges
         )
+
+    def __repr__(self) -> str:
+        sizes = (
+            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
+            f'num_layers={self.num_layers}'
+        )
+        return f'{self.__class__.__name__}({sizes})'
 
 
 def _with_state(attention: Any) -> Any:

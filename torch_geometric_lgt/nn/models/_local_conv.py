@@ -1,5 +1,4 @@
 # N nodes, E edges, D channels, F_e edge features.
-import difflib
 import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,6 +9,7 @@ from torch.nn import Module
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.nn._layers.input_checks import nearest_name
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
 from torch_geometric_lgt.typing import Adj
@@ -61,11 +61,9 @@ def make_conv(
             )
         return None if conv is None else conv(channels, channels)
     if conv not in CONVS:
-        nearest = difflib.get_close_matches(conv, CONVS, 1)
         raise ValueError(
             "'conv' must be the name of a layer of torch_geometric.nn, a function of its input and "
-            f'output channels, or None (got {conv!r})'
-            + (f'; did you mean {nearest[0]!r}?' if nearest else '')
+            f'output channels, or None (got {conv!r}){nearest_name(conv, CONVS)}'
         )
     if conv == 'GCNConv':
         return LocalConv(channels, channels, normalize=False, **(conv_kwargs or {}))
@@ -93,6 +91,7 @@ def local_input(
     edge_index: Adj,
     num_nodes: int,
     dtype: Any,
+    edge_channels: int,
     degree: Degree = None,
     edge_weight: Tensor | None = None,
     edge_attr: Tensor | None = None,
@@ -104,21 +103,38 @@ def local_input(
         edge_index (torch.Tensor or SparseTensor): The edges.
         num_nodes (int): :math:`N`.
         dtype (torch.dtype): The dtype of the node features.
+        edge_channels (int): :math:`F_e`, the channels of edge features that the model takes.
         degree (torch.Tensor or tuple, optional): For GCN, the degrees ``[N]`` in the whole graph,
             or a pair of out- and in-degrees. (default: :obj:`None`, counted)
         edge_weight (torch.Tensor, optional): The weights ``[E]``. (default: :obj:`None`)
         edge_attr (torch.Tensor, optional): The edge features ``[E, F_e]``. (default: :obj:`None`)
 
     Raises:
-        ValueError: If edges have weights or features that the layer does not take.
+        ValueError: If edges have weights or features that the layer does not take, or features of
+            another shape.
     """
     if isinstance(conv, LocalConv):
         in_degree = degree[1] if isinstance(degree, tuple) else degree
-        check_taken(conv, edge_attr=edge_attr)
         edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+        check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
+        check_taken(conv, edge_attr=edge_attr)
         return LocalInput(edges, {})
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
+    check_edge_attr(edge_attr, edges.size(1), edge_channels)
     return LocalInput(edges, named_arguments(conv, dtype, weight, edge_attr))
+
+
+def check_edge_attr(edge_attr: Tensor | None, num_edges: int, edge_channels: int) -> None:
+    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]``, or is :obj:`None`
+    for a model with :obj:`edge_channels` 0."""
+    shape = None if edge_attr is None else tuple(edge_attr.shape)
+    expected = (num_edges, edge_channels) if edge_channels > 0 else None
+    if shape != expected:
+        raise ValueError(
+            f"'edge_attr' must have shape {expected} (got {shape})"
+            if expected is not None
+            else f"'edge_attr' must be None for a model with 'edge_channels' = 0 (got {shape})"
+        )
 
 
 def named_arguments(
@@ -138,9 +154,10 @@ def named_arguments(
 def check_taken(conv: Module, **values: Tensor | None) -> None:
     r"""Raises a ValueError if a keyword has a value although :meth:`forward` of :obj:`conv` has no
     argument of this name."""
-    known = inspect.signature(conv.forward).parameters
     for name, value in values.items():
-        if value is not None and (isinstance(conv, LocalConv) or name not in known):
+        if value is None:
+            continue
+        if isinstance(conv, LocalConv) or name not in inspect.signature(conv.forward).parameters:
             raise ValueError(
                 f"'{name}' must be None for 'conv' = {type(conv).__name__}, which takes none (got "
                 f'{tuple(value.shape)})'

@@ -9,7 +9,6 @@ from torch.distributed import ProcessGroup
 from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
-from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -28,9 +27,10 @@ from torch_geometric_lgt.nn.conv.gps_conv import make_attention
 from torch_geometric_lgt.nn.models._blocks import LocalLayer, PositionedAttention
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
-from torch_geometric_lgt.nn.models._levels import check_level, read_level
+from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._local_conv import (
     LocalInput,
+    check_edge_attr,
     local_input,
     make_conv,
     named_arguments,
@@ -44,7 +44,7 @@ from torch_geometric_lgt.nn.models._local_gcn import (
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
-from torch_geometric_lgt.typing import PairTensor
+from torch_geometric_lgt.typing import Adj, PairTensor
 
 WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
@@ -180,36 +180,15 @@ class GraphTransformer(LayerwiseModel):
             {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
         )
         self.blocks: Any = ModuleList()
+        self.norm = norm
         for index in range(num_local_layers + num_layers):
             local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
             if index < num_local_layers:
-                local = cast(Module, local)
                 norm_layer = NORMS[norm](hidden_channels)
-                self.blocks.append(LocalLayer(hidden_channels, local, dropout, act, norm_layer))
-                continue
-            attention = attn_type
-            if callable(attention):
-                attention = attention(hidden_channels, heads)
-            if position is not None:
-                options = {**(attn_kwargs or {}), 'position_channels': self.encodings[position]}
-                attention = PositionedAttention(
-                    make_attention(hidden_channels, heads, cast(str, attn_type), options),
-                    hidden_channels,
-                )
-            block: Any = GPSConv(
-                hidden_channels,
-                local,
-                heads,
-                dropout,
-                act,
-                norm=None,
-                attn_type=attention,
-                attn_kwargs=attn_kwargs if isinstance(attention, str) else None,
-            )
-            used = [local is not None, attention is not None, True]
-            block.norm1, block.norm2, block.norm3 = (
-                NORMS[norm](hidden_channels) if is_used else None for is_used in used
-            )
+                block = LocalLayer(hidden_channels, cast(Module, local), dropout, act, norm_layer)
+            else:
+                attention = self._make_attention(heads, attn_type, attn_kwargs)
+                block = self._make_block(local, attention, heads, dropout, act)
             self.blocks.append(block)
         self.uses_edges = conv is not None
         read = hidden_channels * (2 if level == 'edge' else 1)
@@ -229,10 +208,27 @@ class GraphTransformer(LayerwiseModel):
         r"""Tells whether layers read the degrees of the whole graph: those of GCN do."""
         return isinstance(self.blocks[0].conv, LocalConv)
 
-    def reset_parameters(self) -> None:
-        r"""Resets all learnable parameters."""
-        for module in self.children():
-            reset(module)
+    def _make_attention(
+        self, heads: int, attn_type: Any, attn_kwargs: dict[str, Any] | None
+    ) -> Module | None:
+        width = self.hidden_channels
+        if callable(attn_type):
+            attn_type = attn_type(width, heads)
+        if self.position is None:
+            return make_attention(width, heads, attn_type, attn_kwargs)
+        options = {**(attn_kwargs or {}), 'position_channels': self.encodings[self.position]}
+        return PositionedAttention(make_attention(width, heads, attn_type, options), width)
+
+    def _make_block(
+        self, conv: Any, attention: Module | None, heads: int, dropout: float, act: str
+    ) -> GPSConv:
+        r"""Creates a layer of both branches, with the norms of the model."""
+        width = self.hidden_channels
+        block: Any = GPSConv(width, conv, heads, dropout, act, norm=None, attn_type=attention)
+        is_used = {'norm1': conv is not None, 'norm2': attention is not None, 'norm3': True}
+        for name, value in is_used.items():
+            setattr(block, name, NORMS[self.norm](width) if value else None)
+        return block
 
     @with_advice()
     def forward(
@@ -280,9 +276,11 @@ class GraphTransformer(LayerwiseModel):
         layers = self.layers(x, context, *self._sorted_encodings(encodings))
         if self.level == 'node':
             return self.readout(layers)
-        z = layers[-1][:, : self.hidden_channels]
-        num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
-        pairs = weighted_edges(edge_index, x.size(0), x.size(0))[0]
+        z, num_nodes = layers[-1][:, : self.hidden_channels], x.size(0)
+        num_graphs = segments(batch, num_nodes, batch_size, x.device).sizes.numel()
+        pairs = None
+        if self.level == 'edge':
+            pairs = weighted_edges(cast(Adj, edge_index), num_nodes, num_nodes)[0]
         return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs))
 
     def inference(
@@ -299,8 +297,7 @@ class GraphTransformer(LayerwiseModel):
             ValueError: If the model scores edges or graphs, the attention or the message passing
                 cannot be evaluated in parts, or for the reasons of :meth:`NodeFormer.inference`.
         """
-        if self.level != 'node':
-            raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
+        check_node_level(self.level)
         return super().inference(loader, folder, progress_bar)
 
     def attention_scores(
@@ -374,7 +371,7 @@ class GraphTransformer(LayerwiseModel):
             local = block.conv(x_src[:, :width], edges, **arguments)[: x_dst.size(0)]
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
-        if context.process_group is not None and isinstance(block.norm3, LocalNorm):
+        if context.process_group is not None and self.norm == 'batch_norm':
             norm_arguments['processes'] = Processes(context.process_group, context.num_keys)
         out = block.combine(x_dst[:, :width], local, attended, norm_arguments)
         return out if self.position is None else torch.cat([out, x_dst[:, width:]], 1)
@@ -406,7 +403,7 @@ class GraphTransformer(LayerwiseModel):
                 f'evaluated in parts (got {conv})'
             )
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
-        self._check_edge_attr(edge_attr, part.edge_index.size(1))
+        check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
         part = part.to(weight.device)
         edge_attr = None if edge_attr is None else edge_attr.to(weight.device)
         arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
@@ -422,21 +419,9 @@ class GraphTransformer(LayerwiseModel):
     ) -> LocalInput | None:
         if not self.uses_edges:
             return None
-        edges: Any = edge_index
-        num_edges = weighted_edges(edges, x.size(0), x.size(0))[0].size(1)
-        self._check_edge_attr(edge_attr, num_edges)
-        conv = self.blocks[0].conv
-        return local_input(conv, edges, x.size(0), x.dtype, degree, edge_weight, edge_attr)
-
-    def _check_edge_attr(self, edge_attr: Tensor | None, num_edges: int) -> None:
-        shape = None if edge_attr is None else tuple(edge_attr.shape)
-        expected = (num_edges, self.edge_channels) if self.edge_channels > 0 else None
-        if shape != expected:
-            raise ValueError(
-                f"'edge_attr' must have shape {expected} (got {shape})"
-                if expected is not None
-                else f"'edge_attr' must be None for a model with 'edge_channels' = 0 (got {shape})"
-            )
+        conv, edges, channels = self.blocks[0].conv, cast(Adj, edge_index), self.edge_channels
+        size = x.size(0)
+        return local_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
     def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
         if encodings.keys() != self.encodings.keys():
@@ -453,11 +438,7 @@ class GraphTransformer(LayerwiseModel):
         return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
 
     def __repr__(self) -> str:
-        sizes = (
-            f'{self.in_channels}, {self.hidden_channels}, {self.out_channels}, '
-            f'num_layers={self.num_layers}, num_local_layers={self.num_local_layers}'
-        )
-        return f'{self.__class__.__name__}({sizes})'
+        return f'{super().__repr__()[:-1]}, num_local_layers={self.num_local_layers})'
 
 
 def _check_branches(conv: Any, attn_type: Any, num_local_layers: int, norm: str | None) -> None:

@@ -21,7 +21,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
-from torch_geometric_lgt.nn.models._levels import check_level, read_level
+from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -211,8 +211,7 @@ class LiteGT(Module):
             ValueError: If the model scores edges or graphs, or for the reasons of
                 :meth:`NodeFormer.inference`.
         """
-        if self.level != 'node':
-            raise ValueError(f"'level' must be 'node' for scores of all nodes (got {self.level!r})")
+        check_node_level(self.level)
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
             dtype = reference(self.lin_in).dtype
