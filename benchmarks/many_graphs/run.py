@@ -77,7 +77,7 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
         '--preset',
         choices=PRESETS,
         default='full',
-        help='the published sizes, or fewer graphs, layers and channels',
+        help='the published sizes, all graphs with fewer layers and epochs, or fewer graphs too',
     )
     parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
     parser.add_argument(

@@ -13,6 +13,7 @@ TRAINING: Config = {
 }
 PRESETS: dict[str, Config] = {
     'full': {'graphs': None, 'layers': None, 'training': {}},
+    'medium': {'graphs': None, 'layers': 8, 'training': {'epochs': 20, 'patience': 3}},
     'small': {
         'graphs': {'train': 1000, 'val': 200, 'test': 200},
         'layers': 4,
@@ -25,7 +26,14 @@ PRESETS: dict[str, Config] = {
 # epochs, then falls along a cosine, as in "Recipe for a General, Powerful, Scalable Graph
 # Transformer".
 GRAPH_TRANSFORMER_TRAINING: dict[str, Config] = {
-    'full': {'epochs': 100, 'warmup': 5, 'lr': 1e-3, 'weight_decay': 1e-5},
+    'full': {
+        'epochs': 100,
+        'warmup': 5,
+        'lr': 1e-3,
+        'weight_decay': 1e-5,
+        'hidden_channels': 48,
+    },
+    'medium': {'warmup': 3, 'lr': 2e-3, 'weight_decay': 1e-2, 'hidden_channels': 48},
     'small': {'warmup': 4, 'lr': 5e-3, 'weight_decay': 1e-2},
 }
 
