@@ -26,6 +26,8 @@ CONSTANTS = {
     'loss_chunk': 'functional.losses.CHUNK_ELEMENTS',
     'paired': 'functional._engine.operators.is_paired',
     'partition_chunk_edges': 'loader.node_partition_loader.CHUNK_EDGES',
+    'plain': 'functional.attention.kernel.is_plain',
+    'plain_elements': 'functional._engine.dispatch.PLAIN_ELEMENTS',
     'save_seconds': 'nn.models._streaming.workspace.SAVE_SECONDS',
     'sigmoid_chunk': 'functional.attention.sigmoid.CHUNK_ELEMENTS',
     'sigmoid_pairs': 'functional.attention.sigmoid.MAX_PAIRS',
@@ -39,9 +41,15 @@ CONSTANTS = {
 }
 
 
+OF_OPERATORS = ('attention_chunk', 'input_chunk', 'paired', 'state_elements', 'state_programs')
+
+
 def set_constants(assign: Callable[[Any, str, Any], None] = setattr, **values: Any) -> None:
-    """Assigns values to constants by their names above; a function returns the value from then
-    on."""
+    """Assigns values to constants by their names above; a function returns the value from then on.
+
+    With a constant of the operators, small graphs are computed by operators, too."""
+    if any(name in values for name in OF_OPERATORS):
+        values = {'plain': False, **values}
     for name, value in values.items():
         path, _, attribute = CONSTANTS[name].rpartition('.')
         module = import_module(f'torch_geometric_lgt.{path}')

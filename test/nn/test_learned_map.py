@@ -137,8 +137,9 @@ def test_the_projection_is_folded_if_that_takes_fewer_products(num_features, pro
 
 
 @SIZES
-def test_no_tensor_of_all_features_is_kept(num_features):
+def test_no_tensor_of_all_features_is_kept(num_features, constants):
     """Of the nodes, the backward pass has the input and the denominators of both heads."""
+    constants(plain=False)
     conv, saved = make(num_features), []
     for num_nodes in (1000, 2000):
         sizes, x = {}, draw(num_nodes)

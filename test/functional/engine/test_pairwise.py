@@ -1,5 +1,6 @@
 import pytest
 import torch
+from attention_layers import LAYERS
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -8,9 +9,6 @@ from torch_geometric_lgt.functional._engine import operators
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
-    DIFFormerConv,
-    KernelAttentionConv,
-    SGFormerConv,
 )
 from torch_geometric_lgt.testing import dense
 
@@ -18,26 +16,6 @@ SORTED, UNSORTED = (
     torch.tensor([0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 5]),
     torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3, 3, 1]),
 )
-LAYERS = {
-    **{
-        kind: lambda kind=kind: KernelAttentionConv(6, 8, heads=2, feature_map=kind)
-        for kind in ('simplex', 'elu', 'relu', 'focused', 'learned')
-    },
-    'learned-wide': lambda: KernelAttentionConv(
-        6, 8, heads=2, feature_map='learned', num_features=24
-    ),
-    'learned-degree': lambda: DegreeMaskedAttention(
-        6, heads=2, max_degree=16, feature_map='learned', num_features=24
-    ),
-    'plain-values': lambda: KernelAttentionConv(6, 6, heads=2, value_projection=False),
-    'degree': lambda: DegreeMaskedAttention(6, heads=2, max_degree=16),
-    'difformer': lambda: DIFFormerConv(6, 8, heads=2, use_graph=False),
-    'difformer-frobenius': lambda: DIFFormerConv(
-        6, 6, norm='frobenius', use_graph=False, value_projection=False
-    ),
-    'sgformer': lambda: SGFormerConv(6, 8, heads=2, norm='row'),
-    'sgformer-frobenius': lambda: SGFormerConv(6, 6, heads=2, value_projection=False),
-}
 
 
 def run(monkeypatch, constants, paired, layer, x, batch, grad):

@@ -17,11 +17,9 @@ class Affine:
     def __init__(self, x: Tensor, *parts: tuple[Tensor | None, Tensor | None, float]) -> None:
         self.x = x
         self.scales = [scale for _, _, scale in parts]
-        weights = [weight * scale for weight, _, scale in parts if weight is not None]
-        biases = [bias * scale for _, bias, scale in parts if bias is not None]
-        self.weight = torch.cat(weights) if weights else None
-        self.transposed = None if self.weight is None else self.weight.t().contiguous()
-        self.bias = torch.cat(biases) if biases else None
+        self.weight = _joined([(weight, scale) for weight, _, scale in parts])
+        self.transposed = None if self.weight is None else self.weight.t()
+        self.bias = _joined([(bias, scale) for _, bias, scale in parts])
 
     def __call__(self, nodes: Nodes) -> tuple[Tensor, Tensor]:
         r"""Returns the input ``[n, F]`` of the rows :obj:`nodes` in the dtype of sums, and the
@@ -32,6 +30,13 @@ class Affine:
         if self.bias is None:
             return x, x @ self.transposed
         return x, torch.addmm(self.bias, x, self.transposed)
+
+
+def _joined(parts: list[tuple[Tensor | None, float]]) -> Tensor | None:
+    r"""Returns the tensors of :obj:`parts` times their factors, one below the other; :obj:`None` if
+    there are none."""
+    tensors = [x if scale == 1.0 else x * scale for x, scale in parts if x is not None]
+    return torch.cat(tensors) if len(tensors) > 1 else tensors[0] if tensors else None
 
 
 class AffineGrad:
@@ -45,7 +50,7 @@ class AffineGrad:
             shared = torch.zeros_like(affine.x, dtype=compute_dtype(affine.x.dtype))
         self.x = shared
         self.weight, self.bias = (
-            None if t is None else torch.zeros_like(t) for t in (affine.transposed, affine.bias)
+            None if t is None else t.new_zeros(t.shape) for t in (affine.transposed, affine.bias)
         )
 
     def add(self, nodes: Nodes, x: Tensor, grad: Tensor) -> None:
@@ -82,7 +87,7 @@ class HeadProjection:
 
     def __init__(self, matrices: Tensor | None) -> None:
         self.matrices = matrices
-        self.transposed = None if matrices is None else matrices.transpose(1, 2).contiguous()
+        self.transposed = None if matrices is None else matrices.transpose(1, 2)
 
     def __call__(self, x: Tensor) -> Tensor:
         r"""Returns ``[G, H, n, M]`` for queries or keys :obj:`x` ``[G, H, n, C]``."""
@@ -96,7 +101,7 @@ class HeadProjectionGrad:
     def __init__(self, projection: HeadProjection) -> None:
         self.projection, transposed = projection, projection.transposed
         # [H, C, M], wide by features: the faster shape of the product
-        self.transposed = None if transposed is None else torch.zeros_like(transposed)
+        self.transposed = None if transposed is None else transposed.new_zeros(transposed.shape)
 
     def add(self, x: Tensor, grad: Tensor) -> Tensor:
         r"""Adds the gradient of the matrices in place and returns the gradient ``[G, H, n, C]`` of

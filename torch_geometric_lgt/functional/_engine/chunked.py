@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import threshold
 
 from torch_geometric_lgt.functional._engine.affine import (
     Affine,
@@ -69,7 +70,8 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
     if log is None:
         return cast(Tensor, value)
     log_tiny = math.log(torch.finfo(log.dtype).tiny)
-    feature = torch.threshold_(log - maximum, log_tiny, -math.inf).exp_()
+    power = log - maximum
+    feature = threshold(power, log_tiny, -math.inf, inplace=not power.requires_grad).exp_()
     return feature if value is None else feature * value
 
 
@@ -106,6 +108,18 @@ def grad_key_features(
         left = torch.cat([left, -inner_product], -1)
         right = torch.cat([right, maximum.exp()], -2)
     return left @ right
+
+
+def guarded(denominator: Tensor, queries: KernelInput, num_keys: Tensor | float) -> Tensor:
+    r"""Returns the denominators ``[G, H, n, 1]`` with the weight 1 of the queries' self values, if
+    they have some, and 0 in place of sums whose terms cancel: those of maps with a constant, and
+    those with self values. Without self values the largest term is :obj:`num_keys`, broadcast to
+    ``[G, H, 1, 1]``."""
+    if queries.self_value is not None:
+        return without_cancellation(denominator + 1, rounding_share(queries))
+    if queries.map.has_constant:
+        return without_cancellation(denominator, num_keys * rounding_share(queries))
+    return denominator
 
 
 class Queries:
@@ -167,12 +181,7 @@ class Queries:
             denominator = product[..., -rank:]
             if mask is not None:
                 denominator = (denominator * mask).sum(-1, keepdim=True)
-            if self_value is not None:
-                denominator = denominator + 1
-            if self_value is not None or inputs.map.has_constant:
-                constant = sums[:, :, :1, -1:] if self_value is None else 1.0
-                least = constant * rounding_share(inputs)
-                denominator = without_cancellation(denominator, least)
+            denominator = guarded(denominator, inputs, sums[:, :, :1, -1:])
             inverse = inverse_of(denominator)
             rows = fold(product, inverse if mask is None else mask * inverse, rank)
             if self_value is not None:
@@ -305,11 +314,15 @@ class Keys:
         x, k, value_x, v = self.flat(nodes)
         return x, split(k, graphs, self.inputs.heads), value_x, split(v, graphs, self.inputs.heads)
 
-    def log_features(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def log_features(
+        self, k: Tensor, needs_squares: bool = True
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         r"""Returns the input of the feature map for keys :obj:`k` ``[G, H, n, C]``: the keys, or
         their products ``[G, H, n, M]`` with a matrix per head. Also returns the sums of squares
-        ``[G, H, n, 1]`` of the keys and the two results of :meth:`Map.log_features`."""
-        inputs, squared = self.inputs, k.square().sum(-1, keepdim=True)
+        ``[G, H, n, 1]`` of the keys, if they are needed, and the two results of
+        :meth:`Map.log_features`."""
+        inputs = self.inputs
+        squared = k.square().sum(-1, keepdim=True) if needs_squares else None
         map_input = self.project(k)
         features = inputs.map.log_features(map_input, inputs.projection, inputs.power, squared)
         return map_input, squared, *features
@@ -349,7 +362,7 @@ class Keys:
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
             _, squared, log, value = self.log_features(k)
-            squares += squared.sum((2, 3))
+            squares += cast(Tensor, squared).sum((2, 3))
             weighted = sampled(log, noise_of(inputs, nodes, graphs))
             if weighted is not None:
                 new_maximum = torch.maximum(maximum, weighted.amax(2))

@@ -3,13 +3,14 @@ attention."""
 
 import functools
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.library import custom_op
+from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
@@ -19,18 +20,21 @@ A = TypeVar('A', bound=Arguments)
 
 class Operator(Generic[A]):
     r"""Registers a function of an :class:`Arguments` object as a custom operator of PyTorch; see
-    :meth:`operator`. The backward pass is a second operator, :attr:`gradient`."""
+    :meth:`operator`. The backward pass is a second operator, :attr:`gradient`.
+
+    Plain tensors in eager mode do not pass through PyTorch's dispatcher, which takes longer than
+    the work of a small graph: :attr:`function` runs at once, recorded by :attr:`recorded`."""
 
     gradient: Any
+    recorded: type[torch.autograd.Function] | None = None
 
     def __init__(
         self, function: Callable[[A], Any], arguments: type[A], returns: tuple[str, ...]
     ) -> None:
         self.name, self.arguments, self.returns = function.__name__.strip('_'), arguments, returns
         tensors = 'Tensor' if len(returns) == 1 else f'({", ".join(["Tensor"] * len(returns))})'
-        self.forward = _custom_op(
-            self.name, arguments.schema, tensors, lambda *values: function(arguments.unpack(values))
-        )
+        self.function = _without_autocast(lambda *values: function(arguments.unpack(values)))
+        self.forward = _custom_op(self.name, arguments.schema, tensors, self.function)
         functools.update_wrapper(self, function)
 
     def __call__(self, arguments: A) -> Any:
@@ -38,7 +42,11 @@ class Operator(Generic[A]):
         its tensor, or a tuple if there are several."""
         values = arguments.pack()
         reverse_mode_only(*values)
-        return self.forward(*values)
+        if not is_eager(values):
+            return self.forward(*values)
+        if self.recorded is None or not torch.is_grad_enabled():
+            return self.function(*values)
+        return self.recorded.apply(*values)
 
     def fake(self, function: Callable[[A], Any]) -> Callable[[A], Any]:
         r"""Decorates a function of the arguments that returns empty outputs of the right shape and
@@ -80,10 +88,14 @@ class Operator(Generic[A]):
             grad_schema = [f'Tensor grad_{name}' for name in outputs]
             saved_schema = [f'Tensor saved_{name}' for name in saved]
             schema = ', '.join([*grad_schema, *saved_schema, cls.schema])
+            run = _without_autocast(run)
             self.gradient = _custom_op(f'{self.name}_backward', schema, 'Tensor[]', run)
             self.gradient.register_fake(fake)
-            indices = ([self.returns.index(name) for name in names] for names in (outputs, saved))
-            _differentiate(self.forward, self.gradient, slots, *indices)
+            indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
+            rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
+            self.forward.register_autograd(rules[0][1], setup_context=rules[0][0])
+            self.gradient.register_autograd(lambda *_: raise_second_order(self.name))
+            self.recorded = _recorded(self.name, self.function, *rules[1])
             return function
 
         return decorate
@@ -104,21 +116,35 @@ def operator(
     return lambda function: Operator(function, arguments, returns)
 
 
-def _custom_op(name: str, schema: str, returns: str, function: Callable) -> Any:
+def is_eager(values: Sequence[Any]) -> bool:
+    r"""Returns whether an operator of :obj:`values` may run without PyTorch's dispatcher: in eager
+    mode, outside of modes that watch or replace operators, and with plain tensors only."""
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+        return False
+    plain = (Tensor, Parameter)
+    return all(type(value) in plain for value in values if isinstance(value, Tensor))
+
+
+def _without_autocast(function: Callable) -> Callable:
     def run(*values: Any) -> Any:
         first = next(value for value in values if isinstance(value, Tensor))
         with torch.autocast(first.device.type, enabled=False), torch.cuda.device_of(first):
             return function(*values)
 
+    return run
+
+
+def _custom_op(name: str, schema: str, returns: str, function: Callable) -> Any:
     return custom_op(
         f'torch_geometric_lgt::{name}', mutates_args=(), schema=f'({schema}) -> {returns}'
-    )(run)
+    )(function)
 
 
-def _differentiate(
-    forward: Any, backward: Any, slots: list[int], outputs: list[int], saved: list[int]
-) -> None:
-    name = forward._name
+def _rules(
+    backward: Any, slots: list[int], outputs: list[int], saved: list[int]
+) -> tuple[Callable, Callable]:
+    r"""Returns two functions for automatic differentiation: one that saves inputs and outputs, and
+    one that calls :obj:`backward` with them."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
@@ -136,11 +162,19 @@ def _differentiate(
             None if value is None else input_grads.get(i) for i, value in enumerate(values)
         )
 
-    def refuse(_ctx: Any, *_grads: Tensor) -> NoReturn:
-        raise_second_order(name)
+    return setup_context, run
 
-    forward.register_autograd(run, setup_context=setup_context)
-    backward.register_autograd(refuse)
+
+def _recorded(
+    name: str, forward: Callable, setup_context: Callable, backward: Callable
+) -> type[torch.autograd.Function]:
+    r"""Returns a class that records :obj:`forward` for automatic differentiation."""
+    methods = {
+        'forward': staticmethod(forward),
+        'setup_context': staticmethod(setup_context),
+        'backward': staticmethod(first_order(name)(backward)),
+    }
+    return type(f'Recorded_{name}', (torch.autograd.Function,), methods)
 
 
 def _count(name: str, arguments: type[A], formula: Callable[[A], int]) -> None:

@@ -14,12 +14,14 @@ from torch_geometric_lgt.functional._engine.sampled import (
 )
 from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.segment import Segments
 
 FUSED_DEVICES: tuple[str, ...] = (
     ('cuda',) if importlib.util.find_spec('triton') and torch.version.hip is None else ()
 )
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 16
+PLAIN_ELEMENTS = 1 << 18
 
 
 class Backend(NamedTuple):
@@ -68,6 +70,32 @@ def chunk_rows(inputs: KernelInput, channels: int) -> int:
     r"""Returns the number of nodes that are computed together (a chunk). Values have
     :obj:`channels` channels per head."""
     return FUSED_ROWS if is_fused(inputs, channels) else rows(inputs)
+
+
+def is_plain(
+    queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
+) -> bool:
+    r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
+    without samples and Triton kernels, if all features are at most :obj:`PLAIN_ELEMENTS` numbers.
+    Graphs of different sizes count with the size of the largest, which must not double the nodes.
+
+    Args:
+        queries (KernelInput): How queries are computed.
+        keys (KernelInput): How keys are computed.
+        channels (int): The channels of a value per head.
+        targets (Segments): Which query belongs to which graph.
+        sources (Segments): Which key belongs to which graph.
+    """
+    if keys.noise is not None or keys.samples > 1 or is_fused(keys, channels):
+        return False
+    size = keys.heads * max(keys.num_features(), channels)
+    for inputs, nodes in ((queries, targets), (keys, sources)):
+        num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
+        if num_nodes == 0 or num_nodes * size > PLAIN_ELEMENTS:
+            return False
+        if num_graphs > 1 and int(nodes.sizes.max()) * num_graphs > 2 * num_nodes:
+            return False
+    return True
 
 
 def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources: Any) -> Any:

@@ -7,22 +7,20 @@ from torch_geometric_lgt.functional._engine.chunked import (
     Queries,
     QueryGrads,
     grad_key_features,
-    largest,
-    scaled,
+    guarded,
 )
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     join,
     mask_of,
-    self_value_of,
     split,
     take,
 )
-from torch_geometric_lgt.functional.inputs import rounding_share
-from torch_geometric_lgt.functional.numerics import inverse_of, without_cancellation
+from torch_geometric_lgt.functional._engine.one_chunk import OneChunk
+from torch_geometric_lgt.functional.numerics import inverse_of
 
 
-class PairwiseBackend:
+class PairwiseBackend(OneChunk):
     r"""Computes attention from the weights of all pairs (target, source) of :math:`G` graphs of
     equal size, in place of a state (sums over all keys).
 
@@ -46,24 +44,15 @@ class PairwiseBackend:
         graphs: int,
         factor: Tensor | None,
     ) -> None:
-        inputs = keys.inputs
-        self.inputs, self.targets, self.sources = inputs, targets, sources
+        super().__init__(queries, keys, targets, sources, graphs)
+        self.inputs, self.targets, self.sources = queries.inputs, targets, sources
         self.factor = None if factor is None else factor[:, :, None]
-        self.key_x, self.k, self.value_x, self.v = keys.evaluate(sources, graphs)
-        self.key_input, _, log, value = keys.log_features(self.k)
-        shape = (graphs, inputs.heads, 1, inputs.num_features())
-        maximum = self.k.new_zeros(()) if log is None else largest(log, 2)
-        self.key_feature = scaled(log, value, maximum)
-        self.maximum = maximum.expand(shape)
-        self.query_x, self.q, self.query_input, self.query_feature = queries.features(
-            targets, self.maximum[:, :, 0]
-        )
         self.read_feature = (
             self.query_feature if self.factor is None else self.query_feature * self.factor
         )
         self.kernel = self.read_feature @ self.key_feature.transpose(2, 3)  # [G, H, n, m]
         query_mask = mask_of(queries.inputs, targets, graphs)
-        key_mask = mask_of(inputs, sources, graphs)
+        key_mask = mask_of(keys.inputs, sources, graphs)
         self.masks = None
         if query_mask is not None or key_mask is not None:
             one, (num_targets, num_sources) = self.kernel.new_ones(1), self.kernel.shape[2:]
@@ -73,7 +62,6 @@ class PairwiseBackend:
                 key_mask = one.expand(graphs, 1, num_sources, 1)
             self.masks = query_mask, key_mask
         self.weight = self._under_mask(self.kernel)
-        self.self_value = self_value_of(queries.inputs, targets, graphs)
 
     def _under_mask(self, x: Tensor) -> Tensor:
         return x if self.masks is None else x * (self.masks[0] @ self.masks[1].transpose(2, 3))
@@ -81,13 +69,7 @@ class PairwiseBackend:
     def read(self, out: Tensor, denominators: Tensor) -> None:
         r"""Writes the outputs and the denominators of the targets to their rows of :obj:`out`
         ``[N_t, H * D]`` and :obj:`denominators` ``[N_t, H]``."""
-        denominator = self.weight.sum(-1, keepdim=True)
-        if self.self_value is not None:
-            denominator = denominator + 1
-        if self.self_value is not None or self.inputs.map.has_constant:
-            constant = self.k.size(2) if self.self_value is None else 1
-            least = constant * rounding_share(self.inputs)
-            denominator = without_cancellation(denominator, least)
+        denominator = guarded(self.weight.sum(-1, keepdim=True), self.inputs, self.k.size(2))
         numerator = self.weight @ self.v
         if self.self_value is not None:
             numerator = numerator + self.self_value

@@ -91,7 +91,7 @@ class SampledKeys(Keys):
         for nodes in chunks:
             _, k, _, v = self.evaluate(nodes, graphs)
             _, squared, log, _ = self.log_features(k)
-            squares += squared.sum((2, 3))
+            squares += cast(Tensor, squared).sum((2, 3))
             log = cast(Tensor, log)
             noise = cast(Tensor, noise_of(inputs, nodes, graphs))
             peak, node = noise.max(2)

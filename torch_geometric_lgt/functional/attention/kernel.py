@@ -5,8 +5,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine import operators
-from torch_geometric_lgt.functional._engine.dispatch import is_fused
+from torch_geometric_lgt.functional._engine import operators, plain
+from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
+from torch_geometric_lgt.functional._engine.dispatch import is_fused, is_plain
 from torch_geometric_lgt.functional.attention.state import check_fit
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
@@ -160,7 +161,8 @@ def attend(
 
     States (sums over all keys of a graph) that need more memory than the input of the keys are
     built again in the backward pass. :obj:`sources` and :obj:`targets` say which key and which
-    query belongs to which graph; :obj:`factor` ``[B, H, M]`` multiplies the features.
+    query belongs to which graph; :obj:`factor` ``[B, H, M]`` multiplies the features. Small graphs
+    (:meth:`is_plain`) keep all features for the backward pass.
     """
     num_graphs, num_features = sources.sizes.size(0), keys.num_features()
     check_fit(queries, targets, (num_graphs, keys.heads, num_features, keys.rank(), keys.samples))
@@ -173,6 +175,10 @@ def attend(
         factor=factor,
         store_states=stores_states(keys, values, sources),
     )
+    tensors, channels = arguments.pack(), values.channels(keys.heads)
+    if is_eager(tensors) and is_plain(queries, keys, channels, targets, sources):
+        reverse_mode_only(*tensors)
+        return plain.attend(arguments)
     return operators.attend(arguments)[0]
 
 

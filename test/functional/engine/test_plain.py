@@ -1,0 +1,170 @@
+import pytest
+import torch
+from attention_layers import LAYERS
+from torch.utils.flop_counter import FlopCounterMode
+
+from torch_geometric_lgt.functional import kernel_attention
+from torch_geometric_lgt.functional._engine import plain
+from torch_geometric_lgt.functional._engine.dispatch import is_plain
+from torch_geometric_lgt.functional.attention import kernel
+from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv
+from torch_geometric_lgt.testing import dense
+
+BATCHES = {
+    'one': None,
+    'equal': torch.arange(4).repeat_interleave(3),
+    'unequal': torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 3, 3]),
+    'unsorted': torch.tensor([2, 0, 3, 1, 0, 3, 1, 2, 3, 3, 0, 1]),
+}
+
+
+@pytest.fixture
+def calls(monkeypatch, constants):
+    """The calls that the formulas computed, of all that are small enough."""
+    used, attend = [], plain.attend
+    monkeypatch.setattr(kernel, 'is_plain', is_plain)
+    monkeypatch.setattr(plain, 'attend', lambda call: used.append(call) or attend(call))
+    return used
+
+
+def run(layer, x, batch, grad):
+    source = x[0] if isinstance(x, tuple) else x
+    is_masked = isinstance(layer, DegreeMaskedAttention)
+    degree = torch.arange(source.size(0)) % 7 if is_masked else None
+    out = layer(x, degree, batch)
+    leaves = [*(x if isinstance(x, tuple) else (x,)), *layer.parameters()]
+    return [out, *torch.autograd.grad(out, leaves, grad[: out.size(0), : out.size(1)])]
+
+
+def check(layer, x, batch, calls, constants, tolerance=1e-9):
+    """Formulas give the outputs and gradients that operators give."""
+    grad = torch.randn(12, 8, dtype=torch.float64)
+    by_formulas = run(layer, x, batch, grad)
+    assert len(calls) == 1
+    constants(plain=False)
+    by_operators = run(layer, x, batch, grad)
+    assert len(calls) == 1
+    for one, other in zip(by_formulas, by_operators, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance / 10)
+
+
+@pytest.mark.parametrize('batch', BATCHES)
+@pytest.mark.parametrize('name', LAYERS)
+def test_formulas_give_what_operators_give(name, batch, calls, constants):
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    check(LAYERS[name]().double(), x, BATCHES[batch], calls, constants)
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_sums_over_keys(name, calls, constants):
+    """By sums over the keys of a graph with more nodes than features."""
+    layer = LAYERS[name]().double()
+    x = torch.randn(400, 6, dtype=torch.float64, requires_grad=True)
+    grad = torch.randn(400, 8, dtype=torch.float64)
+    by_formulas = run(layer, x, None, grad)
+    constants(plain=False)
+    for one, other in zip(by_formulas, run(layer, x, None, grad), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize('name', ['simplex', 'learned-wide', 'sgformer', 'difformer'])
+def test_bipartite(name, calls, constants):
+    """Also with graphs that have no targets or no sources."""
+    x = tuple(torch.randn(size, 6, dtype=torch.float64, requires_grad=True) for size in (8, 6))
+    batch = torch.tensor([0, 2, 0, 1, 2, 2, 1, 0]), torch.tensor([2, 3, 0, 3, 1, 0])
+    check(LAYERS[name]().double(), x, batch, calls, constants)
+
+
+@pytest.mark.parametrize(
+    'masked', [('query_mask',), ('key_mask',), ('query_mask', 'key_mask')], ids='-'.join
+)
+@pytest.mark.parametrize('num_features', [2, 64])
+def test_masks_of_one_side_or_both(masked, num_features, calls):
+    """With weights of 0, by sums over the keys and by pairs of nodes."""
+    batch = BATCHES['unsorted']
+    projection = torch.randn(num_features, 4, dtype=torch.float64)
+    leaves = [torch.randn(12, 2, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    rank = len(masked)
+    masks = {
+        name: torch.rand(12, rank, dtype=torch.float64)
+        .masked_fill_(torch.arange(12)[:, None] % 5 == 0, 0)
+        .requires_grad_()
+        for name in masked
+    }
+    out = kernel_attention(*leaves, projection=projection, batch=batch, **masks)
+    of_query, of_key = (
+        masks.get(name, torch.ones(12, rank, dtype=torch.float64))
+        for name in ('query_mask', 'key_mask')
+    )
+    phi = [dense.feature_map('softmax', part, projection) for part in leaves[:2]]
+    expected = dense.kernel_attention(*phi, leaves[2], of_query @ of_key.t(), batch, batch)
+    torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
+    inputs = [*leaves, *masks.values()]
+    grads = (torch.autograd.grad(result.square().sum(), inputs) for result in (out, expected))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float32(dtype, calls, constants):
+    layer = KernelAttentionConv(6, 8, heads=2).to(dtype)
+    x = torch.randn(12, 6).to(dtype).requires_grad_()
+    out = layer(x, None, BATCHES['unsorted'])
+    constants(plain=False)
+    expected = layer(x, None, BATCHES['unsorted'])
+    assert len(calls) == 1
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, expected)
+
+
+def test_infinite_logits_of_another_graph(calls):
+    """The largest log-feature of a graph is that of its nodes alone."""
+    layer, x = KernelAttentionConv(6, 8, heads=2), torch.randn(12, 6)
+    x[BATCHES['unequal'] == 3] *= 1e3
+    out = layer(x, None, BATCHES['unequal'])
+    torch.testing.assert_close(out[:3], layer(x[:3]), rtol=1e-5, atol=1e-6)
+    assert out.isfinite().all()
+    assert len(calls) == 2
+
+
+def test_second_derivative_is_refused(calls):
+    q, k, v = torch.randn(3, 5, 2, 4, requires_grad=True)
+    out = kernel_attention(q, k, v, projection=torch.randn(8, 4))
+    (grad,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="'attend' of torch_geometric_lgt has first derivatives"):
+        torch.autograd.grad(grad.sum(), q)
+    assert len(calls) == 1
+
+
+def test_operators_compute_what_modes_watch(calls):
+    """Modes of PyTorch that watch or replace operators get those of the package."""
+    layer, x = DIFFormerConv(6, 8, use_graph=False), torch.randn(12, 6)
+    with FlopCounterMode(display=False) as counter:
+        layer(x)
+    assert not calls
+    assert any('torch_geometric_lgt' in str(op) for op in counter.get_flop_counts()['Global'])
+
+
+@pytest.mark.parametrize(
+    ('batch', 'is_small'),
+    [
+        (BATCHES['one'], True),
+        (torch.tensor([0] * 6 + [1, 1, 2, 2, 2, 2]), True),  # 18 positions for 12 nodes
+        (torch.tensor([0] * 9 + [1, 1, 2]), False),  # 27 positions
+    ],
+    ids=['one', 'alike', 'unlike'],
+)
+def test_sizes_of_graphs(batch, is_small, calls):
+    KernelAttentionConv(6, 8, heads=2)(torch.randn(12, 6), None, batch)
+    assert bool(calls) is is_small
+
+
+def test_large_graphs_are_computed_by_operators(calls, constants):
+    constants(plain_elements=12 * 2 * 16)
+    layer = KernelAttentionConv(6, 8, heads=2, num_features=16)
+    layer(torch.randn(12, 6))
+    assert len(calls) == 1
+    layer(torch.randn(13, 6))
+    assert len(calls) == 1
