@@ -37,7 +37,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'graphtransformer': {
         'hidden_channels': 64,
         'num_layers': 1,
-        'num_local_layers': 3,
+        'num_local_layers': 7,
+        'gate': True,
+        'input_norm': True,
         'heads': 4,
         'dropout': 0.5,
         'input_dropout': 0.15,
@@ -52,7 +54,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 MODELS = tuple(OPTIONS)
 # What the defaults of a model change in the settings above.
-MODEL_SETTINGS: dict[str, dict[str, Any]] = {'graphtransformer': {'lr': 0.005, 'laplacian_pe': 16}}
+MODEL_SETTINGS: dict[str, dict[str, Any]] = {'graphtransformer': {'laplacian_pe': 16}}
 
 # What each variant of a study overrides: settings, the graph (``neighbors``) or the split
 # (``protocol``). With few labels the validation accuracy may stay flat for more epochs than the
@@ -88,9 +90,10 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             for name in ATTENTIONS
             if name not in ('learned', 'positions')
         },
+        'gate': {'no-gate': {'options': {'gate': False}}},
         'depth': {
             f'num_local_layers-{number}': {'options': {'num_local_layers': number}}
-            for number in (0, 2, 5, 7)
+            for number in (1, 3, 5)
         },
     },
     'difformer': {

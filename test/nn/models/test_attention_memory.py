@@ -16,6 +16,9 @@ MODELS = {
     'sgformer-row': lambda: SGFormer(5, 8, 3, 2, norm='row'),
     'graph-transformer': lambda: GraphTransformer(5, 8, 3, 3, 2),
     'graph-transformer-local-first': lambda: GraphTransformer(5, 8, 3, 1, 2, num_local_layers=2),
+    'graph-transformer-gated': lambda: GraphTransformer(
+        5, 8, 3, 1, 2, num_local_layers=1, gate=True, input_norm=True
+    ),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
 }

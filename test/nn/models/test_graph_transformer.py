@@ -50,6 +50,40 @@ def test_layers_without_attention_come_first():
     assert without.attentions == [None] * 4
 
 
+def test_gated_layers_follow_the_formula():
+    options = {'num_local_layers': 2, 'gate': True, 'input_norm': True}
+    model = GraphTransformer(6, 8, 3, 2, 2, encodings={'pe': 2}, dropout=0.5, **options)
+    model, x, pe = model.double().eval(), features(), features(2)
+    z = model.norm_in(model.lin_in(x) + model.lin_encodings['pe'](pe)).relu()
+    for block in model.blocks[:2]:
+        gcn = GCNConv(8, 8).double()
+        gcn.load_state_dict(block.conv.state_dict())
+        z = z + block.norm(gcn(z, EDGES) + block.lin(z)).relu()
+    z = model.blocks[1].output_norm(z)
+    for block in model.blocks[2:]:
+        attended = block.norm(block.attn(z, batch=BATCH))
+        z = block.lin_out(attended * (1 + block.lin(z))).relu()
+    actual = model(x, EDGES, BATCH, pe=pe)
+    assert_close(actual, model.lin_out(z), rtol=1e-10, atol=1e-12)
+    model.train()
+    assert not torch.equal(model(x, EDGES, BATCH, pe=pe), model(x, EDGES, BATCH, pe=pe))
+
+
+def test_gated_layers_have_attention_or_are_left_out():
+    options = {'num_local_layers': 2, 'gate': True}
+    without = GraphTransformer(6, 8, 3, 2, 2, attn_type=None, **options)
+    assert without.attentions == [None, None]
+    assert without(features().float(), EDGES).shape == (12, 3)
+    exact = GraphTransformer(6, 8, 3, 1, 2, attn_type='multihead', **options).eval()
+    x = features().float()
+    parts = [exact(x[graph == BATCH], torch.empty(2, 0).long()) for graph in (0, 1, 3)]
+    whole = exact(x, torch.empty(2, 0).long(), BATCH)
+    assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-6)
+    alone = GraphTransformer(6, 8, 3, 1, 2, gate=True, conv=None)
+    assert not alone.uses_edges
+    assert alone(x, None).shape == (12, 3)
+
+
 def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():
     for level in ('edge', 'graph'):
         torch.manual_seed(0)
@@ -166,6 +200,7 @@ def test_attention_scores_are_those_of_the_layers():
         ("'conv' must not be None", {'conv': None, 'num_local_layers': 1}),
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernell'}),
         ("'attn_type' must not be 'degree_masked'", {'attn_type': 'degree_masked'}),
+        ("'num_local_layers' must be at least 1", {'gate': True, 'attn_type': None}),
         ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
         ("'edge_channels' must not be negative", {'edge_channels': -1}),
         (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),

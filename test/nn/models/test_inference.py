@@ -42,6 +42,9 @@ BACKBONES = {
     'graph-transformer-local-first': lambda: GraphTransformer(
         5, 8, 3, 1, 2, 2, attn_type='sgformer', norm='layer_norm', dropout=0.5
     ),
+    'graph-transformer-gated': lambda: GraphTransformer(
+        5, 8, 3, 2, 2, 2, gate=True, input_norm=True, dropout=0.5
+    ),
     'graph-transformer-sage': lambda: GraphTransformer(
         5, 8, 3, 2, 2, conv='SAGEConv', attn_type='mean'
     ),

@@ -69,6 +69,26 @@ def make_attention(
     return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
 
 
+def attend(
+    attention: Any,
+    x: Tensor,
+    batch: Tensor | None,
+    batch_size: int | None,
+    state: AttentionState | None,
+    **arguments: Any,
+) -> Tensor:
+    r"""Computes the output ``[N, C]`` of an all-pair attention, which
+    :class:`torch.nn.MultiheadAttention` computes on padded graphs. The arguments after
+    :obj:`attention` are those of :meth:`GPSConv.attend`."""
+    if not isinstance(attention, MultiheadAttention):
+        if state is not None:
+            arguments['state'] = state
+        return attention(x, batch=batch, batch_size=batch_size, **arguments)
+    padded, mask = to_dense_batch(x, batch, batch_size=batch_size)
+    out, _ = attention(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
+    return out[mask]
+
+
 class GPSConv(PyGGPSConv):
     r"""Applies the layer of `"Recipe for a General, Powerful, Scalable Graph Transformer"
     <https://arxiv.org/abs/2205.12454>`_: message passing beside all-pair attention, then a
@@ -209,13 +229,7 @@ class GPSConv(PyGGPSConv):
         attention. The arguments are those of :meth:`forward`."""
         if self.attn is None:
             return None
-        if not isinstance(self.attn, MultiheadAttention):
-            if state is not None:
-                arguments['state'] = state
-            return self.attn(x, batch=batch, batch_size=batch_size, **arguments)
-        padded, mask = to_dense_batch(x, batch, batch_size=batch_size)
-        out, _ = self.attn(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
-        return out[mask]
+        return attend(self.attn, x, batch, batch_size, state, **arguments)
 
     def combine(
         self,

@@ -2,11 +2,12 @@
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Linear, Module
+from torch.nn import LayerNorm, Linear, Module
 from torch.nn.functional import dropout
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn.conv.gps_conv import attend
 
 
 class LocalLayer(Module):
@@ -17,17 +18,24 @@ class LocalLayer(Module):
         \mathbf{X}^{\prime} = \mathbf{X} + \mathrm{act} \left( \mathrm{Norm} \left(
             \mathrm{MPNN}(\mathbf{X}, \mathbf{A}) + \mathbf{W} \mathbf{X} \right) \right)
 
-    The layer has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and
-    no attention."""
+    With :obj:`has_output_norm` a layer norm follows. The layer has the methods of
+    :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and no attention."""
 
     attn = None
 
     def __init__(
-        self, channels: int, conv: Module, dropout: float, act: str, norm: Module | None
+        self,
+        channels: int,
+        conv: Module,
+        dropout: float,
+        act: str,
+        norm: Module | None,
+        has_output_norm: bool,
     ) -> None:
         super().__init__()
         self.dropout, self.conv, self.norm = dropout, conv, norm
         self.lin, self.act = Linear(channels, channels), activation_resolver(act)
+        self.output_norm = LayerNorm(channels) if has_output_norm else None
 
     def attend(self, *args: Any) -> None:
         r"""Returns :obj:`None`: the layer has no attention."""
@@ -39,7 +47,48 @@ class LocalLayer(Module):
         the message passing."""
         z = local + self.lin(x)
         z = z if self.norm is None else self.norm(z, **norm_arguments)
-        return x + dropout(self.act(z), self.dropout, self.training)
+        z = x + dropout(self.act(z), self.dropout, self.training)
+        return z if self.output_norm is None else self.output_norm(z)
+
+
+class GatedLayer(Module):
+    r"""Multiplies the output of the attention :obj:`attn`, normalised node by node, by a linear
+    map of the input, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_:
+
+    .. math::
+        \mathbf{X}^{\prime} = \mathrm{act} \left( \mathbf{W}_2 \left(
+            (1 + \mathbf{W}_1 \mathbf{X}) \odot \mathrm{LayerNorm}(\mathrm{Attention}(\mathbf{X}))
+            \right) \right)
+
+    Differs from the paper: any attention, no residual beside the constant 1. The layer has the
+    methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and no message
+    passing."""
+
+    conv = None
+
+    def __init__(self, channels: int, attn: Module, dropout: float, act: str) -> None:
+        super().__init__()
+        self.attn, self.dropout, self.act = attn, dropout, activation_resolver(act)
+        self.lin, self.lin_out = Linear(channels, channels), Linear(channels, channels)
+        self.norm = LayerNorm(channels)
+
+    def attend(
+        self,
+        x: Tensor,
+        batch: Tensor | None,
+        batch_size: int | None,
+        state: AttentionState | None,
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` of the attention."""
+        return attend(self.attn, x, batch, batch_size, state)
+
+    def combine(
+        self, x: Tensor, local: None, attended: Tensor, norm_arguments: dict[str, Any]
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` from the input :obj:`x` and the output :obj:`attended` of
+        the attention."""
+        z = self.lin_out(self.norm(attended) * (1 + self.lin(x)))
+        return dropout(self.act(z), self.dropout, self.training)
 
 
 class PositionedAttention(Module):

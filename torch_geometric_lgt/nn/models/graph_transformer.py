@@ -9,6 +9,7 @@ from torch.distributed import ProcessGroup
 from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
+from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -24,7 +25,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
 from torch_geometric_lgt.nn.conv.gps_conv import make_attention
-from torch_geometric_lgt.nn.models._blocks import LocalLayer, PositionedAttention
+from torch_geometric_lgt.nn.models._blocks import GatedLayer, LocalLayer, PositionedAttention
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
@@ -68,6 +69,9 @@ class GraphTransformer(LayerwiseModel):
     With :obj:`num_local_layers` other layers come first, which have no attention: local before
     global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
 
+    For the nodes of one graph start with seven local layers before one gated layer, and dropout
+    of .5: ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5``.
+
     Is the attention worth its cost on your data? Train the model a second time with
     ``attn_type='mean'`` and a third time with ``attn_type=None``.
 
@@ -79,6 +83,13 @@ class GraphTransformer(LayerwiseModel):
         heads (int, optional): Number of attention heads. (default: :obj:`4`)
         num_local_layers (int, optional): Number of layers before them, which have message passing
             alone. (default: :obj:`0`)
+        gate (bool, optional): If :obj:`True`, the layers with attention have no message passing and
+            no feed-forward network. They multiply the output of the attention by a linear map of
+            their input, and are left out without attention. (default: :obj:`False`)
+
+            :math:`\mathbf{Z}^{(l)} = \mathrm{act}(\mathbf{W}_2 ((1 + \mathbf{W}_1
+            \mathbf{Z}^{(l-1)}) \odot \mathrm{LayerNorm}(\mathrm{Attention}(
+            \mathbf{Z}^{(l-1)}))))`
         conv (str or callable, optional): The message passing: the name of a layer of
             :mod:`torch_geometric.nn`, or a function of its input and output channels. :obj:`None`
             for none. (default: :obj:`"GCNConv"`)
@@ -102,9 +113,11 @@ class GraphTransformer(LayerwiseModel):
             target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the features. (default: :obj:`0.0`)
+        input_norm (bool, optional): If :obj:`True`, the input layer ends with a layer norm, the
+            activation and dropout. (default: :obj:`False`)
         norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.
             (default: :obj:`"batch_norm"`)
-        act (str, optional): The activation of the feed-forward networks. (default: :obj:`"relu"`)
+        act (str, optional): The activation. (default: :obj:`"relu"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -134,6 +147,7 @@ class GraphTransformer(LayerwiseModel):
         num_layers: int = 4,
         heads: int = 4,
         num_local_layers: int = 0,
+        gate: bool = False,
         conv: str | Callable[[int, int], Module] | None = 'GCNConv',
         conv_kwargs: dict[str, Any] | None = None,
         attn_type: str | Callable[[int, int], Module] | None = 'kernel',
@@ -144,6 +158,7 @@ class GraphTransformer(LayerwiseModel):
         level: str = 'node',
         dropout: float = 0.0,
         input_dropout: float = 0.0,
+        input_norm: bool = False,
         norm: str | None = 'batch_norm',
         act: str = 'relu',
     ) -> None:
@@ -159,7 +174,7 @@ class GraphTransformer(LayerwiseModel):
         check_level(level)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
-        _check_branches(conv, attn_type, num_local_layers, norm)
+        _check_branches(conv, attn_type, num_local_layers, norm, gate)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (
@@ -175,22 +190,34 @@ class GraphTransformer(LayerwiseModel):
         self.position = position
         self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
         self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
+        self.dropout, self.gate, self.act = dropout, gate, activation_resolver(act)
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_encodings = ModuleDict(
             {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
         )
+        self.norm_in = LayerNorm(hidden_channels) if input_norm else None
         self.blocks: Any = ModuleList()
         self.norm = norm
-        for index in range(num_local_layers + num_layers):
-            local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
+        num_gated = 0 if gate and attn_type is None else num_layers
+        for index in range(num_local_layers + num_gated):
+            local = None
+            if index < num_local_layers or not gate:
+                local = make_conv(conv, hidden_channels, heads, edge_channels, conv_kwargs)
             if index < num_local_layers:
-                norm_layer = NORMS[norm](hidden_channels)
-                block = LocalLayer(hidden_channels, cast(Module, local), dropout, act, norm_layer)
+                has_output_norm = gate and index == num_local_layers - 1
+                block = LocalLayer(
+                    hidden_channels,
+                    cast(Module, local),
+                    dropout,
+                    act,
+                    NORMS[norm](hidden_channels),
+                    has_output_norm,
+                )
             else:
                 attention = self._make_attention(heads, attn_type, attn_kwargs)
                 block = self._make_block(local, attention, heads, dropout, act)
             self.blocks.append(block)
-        self.uses_edges = conv is not None
+        self.uses_edges = self.blocks[0].conv is not None
         read = hidden_channels * (2 if level == 'edge' else 1)
         self.lin_out = (
             Linear(read, out_channels)
@@ -221,9 +248,12 @@ class GraphTransformer(LayerwiseModel):
 
     def _make_block(
         self, conv: Any, attention: Module | None, heads: int, dropout: float, act: str
-    ) -> GPSConv:
-        r"""Creates a layer of both branches, with the norms of the model."""
+    ) -> GPSConv | GatedLayer:
+        r"""Creates a layer with attention: a gated one, or one of both branches with the norms of
+        the model."""
         width = self.hidden_channels
+        if self.gate:
+            return GatedLayer(width, cast(Module, attention), dropout, act)
         block: Any = GPSConv(width, conv, heads, dropout, act, norm=None, attn_type=attention)
         is_used = {'norm1': conv is not None, 'norm2': attention is not None, 'norm3': True}
         for name, value in is_used.items():
@@ -338,6 +368,8 @@ class GraphTransformer(LayerwiseModel):
                 raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})")
             check_devices(x.device, **{name: encoding})
             z = z + lin(encoding.to(z.dtype))
+        if self.norm_in is not None:
+            z = dropout(self.act(self.norm_in(z)), self.dropout, self.training)
         if self.position is None:
             return z
         position = encodings[list(self.encodings).index(self.position)]
@@ -441,11 +473,17 @@ class GraphTransformer(LayerwiseModel):
         return f'{super().__repr__()[:-1]}, num_local_layers={self.num_local_layers})'
 
 
-def _check_branches(conv: Any, attn_type: Any, num_local_layers: int, norm: str | None) -> None:
+def _check_branches(
+    conv: Any, attn_type: Any, num_local_layers: int, norm: str | None, gate: bool
+) -> None:
     r"""Raises a ValueError if a layer would have neither message passing nor attention, or the
     model cannot have the attention or the norm."""
     if conv is None and (attn_type is None or num_local_layers > 0):
         raise ValueError("'conv' must not be None in a layer without attention (got None)")
+    if gate and attn_type is None and num_local_layers == 0:
+        raise ValueError(
+            "'num_local_layers' must be at least 1 with 'gate' and without attention (got 0)"
+        )
     if attn_type == 'degree_masked':
         raise ValueError(
             "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
