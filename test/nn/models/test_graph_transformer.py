@@ -54,13 +54,13 @@ def test_gated_layers_follow_the_formula():
     options = {'num_local_layers': 2, 'gate': True, 'input_norm': True}
     model = GraphTransformer(6, 8, 3, 2, 2, encodings={'pe': 2}, dropout=0.5, **options)
     model, x, pe = model.double().eval(), features(), features(2)
-    z = model.norm_in(model.lin_in(x) + model.lin_encodings['pe'](pe)).relu()
-    for block in model.blocks[:2]:
+    z = model.blocks[0].norm(model.lin_in(x) + model.lin_encodings['pe'](pe)).relu()
+    for block in model.blocks[1:3]:
         gcn = GCNConv(8, 8).double()
         gcn.load_state_dict(block.conv.state_dict())
         z = z + block.norm(gcn(z, EDGES) + block.lin(z)).relu()
-    z = model.blocks[1].output_norm(z)
-    for block in model.blocks[2:]:
+    z = model.blocks[2].output_norm(z)
+    for block in model.blocks[3:]:
         attended = block.norm(block.attn(z, batch=BATCH))
         z = block.lin_out(attended * (1 + block.lin(z))).relu()
     actual = model(x, EDGES, BATCH, pe=pe)

@@ -10,6 +10,28 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.conv.gps_conv import attend
 
 
+class InputLayer(Module):
+    r"""Applies normalisation, activation and dropout to the output of the linear input layer. It
+    has the methods of :class:`~torch_geometric_lgt.nn.GPSConv` that the model calls, and neither
+    message passing nor attention."""
+
+    attn = conv = None
+
+    def __init__(self, dropout: float, act: str, norm: Module | None) -> None:
+        super().__init__()
+        self.dropout, self.act, self.norm = dropout, activation_resolver(act), norm
+
+    def attend(self, *args: Any) -> None:
+        r"""Returns :obj:`None`: the layer has no attention."""
+
+    def combine(
+        self, x: Tensor, local: None, attended: None, norm_arguments: dict[str, Any]
+    ) -> Tensor:
+        r"""Computes the output ``[N, D]`` from the input :obj:`x`."""
+        z = x if self.norm is None else self.norm(x, **norm_arguments)
+        return dropout(self.act(z), self.dropout, self.training)
+
+
 class LocalLayer(Module):
     r"""Applies message passing beside a linear map, normalisation, activation, dropout and a
     residual, as in `"Classic GNNs are Strong Baselines" <https://arxiv.org/abs/2406.08993>`_:

@@ -9,7 +9,6 @@ from torch.distributed import ProcessGroup
 from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
-from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
@@ -25,7 +24,12 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
 from torch_geometric_lgt.nn.conv.gps_conv import make_attention
-from torch_geometric_lgt.nn.models._blocks import GatedLayer, LocalLayer, PositionedAttention
+from torch_geometric_lgt.nn.models._blocks import (
+    GatedLayer,
+    InputLayer,
+    LocalLayer,
+    PositionedAttention,
+)
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
@@ -113,8 +117,8 @@ class GraphTransformer(LayerwiseModel):
             target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the features. (default: :obj:`0.0`)
-        input_norm (bool, optional): If :obj:`True`, the input layer ends with a layer norm, the
-            activation and dropout. (default: :obj:`False`)
+        input_norm (bool, optional): If :obj:`True`, normalisation, activation and dropout follow
+            the input layer. (default: :obj:`False`)
         norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.
             (default: :obj:`"batch_norm"`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
@@ -190,13 +194,14 @@ class GraphTransformer(LayerwiseModel):
         self.position = position
         self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
         self.input_dropout, self.input_names = input_dropout, ('x', *self.encodings)
-        self.dropout, self.gate, self.act = dropout, gate, activation_resolver(act)
+        self.gate = gate
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_encodings = ModuleDict(
             {name: Linear(channels, hidden_channels) for name, channels in self.encodings.items()}
         )
-        self.norm_in = LayerNorm(hidden_channels) if input_norm else None
         self.blocks: Any = ModuleList()
+        if input_norm:
+            self.blocks.append(InputLayer(dropout, act, NORMS[norm](hidden_channels)))
         self.norm = norm
         num_gated = 0 if gate and attn_type is None else num_layers
         for index in range(num_local_layers + num_gated):
@@ -217,7 +222,7 @@ class GraphTransformer(LayerwiseModel):
                 attention = self._make_attention(heads, attn_type, attn_kwargs)
                 block = self._make_block(local, attention, heads, dropout, act)
             self.blocks.append(block)
-        self.uses_edges = self.blocks[0].conv is not None
+        self.uses_edges = self.conv is not None
         read = hidden_channels * (2 if level == 'edge' else 1)
         self.lin_out = (
             Linear(read, out_channels)
@@ -231,9 +236,14 @@ class GraphTransformer(LayerwiseModel):
         return [block.attn for block in self.blocks]
 
     @property
+    def conv(self) -> Any:
+        r"""Returns the message passing of the first layer that has some, else :obj:`None`."""
+        return next((block.conv for block in self.blocks if block.conv is not None), None)
+
+    @property
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph: those of GCN do."""
-        return isinstance(self.blocks[0].conv, LocalConv)
+        return isinstance(self.conv, LocalConv)
 
     def _make_attention(
         self, heads: int, attn_type: Any, attn_kwargs: dict[str, Any] | None
@@ -368,8 +378,6 @@ class GraphTransformer(LayerwiseModel):
                 raise ValueError(f"'{name}' must have shape {shape} (got {tuple(encoding.shape)})")
             check_devices(x.device, **{name: encoding})
             z = z + lin(encoding.to(z.dtype))
-        if self.norm_in is not None:
-            z = dropout(self.act(self.norm_in(z)), self.dropout, self.training)
         if self.position is None:
             return z
         position = encodings[list(self.encodings).index(self.position)]
@@ -425,7 +433,7 @@ class GraphTransformer(LayerwiseModel):
             ValueError: If the message passing counts the degrees of its input, or the graph lacks
                 edge features.
         """
-        weight, conv = reference(self.lin_in), self.blocks[0].conv
+        weight, conv = reference(self.lin_in), self.conv
         if degree is not None:
             matrix = local_matrix(part, degree, weight.dtype).to(weight.device)
             return GraphContext(LocalInput(matrix, {}))
@@ -451,7 +459,7 @@ class GraphTransformer(LayerwiseModel):
     ) -> LocalInput | None:
         if not self.uses_edges:
             return None
-        conv, edges, channels = self.blocks[0].conv, cast(Adj, edge_index), self.edge_channels
+        conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
         size = x.size(0)
         return local_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
