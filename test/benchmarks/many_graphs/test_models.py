@@ -35,4 +35,5 @@ def test_sampling_and_narrowing_are_told_by_the_name(batch):
         widths[step], sampled[step] = model.model.layers[-1].conv.out_channels, model.sampled
     assert widths == {'': 16, '-sampling': 16, '-sampling-reduced': 4}
     assert sampled == {'': False, '-sampling': True, '-sampling-reduced': True}
-    assert all(set(PUBLISHED[name]) == set(TRANSFORMERS) for name in ('pattern', 'cluster', 'tsp'))
+    networks = {*TRANSFORMERS, *CONVOLUTIONS}
+    assert all(set(PUBLISHED[name]) == networks for name in ('pattern', 'cluster', 'tsp'))
