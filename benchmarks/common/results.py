@@ -223,10 +223,12 @@ def machine() -> dict[str, Any]:
         for line in _lines('/proc/meminfo')
         if line.startswith('MemTotal')
     ]
+    gpu = torch.cuda.get_device_properties() if torch.cuda.is_available() else None
     return {
         'cpu': names[0] if names else platform.processor(),
         'threads': torch.get_num_threads(),
-        'gpu': torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        'gpu': gpu.name if gpu else None,
+        'gpu_memory_gib': round(gpu.total_memory / 2**30, 1) if gpu else None,
         'memory_gib': round(memory[0], 1) if memory else None,
     }
 

@@ -3,26 +3,27 @@ r"""Formats results on large graphs for the leaderboards."""
 import json
 from pathlib import Path
 
-from benchmarks.common.results import machine
 from benchmarks.common.tables import spread
 
 
 def leaderboard_row(path: Path, metric: str) -> str:
     r"""Formats the result of a file as a row of the leaderboard, with means and unbiased standard
-    deviations."""
+    deviations, and the machine with the memory of the GPU. A variant is named as such."""
     record = json.loads(path.read_text())
-    hardware = machine()['gpu'] or machine()['cpu']
+    variant = f', variant {record["variant"]}' if record['variant'] else ''
+    machine = record['machine']
+    gpu = f'{machine["gpu"]} ({machine["gpu_memory_gib"]} GiB), ' if machine['gpu'] else ''
     versions = ', '.join(
         f'{name} {record["versions"][name]}'
         for name in ('torch', 'torch-geometric', 'torch-geometric-lgt')
     )
     cells = [
-        f'{record["model"]} (attention over {record["config"]["attention_over"]})',
+        f'{record["model"]}{variant} (attention over {record["config"]["attention_over"]})',
         spread(record, metric),
         spread(record, f'valid_{metric}'),
         f'{record["parameters"]:,}',
         f'{len(record["seeds"])} seeds',
-        f'{hardware}, {machine()["memory_gib"]} GiB',
+        f'{gpu}{machine["cpu"]} ({machine["memory_gib"]} GiB)',
         versions,
     ]
     return f'| {" | ".join(cells)} |'

@@ -9,6 +9,7 @@ from scipy.io import savemat
 from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
+from benchmarks.large_graphs.report import leaderboard_row
 from benchmarks.large_graphs.settings import DOMAINS
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 
@@ -60,7 +61,8 @@ def test_scripts_on_small_data_sets(save, name, model, ogb, monkeypatch, capsys,
     assert {metric, f'valid_{metric}', f'train_{metric}'} == set(record['metrics'])
     assert all(0 <= value <= 1 for value in record['metrics'][metric]['values'])
     cells = row.strip('| ').split(' | ')
-    assert cells[0] == f'{model} (attention over {record["config"]["attention_over"]})'
+    domain = record['config']['attention_over']
+    assert cells[0] == f'{model}, variant short (attention over {domain})'
     assert (
         cells[1]
         == f'{record["metrics"][metric]["mean"]:.4f} ± {record["metrics"][metric]["std"]:.4f}'
@@ -117,3 +119,33 @@ def test_pokec(ogb, monkeypatch, capsys, tmp_path):
         'short',
     )
     assert record['dataset'] == 'pokec'
+
+
+def test_leaderboard_rows_name_the_variant_and_the_memory_of_the_gpu(tmp_path):
+    path = tmp_path / 'result.json'
+    names = ('torch', 'torch-geometric', 'torch-geometric-lgt')
+    record = {
+        'model': 'sgformer',
+        'variant': '',
+        'seeds': [0],
+        'parameters': 1200,
+        'metrics': {name: {'mean': 0.5, 'values': [0.5]} for name in ('accuracy', 'valid_accuracy')},
+        'config': {'attention_over': 'the graph'},
+        'versions': dict.fromkeys(names, '1.0'),
+        'machine': {'cpu': 'C', 'gpu': None, 'gpu_memory_gib': None, 'memory_gib': 64.0},
+    }
+    gpu = record['machine'] | {'gpu': 'G', 'gpu_memory_gib': 79.2}
+    for changes, model, hardware in (
+        ({}, 'sgformer', 'C (64.0 GiB)'),
+        (
+            {'variant': 'epochs-9', 'machine': gpu},
+            'sgformer, variant epochs-9',
+            'G (79.2 GiB), C (64.0 GiB)',
+        ),
+    ):
+        path.write_text(json.dumps(record | changes))
+        versions = ', '.join(f'{name} 1.0' for name in names)
+        assert leaderboard_row(path, 'accuracy') == (
+            f'| {model} (attention over the graph) | 0.5000 | 0.5000 | 1,200 | 1 seeds | '
+            f'{hardware} | {versions} |'
+        )
