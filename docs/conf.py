@@ -50,7 +50,9 @@ API_PAGES = {
     'data': 'Graphs in files',
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
+    'distributed': 'Reductions over processes',
     'testing.checks': 'Checks of layers, models, transforms and loaders',
+    'testing.dense': 'Dense definitions',
 }
 
 

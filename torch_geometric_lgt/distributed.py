@@ -4,6 +4,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+__all__ = [
+    'all_reduce_max',
+    'all_reduce_moments',
+    'all_reduce_sum',
+]
+
 
 class _Sum(torch.autograd.Function):
     r"""Sums a tensor over the processes of :obj:`group`, and in backward the gradient over the same

@@ -30,6 +30,8 @@ from torch_geometric_lgt.nn import (
     SGFormerConv,
 )
 
+__all__ = ['GraphGymLayer', 'GraphGymNetwork', 'set_lgt_config']
+
 LAYERS = {
     'kernel_attention': KernelAttentionConv,
     'difformer_conv': DIFFormerConv,

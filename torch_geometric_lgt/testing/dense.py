@@ -4,6 +4,24 @@ small graphs. The functions share no code with the rest of the package."""
 import torch
 from torch import Tensor
 
+__all__ = [
+    'adjacency_matrix',
+    'attention_matrix',
+    'degree_mask',
+    'diffusion_attention',
+    'edge_weights',
+    'feature_map',
+    'jaccard',
+    'kernel_attention',
+    'normalised',
+    'normalised_adjacency',
+    'sampled_attention',
+    'sgformer_attention',
+    'share_of',
+    'sigmoid_attention',
+    'uniformity',
+]
+
 
 def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0

@@ -129,7 +129,9 @@ def test_leaderboard_rows_name_the_variant_and_the_memory_of_the_gpu(tmp_path):
         'variant': '',
         'seeds': [0],
         'parameters': 1200,
-        'metrics': {name: {'mean': 0.5, 'values': [0.5]} for name in ('accuracy', 'valid_accuracy')},
+        'metrics': {
+            name: {'mean': 0.5, 'values': [0.5]} for name in ('accuracy', 'valid_accuracy')
+        },
         'config': {'attention_over': 'the graph'},
         'versions': dict.fromkeys(names, '1.0'),
         'machine': {'cpu': 'C', 'gpu': None, 'gpu_memory_gib': None, 'memory_gib': 64.0},
