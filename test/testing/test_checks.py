@@ -153,6 +153,12 @@ MODELS = {
         ),
         {'call': with_hops},
     ),
+    'NodeFormer-paper': (
+        lambda: NodeFormer(
+            6, 4, 3, num_features=8, jumping_knowledge=True, scale=1.0, num_readout_layers=2
+        ),
+        {'batches': parts},
+    ),
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),
     'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {'batches': parts}),
     'SGFormer-residual': (lambda: SGFormer(6, 4, 3, gnn_residual=True), {'batches': parts}),

@@ -121,6 +121,73 @@ def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
     )  # places and scores, not 2 x 32 features of two sides
 
 
+@pytest.mark.parametrize('samples', [0, 3])
+@pytest.mark.parametrize('scale', [1.0, 0.3])
+@pytest.mark.parametrize('feature_map', ['simplex', 'orthogonal', 'positive', 'fourier'])
+def test_scale_of_logits_matches_dense_with_gradients(feature_map, scale, samples):
+    """The factor of inner products, divided by the temperature in attention without samples and in
+    training; the logarithms of weights have none."""
+    samples = 0 if feature_map == 'fourier' else samples
+    conv = KernelAttentionConv(
+        6,
+        8,
+        heads=2,
+        feature_map=feature_map,
+        temperature=0.5,
+        num_gumbel_samples=samples,
+        scale=scale,
+    ).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
+    batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
+    q, k, v = (
+        lin(x).unflatten(-1, (2, -1)) for lin in (conv.lin_query, conv.lin_key, conv.lin_value)
+    )
+
+    def features(factor):
+        kind, projection = conv.feature_map.kind, conv.feature_map.projection
+        return [dense.feature_map(kind, factor**0.5 * part, projection) for part in (q, k)]
+
+    pairs = []
+    if samples > 0:
+        torch.manual_seed(7)
+        actual = conv(x, batch=batch)
+        torch.manual_seed(7)
+        noise = -torch.empty(12, 2, samples, dtype=torch.float64).exponential_().log() / 0.5
+        pairs.append(
+            (actual, dense.sampled_attention(*features(2 * scale), v, noise, batch, batch))
+        )
+    factor = scale if samples > 0 else 2 * scale
+    weights = dense.attention_matrix(*features(factor), None, batch, batch)
+    conv.eval()
+    pairs.append((conv(x, batch=batch), torch.einsum('ijh,jhd->ihd', weights, v)))
+    pairs.append((conv.attention_scores(x, PAIRS, batch), weights[PAIRS[1], PAIRS[0]]))
+    if feature_map != 'fourier':
+        same_graph = PAIRS[:, batch[PAIRS[0]] == batch[PAIRS[1]]]
+        plain = dense.attention_matrix(*features(scale), None, batch, batch)
+        log = conv.log_edge_probability(x, same_graph, batch)
+        pairs.append((log, plain[same_graph[1], same_graph[0]].log()))
+    leaves = [x, *conv.parameters()]
+    for actual, expected in pairs:
+        expected = expected.reshape(actual.shape)
+        torch.testing.assert_close(actual, expected, atol=1e-9, rtol=1e-9)
+        grad = torch.randn_like(expected)
+        for one, other in zip(
+            torch.autograd.grad(actual, leaves, grad, allow_unused=True, materialize_grads=True),
+            torch.autograd.grad(
+                expected, leaves, grad, True, allow_unused=True, materialize_grads=True
+            ),
+            strict=True,
+        ):
+            torch.testing.assert_close(one, other, atol=1e-8, rtol=1e-8)
+
+
+def test_scale_is_one_over_the_root_of_the_channels_by_default():
+    default, given = (KernelAttentionConv(6, 8, heads=2, scale=scale) for scale in (None, 0.5))
+    given.load_state_dict(default.state_dict())
+    x = torch.randn(12, 6)
+    assert torch.equal(default(x), given(x))
+
+
 def test_hand_computed():
     conv = KernelAttentionConv(1, 1, feature_map='elu', bias=False)
     for lin, value in ((conv.lin_query, 1.0), (conv.lin_key, 2.0), (conv.lin_value, 3.0)):
@@ -310,6 +377,13 @@ def test_compiles_without_graph_break(heads):
         ({'heads': 2, 'key_channels': 3}, "'heads' must divide 'key_channels'"),
         ({'value_projection': False}, "'value_projection' = False needs"),
         ({'temperature': 0.0}, "'temperature' must be positive"),
+        ({'scale': 0.0}, "'scale' must be positive and finite"),
+        ({'scale': float('nan')}, "'scale' must be positive and finite"),
+        ({'scale': 1.0, 'feature_map': 'elu'}, "'scale' must be None unless 'feature_map' is"),
+        (
+            {'scale': 1.0, 'feature_map': torch.nn.Identity()},
+            "'scale' must be None unless 'feature_map' is",
+        ),
         ({'heads': 8}, 'needs at least 2 channels'),
         ({'num_gumbel_samples': -1}, "'num_gumbel_samples' must be at least 0"),
         (

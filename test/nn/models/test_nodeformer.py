@@ -43,6 +43,25 @@ def test_switches_by_hand():
     torch.testing.assert_close(model(x, EDGES), expected)
 
 
+def test_output_and_logits_of_the_paper_by_hand():
+    """The scores are an MLP of the outputs of all layers side by side; the logits are q.k."""
+    model = make(jumping_knowledge=True, num_readout_layers=3, scale=1.0, dropout=0.5).eval()
+    x = torch.randn(8, 6, dtype=torch.float64)
+    layers = model.layers(x, GraphContext(model.hops(EDGES, 8)))
+    z = torch.cat(layers, 1)
+    assert [(lin.in_channels, lin.out_channels) for lin in model.lin_out.lins] == [
+        (12, 4),
+        (4, 4),
+        (4, 3),
+    ]
+    for lin in model.lin_out.lins[:-1]:
+        z = torch.nn.functional.elu(z @ lin.weight.t() + lin.bias)
+    last = model.lin_out.lins[-1]
+    torch.testing.assert_close(model(x, EDGES), z @ last.weight.t() + last.bias)
+    assert all(conv.scale == 1.0 for conv in model.convs)
+    assert model.lin_out.dropout[:2] == [0.5, 0.5]
+
+
 def test_without_a_graph():
     model, plain = (make(relational_order=order).eval() for order in (2, 0))
     plain.load_state_dict(model.state_dict(), strict=False)
@@ -118,6 +137,8 @@ def test_repr_and_errors():
     assert repr(make()) == 'NodeFormer(6, 4, 3, num_layers=2)'
     with pytest.raises(ValueError, match="'num_layers' must be positive"):
         make(num_layers=0)
+    with pytest.raises(ValueError, match="'num_readout_layers' must be positive"):
+        make(num_readout_layers=0)
     with pytest.raises(ValueError, match="'dropout' must be at least 0"):
         make(dropout=1.0)
     with pytest.raises(ValueError, match="'hidden_channels' must be positive"):

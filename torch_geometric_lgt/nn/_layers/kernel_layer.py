@@ -49,6 +49,7 @@ class KernelLayer(AttentionLayer):
         bias: bool,
         key_channels: int | None,
         position_channels: int = 0,
+        scale: float | None = None,
     ) -> None:
         super().__init__(
             in_channels,
@@ -81,17 +82,31 @@ class KernelLayer(AttentionLayer):
                 f"'feature_map' must be of {self.head_key_channels} channels, those of a head (got "
                 f'{channels})'
             )
+        if scale is not None and not self._has_logits:
+            raise ValueError(
+                "'scale' must be None unless 'feature_map' is 'positive', 'orthogonal', 'simplex' "
+                f"or 'fourier' (got {scale} and {feature_map!r})"
+            )
+        if scale is not None and not 0 < scale < math.inf:
+            raise ValueError(f"'scale' must be positive and finite (got {scale})")
+        self.scale = self.head_key_channels**-0.5 if scale is None else scale
+
+    @property
+    def _has_logits(self) -> bool:
+        r"""Tells whether the feature map estimates a function of inner products, which
+        :obj:`scale` and :obj:`temperature` change."""
+        phi = self.feature_map
+        return isinstance(phi, FeatureMap) and MAPS[phi.kind].has_projection
 
     @property
     def _sampling(self) -> bool:
         return self.training and self.num_gumbel_samples > 0
 
     def _scale(self, sampling: bool) -> float:
-        phi = self.feature_map
-        if not isinstance(phi, FeatureMap) or not MAPS[phi.kind].has_projection:
+        if not self._has_logits:
             return 1.0
         tempered = sampling or self.num_gumbel_samples == 0 or self.gumbel_evaluation == 'tempered'
-        return (self.head_key_channels * (self.temperature if tempered else 1.0) ** 2) ** -0.25
+        return (self.scale / (self.temperature if tempered else 1.0)) ** 0.5
 
     def _kernel_input(
         self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool

@@ -30,13 +30,15 @@ class KernelAttentionConv(KernelLayer):
         {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. Softmax-type maps
-    estimate attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / (\sqrt{C} \tau)`.
+    estimate attention with the logits :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j / \tau`. The
+    factor :obj:`scale` is :math:`s = 1 / \sqrt{C}` by default, as in Eq. 1 of MGFormer's paper and
+    in NodeFormer's public code. NodeFormer's paper has :math:`s = 1` (Theorem 2).
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
     with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their mean over the noise
-    tends to attention with the logits :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}`. These
-    are the logits in evaluation.
+    tends to attention with the logits :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j`. These are the
+    logits in evaluation.
 
     With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input`
     ``'value'`` (the authors' code) or ``'output'`` (the paper's slides, with :math:`P = 1`)
@@ -92,6 +94,9 @@ class KernelAttentionConv(KernelLayer):
         position_channels (int, optional): If positive, queries and keys are linear maps of
             positions of this size instead of the input: nodes attend by where they are, for
             example by a Laplacian encoding. (default: :obj:`0`)
+        scale (float, optional): :math:`s`, the factor of inner products in the logits, as in
+            :func:`torch.nn.functional.scaled_dot_product_attention`; maps without logits take
+            none. (default: :obj:`None`, :math:`1 / \sqrt{C}`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
@@ -103,8 +108,8 @@ class KernelAttentionConv(KernelLayer):
         ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, or
             ``value_projection=False`` comes with unequal sizes. If the feature map does not fit
             :obj:`num_features` or :obj:`num_gumbel_samples`. If the bias has no edges, or edges of
-            another number of orders. If :obj:`temperature` is not positive, or an option is
-            unknown.
+            another number of orders. If :obj:`temperature` or :obj:`scale` is not positive, or an
+            option is unknown.
 
     Example:
         >>> import torch
@@ -133,6 +138,7 @@ class KernelAttentionConv(KernelLayer):
         bias: bool = True,
         key_channels: int | None = None,
         position_channels: int = 0,
+        scale: float | None = None,
     ) -> None:
         super().__init__(
             in_channels,
@@ -146,6 +152,7 @@ class KernelAttentionConv(KernelLayer):
             bias,
             key_channels,
             position_channels,
+            scale,
         )
         if num_gumbel_samples < 0 or (
             num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'
@@ -320,7 +327,7 @@ class KernelAttentionConv(KernelLayer):
         self._check_sources(x)
         self._check_targets(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
-        scale, key_input = self.head_key_channels**-0.25, self._key_input(x, position)
+        scale, key_input = self.scale**0.5, self._key_input(x, position)
         queries, keys = (
             replace(self._kernel_input(key_input, lin, None, False), scale=scale)
             for lin in (self.lin_query, self.lin_key)

@@ -3,11 +3,12 @@ import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.nn import Linear, ModuleList
+from torch_geometric.nn import MLP
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list, sorted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_sizes, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -33,6 +34,12 @@ class NodeFormer(Backbone):
     Differs from the authors' code: random projections are drawn once instead of from a seed that
     the data determine. Graphs of a batch do not attend to each other, and weights are computed in
     the log domain.
+
+    Differs from the paper, as the authors' code does: logits are divided by :math:`\sqrt{C}`, and
+    the output layer is a linear map of the last :math:`\mathbf{Z}^{(l)}`. With ``scale=1`` logits
+    are :math:`\mathbf{q}_i^{\top} \mathbf{k}_j`, as in the paper (Theorem 2). With
+    ``jumping_knowledge=True`` and ``num_readout_layers=2`` the scores are
+    :math:`\mathrm{MLP}(\{\mathbf{Z}^{(l)}\}_{l=0}^{L})`, the output of its Algorithm 1.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -64,6 +71,11 @@ class NodeFormer(Backbone):
             all layers side by side, else the last one. (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"elu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        scale (float, optional): The factor of inner products in the logits, as in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`,
+            :math:`1 / \sqrt{C}`)
+        num_readout_layers (int, optional): Linear maps of the output layer; between two of them
+            are :obj:`hidden_channels`, the activation and dropout. (default: :obj:`1`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges or :obj:`None`; batch
@@ -104,6 +116,8 @@ class NodeFormer(Backbone):
         jumping_knowledge: bool = False,
         act: str = 'elu',
         dropout: float = 0.0,
+        scale: float | None = None,
+        num_readout_layers: int = 1,
     ) -> None:
         def make_conv() -> KernelAttentionConv:
             return KernelAttentionConv(
@@ -118,6 +132,7 @@ class NodeFormer(Backbone):
                 relational_order=relational_order,
                 relational_input=relational_input,
                 relational_weight=relational_weight,
+                scale=scale,
             )
 
         read_channels = hidden_channels * (num_layers + 1) if jumping_knowledge else hidden_channels
@@ -133,6 +148,10 @@ class NodeFormer(Backbone):
             activate_layers,
             read_channels,
         )
+        check_sizes(num_readout_layers=num_readout_layers)
+        if num_readout_layers > 1:
+            widths = [read_channels, *[hidden_channels] * (num_readout_layers - 1), out_channels]
+            self.lin_out = MLP(widths, act=act, norm=None, dropout=dropout)
         self.lin_heads = ModuleList(
             Linear(heads * hidden_channels, hidden_channels) for _ in range(num_layers)
         )
