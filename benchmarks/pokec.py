@@ -62,7 +62,7 @@ def main() -> None:
         'inference_batch_size': 16_384,
     }
     defaults = {
-        'sgformer': {**shared, 'options': {'gnn_residual': True}},
+        'sgformer': {**shared, 'options': {'gnn_residual': 'initial', 'gnn_use_init': True}},
         'nodeformer': {**shared, 'options': {'num_layers': 3, 'num_gumbel_samples': 5}},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }

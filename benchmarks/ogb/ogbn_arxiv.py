@@ -28,7 +28,7 @@ def main() -> None:
     defaults = {
         'sgformer': {
             **shared,
-            'options': {'gnn_num_layers': 3, 'gnn_residual': True, 'dropout': 0.5},
+            'options': {'gnn_num_layers': 3, 'gnn_residual': 'initial', 'dropout': 0.5},
         },
         'nodeformer': {
             **shared,

@@ -51,7 +51,8 @@ def main() -> None:
     }
     sgformer = {
         'gnn_num_layers': 3,
-        'gnn_residual': True,
+        'gnn_residual': 'initial',
+        'gnn_use_init': True,
         'alpha': 0.8,
         'dropout': 0.5,
         'gnn_dropout': 0.2,

@@ -46,7 +46,7 @@ def main() -> None:
         'sgformer': {
             **shared,
             'hidden_channels': 256,
-            'options': {'gnn_num_layers': 3, 'gnn_residual': True},
+            'options': {'gnn_num_layers': 3, 'gnn_residual': 'initial', 'gnn_use_init': True},
         },
         'nodeformer': {**shared, 'hidden_channels': 64, 'edge_loss': 0.003, 'options': nodeformer},
         'difformer': {**shared, 'hidden_channels': 256, 'options': {'num_layers': 3}},

@@ -41,7 +41,7 @@ def main() -> None:
         'jumping_knowledge': True,
     }
     defaults = {
-        'sgformer': {**shared, 'options': {'gnn_residual': True}},
+        'sgformer': {**shared, 'options': {'gnn_residual': 'initial'}},
         'nodeformer': {**shared, 'edge_loss': 0.002, 'options': nodeformer},
         'difformer': {**shared, 'options': {'num_layers': 3}},
     }

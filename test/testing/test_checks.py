@@ -162,6 +162,10 @@ MODELS = {
     'DIFFormer': (lambda: DIFFormer(6, 4, 3, use_source=True), {'batches': parts}),
     'SGFormer': (lambda: SGFormer(6, 4, 3, norm='row'), {'batches': parts}),
     'SGFormer-residual': (lambda: SGFormer(6, 4, 3, gnn_residual=True), {'batches': parts}),
+    'SGFormer-initial': (
+        lambda: SGFormer(6, 4, 3, gnn_residual='initial', gnn_use_init=True),
+        {'batches': parts},
+    ),
     'SGFormer-cat': (
         lambda: SGFormer(
             6,

@@ -37,6 +37,9 @@ BACKBONES = {
     'sgformer-residual': lambda: SGFormer(
         5, 8, 3, gnn_num_layers=3, gnn_residual=True, dropout=0.5
     ),
+    'sgformer-initial': lambda: SGFormer(
+        5, 8, 3, gnn_num_layers=3, gnn_residual='initial', gnn_use_init=True
+    ),
     'sgformer-sage': lambda: SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2)),
     'graph-transformer': lambda: GraphTransformer(5, 8, 3, heads=2, dropout=0.5),
     'graph-transformer-local-first': lambda: GraphTransformer(
@@ -53,6 +56,9 @@ BACKBONES = {
         5, 8, 3, 2, 2, conv='GATv2Conv', attn_type=None
     ),
     'nodeformer': lambda: NodeFormer(5, 8, 3, heads=2, num_features=8, jumping_knowledge=True),
+    'nodeformer-paper': lambda: NodeFormer(
+        5, 8, 3, num_features=8, jumping_knowledge=True, scale=1.0, num_readout_layers=2
+    ),
     'nodeformer-output': lambda: NodeFormer(5, 8, 3, num_features=8, relational_input='output'),
     'nodeformer-without-graph': lambda: NodeFormer(5, 8, 3, num_features=8, relational_order=0),
 }

@@ -20,6 +20,7 @@ from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
+from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._process_checks import run_threads
 
 EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
@@ -89,6 +90,65 @@ def test_residual_local_branch_by_hand(gnn_input, layer_norm):
         out = norm(conv(z, *weights)).relu()
         z = out + z if z.size(1) == 4 else out
     torch.testing.assert_close(model(x, EDGES), model.lin_out(z))
+
+
+@pytest.mark.parametrize('layer_norm', [True, False])
+@pytest.mark.parametrize(
+    ('residual', 'use_init'), [('initial', False), (False, True), (True, True), ('initial', True)]
+)
+def test_input_of_the_local_branch_in_each_layer_matches_dense(residual, use_init, layer_norm):
+    """As in the authors' code: the first input is added to each layer, or beside its sums."""
+    model = SGFormer(
+        6,
+        4,
+        3,
+        alpha=1.0,
+        gnn_num_layers=3,
+        layer_norm=layer_norm,
+        gnn_residual=residual,
+        gnn_use_init=use_init,
+    ).double()
+    model(torch.randn(8, 6, dtype=torch.float64), EDGES)  # means and variances not 0 and 1
+    x = torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
+    one = torch.ones(EDGES.size(1), dtype=torch.float64)
+    matrix = dense.adjacency_matrix(EDGES, one, 8, 8) + torch.eye(8, dtype=torch.float64)
+    total = matrix.sum(1)
+    matrix = total[:, None] ** -0.5 * matrix * total**-0.5
+    model.eval()
+    z_0 = z = model.input_layer(x)
+    gnn = model.gnn
+    for layer, (conv, norm) in enumerate(zip(gnn.convs, gnn.norms, strict=True)):
+        inputs, weight = matrix @ z, conv.lin.weight
+        if use_init:
+            inputs = torch.cat([inputs, z_0], 1)
+            weight = torch.cat([weight, gnn.lin_inits[layer].weight], 1)
+        out = inputs @ weight.t() + conv.bias
+        if layer_norm:
+            norm = norm.module
+            scale = norm.weight / (norm.running_var + norm.eps).sqrt()
+            out = (out - norm.running_mean) * scale + norm.bias
+        out = out.relu()
+        z = out + {'initial': z_0, True: z, False: 0}[residual]
+    expected, actual = model.lin_out(z), model(x, EDGES)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    grad, leaves = torch.randn_like(expected), [x, *model.gnn.parameters()]
+    for one, other in zip(
+        torch.autograd.grad(actual, leaves, grad),
+        torch.autograd.grad(expected, leaves, grad),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10)
+    (out,) = run_threads(1, lambda rank, group: model(x, EDGES, process_group=group))
+    torch.testing.assert_close(out, actual)
+
+
+def test_local_branch_with_its_input_is_reset():
+    model = SGFormer(6, 4, 3, gnn_use_init=True)
+    before = [lin.weight.clone() for lin in model.gnn.lin_inits]
+    model.reset_parameters()
+    assert not any(
+        torch.equal(lin.weight, old) for lin, old in zip(model.gnn.lin_inits, before, strict=True)
+    )
 
 
 def test_local_branch_ignores_given_self_loops_and_can_be_explained():
@@ -172,6 +232,9 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
         ({'beta': -0.1}, "'beta' must be from 0 to 1"),
         ({'aggregate': 'max'}, "'aggregate' must be"),
         ({'gnn_input': 'x'}, "'gnn_input' must be"),
+        ({'gnn_residual': 'first'}, "'gnn_residual' must be False, True or 'initial'"),
+        ({'gnn_input': 'input', 'gnn_use_init': True}, "'gnn_input' must be 'hidden' with"),
+        ({'gnn_input': 'input', 'gnn_residual': 'initial'}, "'gnn_input' must be 'hidden' with"),
         ({'norm': 'max'}, "'norm' must be one of"),
     ],
 )

@@ -35,6 +35,10 @@ class DIFFormerConv(LinearLayer):
     Differs from the paper: queries and keys are learned linear maps of the input, as in the
     authors' code. So are the values unless ``value_projection=False``.
 
+    Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
+    averages its heads. The published settings for node classification have one head, for which both
+    are the same.
+
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
             targets; :obj:`-1` takes the size of the first input.

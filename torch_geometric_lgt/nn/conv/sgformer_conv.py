@@ -28,6 +28,10 @@ class SGFormerConv(LinearLayer):
     and averages its heads. For :math:`N` it takes the nodes of the largest graph, so that an output
     depends on the other graphs in the batch.
 
+    Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
+    averages its heads. The published settings for node classification have one head, for which both
+    are the same.
+
     Args:
         in_channels (int): Size of each input sample, the same for sources and targets; :obj:`-1`
             takes the size of the first input.

@@ -4,7 +4,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Linear, ModuleList
 from torch_geometric.nn import GCN, GCNConv, MessagePassing
+from torch_geometric.nn.inits import reset
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
@@ -63,9 +65,11 @@ class LocalConv(GCNConv):
 class LocalGCN(GCN):
     r"""Computes :class:`torch_geometric.nn.GCN` with layers of the type :class:`LocalConv`.
 
-    With :obj:`residual` each layer that keeps the width adds its input, and the last layer is
-    normalised and activated too. With :obj:`normalize` layers have batch normalisation, over all
-    :obj:`processes` if :meth:`forward` gets some."""
+    With :obj:`residual` each layer that keeps the width adds its input. With the residual
+    :obj:`"initial"` each layer adds the input of the first layer. With :obj:`use_init` each layer
+    is a linear map of the sum over the neighbours beside the input of the first layer. With any of
+    these, the last layer is normalised and activated too. With :obj:`normalize` layers have batch
+    normalisation, over all :obj:`processes` if :meth:`forward` gets some."""
 
     def __init__(
         self,
@@ -75,13 +79,29 @@ class LocalGCN(GCN):
         out_channels: int,
         dropout: float,
         normalize: bool,
-        residual: bool,
+        residual: bool | str,
+        use_init: bool,
     ) -> None:
         norm = LocalNorm(hidden_channels) if normalize else None
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, dropout, norm=norm)
         self.residual = residual
-        if residual:
+        self.activates_last = bool(residual) or use_init
+        if self.activates_last:
             self.norms[-1] = torch.nn.Identity() if norm is None else norm
+        self.lin_inits = (
+            ModuleList(Linear(in_channels, hidden_channels, False) for _ in range(num_layers))
+            if use_init
+            else None
+        )
+
+    @property
+    def reads_init(self) -> bool:
+        r"""Tells whether all layers read the input of the first layer."""
+        return self.residual == 'initial' or self.lin_inits is not None
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        reset(self.lin_inits)
 
     def forward(
         self,
@@ -91,28 +111,46 @@ class LocalGCN(GCN):
         processes: Processes | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        if not self.residual and processes is None:
+        if not self.activates_last and processes is None:
             return super().forward(x, edge_index, *args, **kwargs)
+        x_0 = x
         for layer in range(self.num_layers):
-            x = self._layer(layer, x, edge_index, x.size(0), processes)
+            x = self._layer(layer, x, x_0, edge_index, x.size(0), processes)
         return x
 
     def inference_per_layer(
-        self, layer: int, x: Tensor, edge_index: Any, batch_size: int
+        self,
+        layer: int,
+        x: Tensor,
+        edge_index: Any,
+        batch_size: int,
+        x_0: Tensor | None = None,
     ) -> Tensor:
-        if not self.residual:
+        r"""Computes the output of one layer for the first :obj:`batch_size` nodes of :obj:`x`;
+        :obj:`x_0` are their rows of the first layer's input, for a network that reads them."""
+        if not self.activates_last:
             return super().inference_per_layer(layer, x, edge_index, batch_size)
         with torch.no_grad():
-            return self._layer(layer, x, edge_index, batch_size)
+            return self._layer(layer, x, x_0, edge_index, batch_size)
 
     def _layer(
-        self, layer: int, x: Tensor, edge_index: Any, size: int, processes: Processes | None = None
+        self,
+        layer: int,
+        x: Tensor,
+        x_0: Any,
+        edge_index: Any,
+        size: int,
+        processes: Processes | None = None,
     ) -> Tensor:
         out, norm = self.convs[layer](x, edge_index)[:size], self.norms[layer]
-        if layer == self.num_layers - 1 and not self.residual:
+        if self.lin_inits is not None:
+            out = out + self.lin_inits[layer](x_0)
+        if layer == self.num_layers - 1 and not self.activates_last:
             return out
         out = norm(out, processes) if isinstance(norm, LocalNorm) else norm(out)
         out = self.dropout(self.act(out))
+        if self.residual == 'initial':
+            return out + x_0
         if not self.residual or x.size(1) != out.size(1):
             return out
         return out + (x if x.layout == torch.strided else x.to_dense())[:size]

@@ -23,8 +23,9 @@ class DIFFormer(Backbone):
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
     Differs from the authors' code: each query and key is normalised by itself unless
-    ``norm='frobenius'``. The heads divide :obj:`hidden_channels` instead of being averaged. Graphs
-    of a batch do not attend to each other.
+    ``norm='frobenius'``. With several heads, these norms are those of each head, not of all heads
+    together, and the heads divide :obj:`hidden_channels` instead of being averaged. The published
+    settings for node classification have one head. Graphs of a batch do not attend to each other.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.

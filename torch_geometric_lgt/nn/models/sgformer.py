@@ -22,7 +22,7 @@ from torch_geometric_lgt.nn.models._local_gcn import (
 )
 from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
-from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
+from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
 
 
 class SGFormer(Backbone):
@@ -41,6 +41,12 @@ class SGFormer(Backbone):
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
     a residual with fixed weights, another local branch, and logarithms of probabilities as output.
     Its outputs for a graph also depend on the other graphs in the batch.
+
+    Differs from the authors' code: both branches read one input layer, unless
+    ``gnn_input="input"``. With several heads, the Frobenius norms are those of each head, not of
+    all heads together, and the heads divide :obj:`hidden_channels` instead of being averaged. The
+    published settings have one head. Their residual in the local branch on large graphs is
+    ``gnn_residual="initial"``.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -65,9 +71,10 @@ class SGFormer(Backbone):
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
             :obj:`None`, as :obj:`dropout`)
-        gnn_residual (bool, optional): If :obj:`True`, layers of the default local branch add their
-            input. The last layer is then normalised and activated too, as in the authors' code for
-            large graphs. (default: :obj:`False`)
+        gnn_residual (bool or str, optional): If :obj:`True`, layers of the default local branch add
+            their input. With :obj:`"initial"` they add :math:`\mathbf{Z}^{(0)}`, as in the authors'
+            code for large graphs. The last layer is then normalised and activated too. (default:
+            :obj:`False`)
         gnn_input (str, optional): What the local branch reads: :obj:`"hidden"`,
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
             code.
@@ -80,6 +87,11 @@ class SGFormer(Backbone):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
             instead of a linear map of it. (default: :obj:`True`)
+        gnn_use_init (bool, optional): If :obj:`True`, layers of the default local branch map the
+            sums over the neighbours beside :math:`\mathbf{Z}^{(0)}`, :math:`[\hat{\mathbf{A}}
+            \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`, as in the authors' settings for Amazon2M,
+            pokec and ogbn-papers100M. The last layer is then normalised and activated too.
+            (default: :obj:`False`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -112,13 +124,14 @@ class SGFormer(Backbone):
         gnn: torch.nn.Module | None = None,
         gnn_num_layers: int = 2,
         gnn_dropout: float | None = None,
-        gnn_residual: bool = False,
+        gnn_residual: bool | str = False,
         gnn_input: str = 'hidden',
         layer_norm: bool = True,
         activate_layers: bool = False,
         act: str = 'relu',
         dropout: float = 0.0,
         value_projection: bool = True,
+        gnn_use_init: bool = False,
     ) -> None:
         for name, share in (('alpha', alpha), ('beta', beta)):
             if not 0 <= share <= 1:
@@ -127,6 +140,15 @@ class SGFormer(Backbone):
             raise ValueError(f"'aggregate' must be 'add' or 'cat' (got {aggregate!r})")
         if gnn_input not in ('hidden', 'input'):
             raise ValueError(f"'gnn_input' must be 'hidden' or 'input' (got {gnn_input!r})")
+        if gnn_residual not in (False, True, 'initial'):
+            raise ValueError(
+                f"'gnn_residual' must be False, True or 'initial' (got {gnn_residual!r})"
+            )
+        if gnn_input == 'input' and (gnn_residual == 'initial' or gnn_use_init):
+            raise ValueError(
+                "'gnn_input' must be 'hidden' with gnn_residual='initial' or gnn_use_init=True, "
+                f'whose layers read the output of the input layer (got {gnn_input!r})'
+            )
 
         def make_conv() -> SGFormerConv:
             return SGFormerConv(
@@ -158,6 +180,7 @@ class SGFormer(Backbone):
                 rate,
                 layer_norm,
                 gnn_residual,
+                gnn_use_init,
             )
         self.gnn: Any = gnn
         self.weighted = isinstance(gnn, GCN) and not any(
@@ -251,19 +274,23 @@ class SGFormer(Backbone):
         degree = stream.degrees('local-degrees', local_degree_edges) if self.weighted else None
         x = None if self.gnn_input == 'input' else x_0
         for index in range(self.gnn.num_layers):
-            x = self._stream_local_layer(stream, index, x, degree)
+            x = self._stream_local_layer(stream, index, x, x_0, degree)
         return cast(Tensor, x)
 
     def _stream_local_layer(
-        self, stream: Stream, index: int, x: Tensor | None, degree: Tensor | None
+        self, stream: Stream, index: int, x: Tensor | None, x_0: Tensor, degree: Tensor | None
     ) -> Tensor:
         weight = reference(self.lin_in)
+        reads_init = isinstance(self.gnn, LocalGCN) and self.gnn.reads_init
 
         def rows(part: Part) -> Tensor:
             x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
             x_src = x_src.to(weight.device, weight.dtype)
             edges = part.edge_index if degree is None else local_matrix(part, degree, weight.dtype)
-            return self.gnn.inference_per_layer(index, x_src, edges.to(weight.device), part.size)
+            inputs = index, x_src, edges.to(weight.device), part.size
+            if not reads_init:
+                return self.gnn.inference_per_layer(*inputs)
+            return self.gnn.inference_per_layer(*inputs, to_device(x_0[part.nodes], weight.device))
 
         is_last = index == self.gnn.num_layers - 1
         width = self.gnn.out_channels if is_last else self.gnn.hidden_channels
