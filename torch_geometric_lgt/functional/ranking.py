@@ -107,12 +107,21 @@ def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) 
     For :obj:`"inner"` they are the lengths of the rows of :obj:`items`, and the scores rank as
     inner products do. For :obj:`"cosine"` they are 1. For a number they are this power of
     :obj:`degree` ``[I]``, with degrees of at least 1.
+
+    Raises:
+        ValueError: If a power of a degree is 0 or infinite in the dtype of :obj:`items`.
     """
     if rule == 'inner':
         return items.norm(dim=1).clamp(min=SHORTEST)
     if isinstance(rule, str):
         return torch.ones_like(items[:, 0])
-    return cast(Tensor, degree).clamp(min=1).to(items.dtype) ** rule
+    factor = cast(Tensor, degree).clamp(min=1).to(items.dtype) ** rule
+    if not bool(((factor > 0) & factor.isfinite()).all()):
+        raise ValueError(
+            f"'scoring' must be an exponent whose powers of the items' degrees {items.dtype} can "
+            f'represent (got {rule} and degrees up to {int(cast(Tensor, degree).max())})'
+        )
+    return factor
 
 
 def rank(

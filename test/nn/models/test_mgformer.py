@@ -271,6 +271,16 @@ def test_unknown_rules_end_in_an_error():
             ):
                 model.recommend(scoring=rule)
     assert model.scoring == 'inner'
+    high = make(degree=torch.full((N,), 9)).float()
+    for rule in (300.0, -300.0):
+        with pytest.raises(
+            ValueError,
+            match=(
+                r"'scoring' must be an exponent whose powers of the items' degrees torch.float32 "
+                rf'can represent \(got {rule} and degrees up to 9\)'
+            ),
+        ):
+            high.recommend(scoring=rule)
     with pytest.raises(ValueError, match="'degree' must be in the model"):
         make(degree=None, mask='none').recommend(scoring=0.1)
     counted = make(degree=None, mask='none')

@@ -159,7 +159,8 @@ class Recommender(Module):
             TypeError: If an index is neither a tensor nor a list of ids.
             ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
                 joins two users. If an index contains neither ids nor one bool per node. If the rule
-                is unknown, or a count is no whole number. If an embedding is not finite.
+                is unknown, or a count is no whole number. If an embedding or a power of a degree is
+                not finite.
         """
         device = reference(self.embedding).device
         users = (
