@@ -349,6 +349,31 @@ def jaccard(adjacency: Tensor) -> Tensor:
     return shared / either.sum(2).clamp(min=1)
 
 
+def attention_distance(adjacency: Tensor, measure: str) -> Tensor:
+    r"""Computes the distance ``[N]`` of the attention of each node from a plain mean (Eq. 10 of
+    LiteGT). Row :math:`i` of the 0/1 matrix :obj:`adjacency` ``[N, N]`` marks the neighbours of
+    node :math:`i`. A node without neighbours gets :math:`-\infty`.
+
+    Args:
+        adjacency (torch.Tensor): ``[N, N]``, with zeros on the diagonal.
+        measure (str): :obj:`"jaccard"`, or :obj:`"lse"` for the logarithm of the sum of
+            exponentials in place of the maximum, as in Eq. 9.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import attention_distance
+        >>> attention_distance(torch.tensor([[0., 0., 0.], [1., 0., 0.], [1., 1., 0.]]), 'jaccard')
+        tensor([   -inf,  0.0000, -0.4431])
+    """
+    index, degree = jaccard(adjacency), adjacency.sum(1)
+    if measure == 'jaccard':
+        top = torch.where(adjacency > 0, index, -torch.inf).max(1).values
+    else:
+        top = (index.exp() * adjacency).sum(1).log()
+    mean = (index * adjacency).sum(1) / degree
+    return torch.where(degree == 0, -torch.inf, top - mean - degree.log())
+
+
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
