@@ -136,7 +136,7 @@ MODELS = {
     'DIFFormer': (lambda: DIFFormer(F, 8, 3, 2, use_source=True), with_edges),
     'SGFormer': (lambda: SGFormer(F, 8, 3), with_edges),
     'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), with_edges),
-    'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, reduce=True), with_jaccard),
+    'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, heads=4, reduce=True), with_jaccard),
     'MGFormer': (mgformer, embedding),
     'MGFormer, two layers': (lambda: mgformer('none', num_layers=2), embedding),
 }

@@ -37,6 +37,7 @@ from benchmarks.many_graphs.report import report
 from benchmarks.many_graphs.settings import (
     GRAPH_TRANSFORMER_TRAINING,
     PRESETS,
+    REDUCED_HEADS,
     Config,
     training_config,
 )
@@ -126,6 +127,9 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
                 options = {**config['options'], 'attention': args.attention}
                 overrides = GRAPH_TRANSFORMER_TRAINING[args.preset]
                 model_config = {**config, **overrides, 'options': options}
+            elif model_name.endswith('-reduced'):
+                options = {**config['options'], 'heads': REDUCED_HEADS[args.preset]}
+                model_config = {**config, 'options': options}
             print(run(task, model_name, splits, args, model_config), file=sys.stderr)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 

@@ -126,7 +126,7 @@ LAYERS = {
 }
 MODELS = {
     'LiteGT': (
-        lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True),
+        lambda: LiteGT(6, 16, 3, num_layers=4, heads=4, reduce=True),
         {'call': model_with_jaccard, 'batches': parts_with_jaccard},
     ),
     'GraphTransformer': (

@@ -20,7 +20,8 @@ def batch(tmp_path_factory):
 @pytest.mark.parametrize('level', ['node', 'edge'])
 @pytest.mark.parametrize('name', NETWORKS)
 def test_every_network_scores_nodes_or_edges_and_learns_all_its_weights(name, level, batch):
-    model = network(name, (7, 16, 6), level, 3, {'num_layers': 4})
+    options = {'num_layers': 4, **({'heads': 4} if 'reduced' in name else {})}
+    model = network(name, (7, 16, 6), level, 3, options)
     out = model(batch)
     assert out.shape == (batch.num_nodes if level == 'node' else batch.num_edges, 6)
     out.square().sum().backward()
@@ -31,8 +32,8 @@ def test_every_network_scores_nodes_or_edges_and_learns_all_its_weights(name, le
 def test_sampling_and_narrowing_are_told_by_the_name(batch):
     widths, sampled = {}, {}
     for step in ('', '-sampling', '-sampling-reduced'):
-        model = network(f'litegt-jaccard{step}', (7, 16, 6), 'node', 0, {'num_layers': 4})
+        model = network(f'litegt-jaccard{step}', (7, 80, 6), 'node', 0, {'num_layers': 4})
         widths[step], sampled[step] = model.model.layers[-1].conv.out_channels, model.sampled
-    assert widths == {'': 16, '-sampling': 16, '-sampling-reduced': 4}
+    assert widths == {'': 80, '-sampling': 80, '-sampling-reduced': 24}
     assert sampled == {'': False, '-sampling': True, '-sampling-reduced': True}
     assert all(set(PUBLISHED[name]) == set(TRANSFORMERS) for name in ('pattern', 'cluster', 'tsp'))

@@ -39,9 +39,12 @@ class LiteGT(Module):
             \right),
 
     see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
-    and third-last layers have half the channels and half the heads, and the last two layers a
-    quarter (Figure 4). The paper calls this step a pooling without a definition; here it is a
-    linear map.
+    and third-last layers have half the channels, and the last two layers three tenths (Figure 4);
+    all layers have :obj:`heads` heads. The paper calls this step a pooling without a definition;
+    here it is a linear map.
+
+    Differs from the text of the paper, which halves the channels twice. The parameter counts of its
+    Table 4 and the authors' code have three tenths, 24 of 80 channels.
 
     With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
@@ -111,11 +114,11 @@ class LiteGT(Module):
                 f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
             )
         check_rates(dropout=dropout)
-        if reduce and (hidden_channels % 4 != 0 or heads % 8 != 0):
+        half, last = hidden_channels // 2, hidden_channels * 3 // 10
+        if reduce and any(part == 0 or part % heads != 0 for part in (half, last)):
             raise ValueError(
-                "'hidden_channels' and 'heads' must be multiples of 4 and 8 with reduce=True, "
-                'which halves both twice '
-                f'(got {hidden_channels} and {heads})'
+                "'heads' must divide the channels of all layers, which reduce=True makes "
+                f"{half} and {last} of 'hidden_channels' (got {heads} and {hidden_channels})"
             )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
@@ -126,8 +129,9 @@ class LiteGT(Module):
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
         for layer in range(num_layers):
             if reduce and num_layers - layer in (4, 2):
-                self.reductions[str(layer)] = Linear(width, width // 2)
-                width, heads = width // 2, heads // 2
+                reduced = half if num_layers - layer == 4 else last
+                self.reductions[str(layer)] = Linear(width, reduced)
+                width = reduced
             self.layers.append(_Layer(width, heads, kernel, normalize, dropout))
         read = 2 * width if level == 'edge' else width
         self.lin_out = MLP([read, max(1, read // 2), max(1, read // 4), out_channels], norm=None)
