@@ -374,6 +374,32 @@ def attention_distance(adjacency: Tensor, measure: str) -> Tensor:
     return torch.where(degree == 0, -torch.inf, top - mean - degree.log())
 
 
+def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
+    r"""Computes the scores ``[N_t, N_s, H, C]`` of pairs with features in one branch of LiteGT:
+    :math:`\mathbf{q}_i \odot \mathbf{k}_j \odot \mathbf{e}_{ij} / \sqrt{C}` (as in `"A
+    Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_), or with
+    :math:`|\mathbf{q}_i - \mathbf{k}_j|` in place of the product of queries and keys.
+
+    Args:
+        kernel (str): :obj:`"softmax"` or :obj:`"subtractor"`.
+        q (torch.Tensor): The queries ``[N_t, H, C]``.
+        k (torch.Tensor): The keys ``[N_s, H, C]``.
+        e (torch.Tensor): The projected features of the pairs ``[N_t, N_s, H, C]``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import edge_scores
+        >>> q, k = torch.tensor([[[1., 2., 0., 1.]]]), torch.tensor([[[3., 1., 5., 1.]]])
+        >>> edge_scores('softmax', q, k, torch.ones(1, 1, 1, 4)).flatten()
+        tensor([1.5000, 1.0000, 0.0000, 0.5000])
+    """
+    if kernel == 'softmax':
+        pair = torch.einsum('ihc,jhc->ijhc', q, k)
+    else:
+        pair = (q[:, None] - k[None]).abs()
+    return pair * e / q.shape[2] ** 0.5
+
+
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:

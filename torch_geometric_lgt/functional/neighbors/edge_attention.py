@@ -113,15 +113,30 @@ def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tens
     return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
+def edge_logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""Computes :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}` of each edge from :math:`j` to
+    :math:`i`, head by head, ``[E, H]`` (Eq. 4 of LiteGT). The arguments are those of
+    :meth:`edge_distances`."""
+    return products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
+
+
 def edge_softmax(
     k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None
 ) -> Tensor:
     r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
     the edges into each target. Keys :obj:`k` are ``[N_s, H * C]``, queries :obj:`q` are
     ``[N_t, H * C]``, and :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
+    return softmax_weight(edge_logits(k, q, edge_index, heads), edge_index, q.size(0), edge_weight)
+
+
+def softmax_weight(
+    logits: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None
+) -> Tensor:
+    r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target. The
+    weights :obj:`edge_weight` ``[E]`` multiply the exponentials."""
     if edge_weight is None:
-        return softmax(_logits(k, q, edge_index, heads), edge_index[1], num_nodes=q.size(0))
-    share = _softmax_share(_logits(k, q, edge_index, heads), edge_index[1], q.size(0), edge_weight)
+        return softmax(logits, edge_index[1], num_nodes=num_targets)
+    share = _softmax_share(logits, edge_index[1], num_targets, edge_weight)
     return share * edge_weight.to(share.dtype)[:, None]
 
 
@@ -153,10 +168,6 @@ def row_normalized(
     is_zero = total == 0
     mean = mean_weight(edge_index, num_targets, score.dtype, edge_weight=edge_weight)
     return torch.where(is_zero, mean, score / total.masked_fill(is_zero, 1))
-
-
-def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    return products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
 
 
 def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight: Tensor) -> Tensor:
@@ -226,7 +237,7 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     grad_weight = grad_weight - mean[target]
     grad_edge_weight = None
     if edge_weight is not None and part_weight is not None:
-        share = _softmax_share(_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
+        share = _softmax_share(edge_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
         grad_part = (grad_weight * share).sum(1).to(edge_weight.dtype)
         grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
