@@ -76,7 +76,7 @@ class JaccardSubtractorConv(AttentionLayer):
             \mathbf{e}_{ij}.
 
     The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head, the
-    weight of the subtractor the sum of its absolute values. Of an edge into a node that is not
+    weight of the subtractor the sum of its absolute values. For an edge into a node that is not
     sampled, the first branch has :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`, which does
     not change its mean.
 
