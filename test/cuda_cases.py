@@ -59,6 +59,16 @@ def with_jaccard(layer, x):
     )
 
 
+def with_edge_features(layer, x):
+    return layer(
+        x,
+        EDGES.to(x.device),
+        edge_jaccard=JACCARD.to(x),
+        sampled_mask=SAMPLED.to(x.device),
+        edge_attr=JACCARD[:, None].to(x),
+    )
+
+
 def embedding(model, x):
     return model.get_embedding()
 
@@ -123,6 +133,10 @@ LAYERS = {
         lambda: JaccardSubtractorConv(F, 8, 4, kernel='subtractor', concat=False),
         with_jaccard,
     ),
+    'subtractor, edge features': (
+        lambda: JaccardSubtractorConv(F, 8, 4, kernel='subtractor', edge_channels=1),
+        with_edge_features,
+    ),
 }
 MODELS = {
     'NodeFormer': (
@@ -136,7 +150,11 @@ MODELS = {
     'DIFFormer': (lambda: DIFFormer(F, 8, 3, 2, use_source=True), with_edges),
     'SGFormer': (lambda: SGFormer(F, 8, 3), with_edges),
     'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), with_edges),
-    'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, reduce=True), with_jaccard),
+    'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=4, heads=4, reduce=True), with_jaccard),
+    'LiteGT, edge features': (
+        lambda: LiteGT(F, 16, 3, num_layers=4, heads=4, reduce=True, edge_channels=1),
+        with_edge_features,
+    ),
     'MGFormer': (mgformer, embedding),
     'MGFormer, two layers': (lambda: mgformer('none', num_layers=2), embedding),
 }

@@ -156,11 +156,22 @@ def difformer(
 
 
 def jaccard_subtractor(
-    conv, x, edge_index, edge_jaccard=None, sampled_mask=None, *, edge_weight=None
+    conv,
+    x,
+    edge_index,
+    edge_jaccard=None,
+    sampled_mask=None,
+    *,
+    edge_weight=None,
+    edge_attr=None,
+    return_edge_scores=False,
 ):
+    """With features of edges, the edges must be distinct."""
     x_src, x_dst = x if isinstance(x, tuple) else (x, x)
     count, half = adjacency(edge_index, x_src.size(0), x_dst.size(0)), conv.heads // 2
     v, used, out = conv.lin_value(x_src).unflatten(1, (conv.heads, -1)), 0, []
+    source, target = edge_index.edge_index if isinstance(edge_index, SortedEdges) else edge_index
+    edge_scores = []
     for branch, kernel in enumerate(conv.kernels):
         score = count[..., None].expand(-1, -1, half)
         if kernel == 'jaccard':
@@ -174,13 +185,25 @@ def jaccard_subtractor(
                 lin(part).unflatten(1, (-1, conv.head_channels))[:, used : used + half]
                 for lin, part in ((conv.lin_query, x_dst), (conv.lin_key, x_src))
             )
-            inner = torch.einsum('ihc,jhc->ijh', q, k) / conv.head_channels**0.5
-            score = inner if kernel == 'softmax' else (q[:, None] - k[None]).abs().sum(3)
+            if edge_attr is None:
+                inner = torch.einsum('ihc,jhc->ijh', q, k) / conv.head_channels**0.5
+                score = inner if kernel == 'softmax' else (q[:, None] - k[None]).abs().sum(3)
+            else:
+                value = conv.lin_edge(edge_attr).unflatten(1, (-1, conv.head_channels))
+                value = value[:, used : used + half]
+                pairs = value.new_zeros(*count.shape, half, conv.head_channels)
+                pairs = pairs.index_put((target, source), value)
+                scores = dense.edge_scores(kernel, q, k, pairs)
+                score = scores.sum(3) if kernel == 'softmax' else scores.abs().sum(3)
+                if kernel == 'softmax' and sampled_mask is not None:
+                    scores = torch.where(sampled_mask[:, None, None, None], scores, pairs)
+                edge_scores.append(scores[target, source])
             used += half
         weight = dense.edge_weights(kernel, count, score, sampled_mask, conv.normalize)
         out.append(torch.einsum('ijh,jhc->ihc', weight, v[:, branch * half : (branch + 1) * half]))
     out = torch.cat(out, 1)
-    return out.flatten(1) if conv.concat else out.mean(1)
+    out = out.flatten(1) if conv.concat else out.mean(1)
+    return (out, torch.cat(edge_scores, 1).flatten(1)) if return_edge_scores else out
 
 
 DEFINITIONS = {

@@ -171,6 +171,10 @@ def test_models_of_the_package():
     lite = LiteGT(6, 8, 3, num_layers=2, heads=2)
     report = attention_report(lite, x, EDGES, edge_jaccard=WEIGHT.float(), sampled_mask=MASK)
     assert [row['layer'] for row in report] == ['layers.0.conv', 'layers.1.conv']
+    lite = LiteGT(6, 8, 3, num_layers=2, heads=2, edge_channels=1)
+    inputs = {'edge_jaccard': WEIGHT.float(), 'edge_attr': WEIGHT.float()[:, None]}
+    report = attention_report(lite, x, EDGES, **inputs)
+    assert [row['layer'] for row in report] == ['layers.0.conv', 'layers.1.conv']
     model = GraphTransformer(6, 8, 3, num_layers=2, num_local_layers=1)
     report = attention_report(model, x, EDGES, BATCH)
     assert [row['layer'] for row in report] == ['blocks.1.attn', 'blocks.2.attn']

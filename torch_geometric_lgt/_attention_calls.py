@@ -231,8 +231,9 @@ def _recorder(name: str, calls: list[AttentionCall]) -> Callable[..., None]:
     r"""Returns a forward hook that appends each call of the layer called :obj:`name` to
     :obj:`calls`."""
 
-    def record(layer: Any, args: tuple, kwargs: dict[str, Any], output: Tensor) -> None:
+    def record(layer: Any, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
         bound = inspect.signature(layer.forward).bind(*args, **kwargs)
+        output = output[0] if isinstance(output, tuple) else output  # without the scores of edges
         calls.append(
             AttentionCall(name or type(layer).__name__, layer, dict(bound.arguments), output)
         )

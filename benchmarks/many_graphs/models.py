@@ -26,6 +26,10 @@ TRANSFORMERS = {
     for name, kernel in KERNELS.items()
     for step in (STEPS if 'litegt' in name else [''])
 }
+# Networks whose attention has scores, which features of edges can multiply.
+WITH_EDGE_FEATURES = tuple(
+    name for name in TRANSFORMERS if not name.startswith(('jaccard-alone', 'mean-alone'))
+)
 CONVOLUTIONS = ('gcn', 'sage', 'monet', 'gat', 'gin', 'gatedgcn')
 NETWORKS = (GRAPH_TRANSFORMER, *TRANSFORMERS, *CONVOLUTIONS)
 
@@ -51,8 +55,12 @@ class Transformer(torch.nn.Module):
         return self.model.attention_scores(data.x, data.edge_index, **self._inputs(data, mask))
 
     def _inputs(self, data: Data, mask: Tensor | None) -> dict[str, Tensor | None]:
-        pe = None if self.model.lin_pe is None else data.laplacian_pe
-        return {'laplacian_pe': pe, 'edge_jaccard': data.edge_jaccard, 'sampled_mask': mask}
+        return {
+            'laplacian_pe': None if self.model.lin_pe is None else data.laplacian_pe,
+            'edge_jaccard': data.edge_jaccard,
+            'sampled_mask': mask,
+            'edge_attr': None if self.model.lin_edge is None else data.edge_attr,
+        }
 
 
 class LocalAndGlobal(torch.nn.Module):

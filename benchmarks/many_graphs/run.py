@@ -31,12 +31,13 @@ from benchmarks.common.training import (
 )
 from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
 from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
-from benchmarks.many_graphs.models import Transformer, network
+from benchmarks.many_graphs.models import WITH_EDGE_FEATURES, Transformer, network
 from benchmarks.many_graphs.plots import draw
 from benchmarks.many_graphs.report import report
 from benchmarks.many_graphs.settings import (
     GRAPH_TRANSFORMER_TRAINING,
     PRESETS,
+    REDUCED_HEADS,
     Config,
     training_config,
 )
@@ -117,15 +118,20 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         read_results(args.output / task.name)
         preset = PRESETS[args.preset]
         training = training_config(args.preset, task.settings)
+        edge_channels = training.pop('edge_channels', 0)
         splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
         num_layers = args.layers or preset['layers'] or task.settings['layers']
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in args.models:
-            model_config = config
+            overrides, options = {}, dict(config['options'])
             if model_name == GRAPH_TRANSFORMER:
-                options = {**config['options'], 'attention': args.attention}
                 overrides = GRAPH_TRANSFORMER_TRAINING[args.preset]
-                model_config = {**config, **overrides, 'options': options}
+                options['attention'] = args.attention
+            if model_name.endswith('-reduced'):
+                options['heads'] = REDUCED_HEADS[args.preset]
+            if model_name in WITH_EDGE_FEATURES and edge_channels > 0:
+                options['edge_channels'] = edge_channels
+            model_config = {**config, **overrides, 'options': options}
             print(run(task, model_name, splits, args, model_config), file=sys.stderr)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 

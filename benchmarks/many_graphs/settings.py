@@ -11,6 +11,8 @@ TRAINING: Config = {
     'batch_size': 32,
     'hidden_channels': 80,
 }
+# Heads of LiteGT with reduced layers, which must divide the channels of all layers.
+REDUCED_HEADS = {'full': 8, 'medium': 8, 'small': 4}
 PRESETS: dict[str, Config] = {
     'full': {'graphs': None, 'layers': None, 'training': {}},
     'medium': {'graphs': None, 'layers': 8, 'training': {'epochs': 20, 'patience': 3}},

@@ -45,6 +45,10 @@ CALLS = {
         JaccardSubtractorConv(6, 8, kernel='subtractor'),
         lambda layer, x: layer(x, EDGES),
     ),
+    'subtractor-edges': (
+        JaccardSubtractorConv(6, 8, kernel='subtractor', edge_channels=2),
+        lambda layer, x: layer(x, EDGES, edge_attr=torch.ones(EDGES.size(1), 2)),
+    ),
     'NodeFormer': (NodeFormer(6, 4, 3).eval(), lambda model, x: model(x, EDGES)),
     'DIFFormer': (DIFFormer(6, 4, 3), lambda model, x: model(x, EDGES)),
     'SGFormer': (SGFormer(6, 4, 3), lambda model, x: model(x, EDGES)),

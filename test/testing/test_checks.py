@@ -62,6 +62,18 @@ def with_jaccard(layer, x, edge_index, batch=None, edge_weight=None, **_):
     return layer(x, edge_index, *graph_parts(edge_index, x.size(0)), edge_weight=edge_weight)
 
 
+def with_edge_features(layer, x, edge_index, batch=None, edge_weight=None, **_):
+    index, sampled = graph_parts(edge_index, x.size(0))
+    features = {'edge_attr': index[:, None], 'edge_weight': edge_weight}
+    return layer(x, edge_index, index, sampled, **features)
+
+
+def model_with_edge_features(model, x, edge_index, batch=None, **kwargs):
+    index, sampled = graph_parts(edge_index, x.size(0))
+    features = {'edge_jaccard': index, 'edge_attr': index[:, None], 'sampled_mask': sampled}
+    return model(x, edge_index, batch, **features, **kwargs)
+
+
 def model_with_jaccard(model, x, edge_index, batch=None, **kwargs):
     index, sampled = graph_parts(edge_index, x.size(0))
     return model(x, edge_index, batch, edge_jaccard=index, sampled_mask=sampled, **kwargs)
@@ -123,11 +135,19 @@ LAYERS = {
         lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', concat=False),
         {'call': with_jaccard},
     ),
+    'subtractor-edges': (
+        lambda: JaccardSubtractorConv(6, 8, heads=4, kernel='subtractor', edge_channels=1),
+        {'call': with_edge_features},
+    ),
 }
 MODELS = {
     'LiteGT': (
-        lambda: LiteGT(6, 16, 3, num_layers=4, reduce=True),
+        lambda: LiteGT(6, 16, 3, num_layers=4, heads=4, reduce=True),
         {'call': model_with_jaccard, 'batches': parts_with_jaccard},
+    ),
+    'LiteGT-edges': (
+        lambda: LiteGT(6, 8, 3, num_layers=2, heads=4, edge_channels=1),
+        {'call': model_with_edge_features},
     ),
     'GraphTransformer': (
         lambda: GraphTransformer(

@@ -20,13 +20,19 @@ def test_each_graph_of_a_batch_as_if_alone(measure):
 
 
 def test_nodes_without_neighbours_come_last():
-    """Ten nodes, c ln N = 2.4: three of them; two leaves have the largest value and nodes 2 and 3
-    the next."""
+    """Ten nodes, c ln N = 2.4: three of them; the ends of the path 4, 2, 3, 5 have the largest
+    value and nodes 2 and 3 the next. Along the edges, nodes 2, 3 and 5 have one neighbour each."""
     edges = torch.tensor([[4, 2, 3, 2], [2, 3, 5, 3]])
-    mask = AttentionNodeSampling(1)(Data(edge_index=edges, num_nodes=10)).attention_mask
-    assert mask.nonzero().flatten().tolist() == [2, 4, 5]
-    mask = AttentionNodeSampling(3)(Data(edge_index=edges, num_nodes=10)).attention_mask
-    assert mask.nonzero().flatten().tolist() == [0, 1, 2, 3, 4, 5, 6]
+    data = Data(edge_index=edges, num_nodes=10)
+    for options, chosen in (
+        ({'factor': 1, 'neighbors': 'all'}, [2, 4, 5]),
+        ({'factor': 3, 'neighbors': 'all'}, [0, 1, 2, 3, 4, 5, 6]),
+        ({'factor': 1}, [2, 3, 5]),
+        ({'factor': 1, 'neighbors': 'out'}, [2, 3, 4]),
+        ({'factor': 2}, [0, 1, 2, 3, 5]),
+    ):
+        mask = AttentionNodeSampling(**options)(data).attention_mask
+        assert mask.nonzero().flatten().tolist() == chosen
 
 
 def test_sampled_batches_carry_the_mask_of_the_full_graph():
@@ -38,9 +44,12 @@ def test_sampled_batches_carry_the_mask_of_the_full_graph():
 def test_raises_and_repr():
     assert (
         repr(AttentionNodeSampling())
-        == "AttentionNodeSampling(5, measure='jaccard', attr_name='attention_mask')"
+        == "AttentionNodeSampling(5, measure='jaccard', attr_name='attention_mask', "
+        "neighbors='in')"
     )
     with pytest.raises(ValueError, match="'factor' must be positive"):
         AttentionNodeSampling(0)
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
         AttentionNodeSampling(measure='degree')
+    with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
+        AttentionNodeSampling(neighbors='both')

@@ -367,6 +367,57 @@ def jaccard(adjacency: Tensor) -> Tensor:
     return shared / either.sum(2).clamp(min=1)
 
 
+def attention_distance(adjacency: Tensor, measure: str) -> Tensor:
+    r"""Computes the distance ``[N]`` of the attention of each node from a plain mean (Eq. 10 of
+    LiteGT). Row :math:`i` of the 0/1 matrix :obj:`adjacency` ``[N, N]`` marks the neighbours of
+    node :math:`i`. A node without neighbours gets :math:`-\infty`.
+
+    Args:
+        adjacency (torch.Tensor): ``[N, N]``, with zeros on the diagonal.
+        measure (str): :obj:`"jaccard"`, or :obj:`"lse"` for the logarithm of the sum of
+            exponentials in place of the maximum, as in Eq. 9.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import attention_distance
+        >>> attention_distance(torch.tensor([[0., 0., 0.], [1., 0., 0.], [1., 1., 0.]]), 'jaccard')
+        tensor([   -inf,  0.0000, -0.4431])
+    """
+    index, degree = jaccard(adjacency), adjacency.sum(1)
+    if measure == 'jaccard':
+        top = torch.where(adjacency > 0, index, -torch.inf).max(1).values
+    else:
+        top = (index.exp() * adjacency).sum(1).log()
+    mean = (index * adjacency).sum(1) / degree
+    return torch.where(degree == 0, -torch.inf, top - mean - degree.log())
+
+
+def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
+    r"""Computes the scores ``[N_t, N_s, H, C]`` of pairs with features in one branch of LiteGT:
+    :math:`\mathbf{q}_i \odot \mathbf{k}_j \odot \mathbf{e}_{ij} / \sqrt{C}` (as in `"A
+    Generalization of Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_), or with
+    :math:`|\mathbf{q}_i - \mathbf{k}_j|` in place of the product of queries and keys.
+
+    Args:
+        kernel (str): :obj:`"softmax"` or :obj:`"subtractor"`.
+        q (torch.Tensor): The queries ``[N_t, H, C]``.
+        k (torch.Tensor): The keys ``[N_s, H, C]``.
+        e (torch.Tensor): The projected features of the pairs ``[N_t, N_s, H, C]``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.testing.dense import edge_scores
+        >>> q, k = torch.tensor([[[1., 2., 0., 1.]]]), torch.tensor([[[3., 1., 5., 1.]]])
+        >>> edge_scores('softmax', q, k, torch.ones(1, 1, 1, 4)).flatten()
+        tensor([1.5000, 1.0000, 0.0000, 0.5000])
+    """
+    if kernel == 'softmax':
+        pair = torch.einsum('ihc,jhc->ijhc', q, k)
+    else:
+        pair = (q[:, None] - k[None]).abs()
+    return pair * e / q.shape[2] ** 0.5
+
+
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:

@@ -2,6 +2,7 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
+from torch_geometric_lgt.functional.neighbors.jaccard import check_neighbors
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     MEASURES,
     attention_distance,
@@ -29,10 +30,14 @@ class AttentionNodeSampling(BaseTransform):
             degree, or :obj:`"lse"` for Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
         attr_name (str, optional): Name of the mask, a node attribute ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
+        neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
+            sources of a node's incoming edges, to which the node attends. :obj:`"out"`: targets of
+            its outgoing edges. :obj:`"all"`: both. (default: :obj:`"in"`)
 
     Raises:
-        ValueError: If :obj:`factor` is not positive, :obj:`measure` is unknown, or :obj:`attr_name`
-            is no name. If the data has no edges, or an edge names a node that does not exist.
+        ValueError: If :obj:`factor` is not positive, :obj:`measure` or :obj:`neighbors` is unknown,
+            or :obj:`attr_name` is no name. If the data has no edges, or an edge names a node that
+            does not exist.
 
     Example:
         >>> import torch
@@ -45,28 +50,34 @@ class AttentionNodeSampling(BaseTransform):
     """
 
     def __init__(
-        self, factor: float = 5, measure: str = 'jaccard', attr_name: str = 'attention_mask'
+        self,
+        factor: float = 5,
+        measure: str = 'jaccard',
+        attr_name: str = 'attention_mask',
+        neighbors: str = 'in',
     ) -> None:
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
         if measure not in MEASURES:
             raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
+        check_neighbors(neighbors)
         check_name(attr_name, optional=False)
-        self.factor, self.measure, self.attr_name = factor, measure, attr_name
+        self.factor, self.measure = factor, measure
+        self.attr_name, self.neighbors = attr_name, neighbors
 
     def forward(self, data: Data) -> Data:
         r"""Adds the mask ``[N]`` in bool to the graph, or to a batch of graphs, and returns the
         graph."""
         num_nodes = num_nodes_of(homogeneous(data)._store)
         edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
-        distance = attention_distance(edges, num_nodes, self.measure).to(edges.device)
+        distance = attention_distance(edges, num_nodes, self.measure, self.neighbors)
         data[self.attr_name] = largest_per_graph(
-            distance, data.batch if 'batch' in data else None, self.factor
+            distance.to(edges.device), data.batch if 'batch' in data else None, self.factor
         )
         return data
 
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.factor}, measure={self.measure!r}, '
-            f'attr_name={self.attr_name!r})'
+            f'attr_name={self.attr_name!r}, neighbors={self.neighbors!r})'
         )

@@ -3,7 +3,11 @@ from torch_geometric.data import Data
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 
-from torch_geometric_lgt.functional.neighbors.jaccard import NEIGHBORS, jaccard, minhash_jaccard
+from torch_geometric_lgt.functional.neighbors.jaccard import (
+    check_neighbors,
+    jaccard,
+    minhash_jaccard,
+)
 from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
 
 
@@ -53,10 +57,7 @@ class JaccardScores(BaseTransform):
         num_hashes: int | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
-        if neighbors not in NEIGHBORS:
-            raise ValueError(
-                f"'neighbors' must be one of {', '.join(map(repr, NEIGHBORS))} (got {neighbors!r})"
-            )
+        check_neighbors(neighbors)
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
         check_name(attr_name, optional=False)

@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from benchmarks import tsp
 from benchmarks.many_graphs import plots
+from benchmarks.many_graphs.settings import PRESETS
 
 
 def test_entropies_by_hand():
@@ -60,6 +61,21 @@ def test_tours_from_data_to_table_and_pictures(run, monkeypatch, tmp_path, capsy
     ) == (8, 0, 16)
     assert '| tsp | small | gatedgcn |' in capsys.readouterr().out
     assert (tmp_path / 'tsp' / 'tsp-gt-small-map.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_the_full_preset_has_encodings_and_distances(run, monkeypatch, tmp_path):
+    monkeypatch.setattr('torch_geometric_lgt.datasets.tsp.SIZES', (30, 40))
+    tiny = {'graphs': {'train': 2, 'val': 1, 'test': 1}, 'layers': 4, 'training': {'epochs': 1}}
+    monkeypatch.setitem(PRESETS, 'full', tiny)
+    names = ['litegt-jaccard', 'mean-alone', 'gcn']
+    with parallel_config('sequential'):
+        run(monkeypatch, tmp_path, '--preset', 'full', '--models', *names, script=tsp)
+    records = [json.loads((tmp_path / 'tsp' / f'{name}-tsp.json').read_text()) for name in names]
+    assert [record['config']['pe_channels'] for record in records] == [8] * 3
+    options = [record['config']['options'] for record in records]
+    assert options == [{'num_layers': 4, 'edge_channels': 1}, *[{'num_layers': 4}] * 2]
+    assert all(record['config']['patience'] == 15 for record in records)
+    assert not any('edge_channels' in record['config'] for record in records)
 
 
 def test_nodes_of_a_map_follow_the_tour():

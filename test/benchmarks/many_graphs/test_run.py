@@ -26,3 +26,10 @@ def test_another_number_of_layers_is_a_variant(run, monkeypatch, tmp_path):
     record = json.loads((tmp_path / 'sbm' / 'gcn-cluster-small-2-layers.json').read_text())
     assert record['protocol'] == 'small-2-layers'
     assert record['config']['options'] == {'num_layers': 2}
+
+
+def test_reduced_layers_have_as_many_heads_as_divide_their_channels(run, monkeypatch, tmp_path):
+    name = 'litegt-jaccard-sampling-reduced'
+    run(monkeypatch, tmp_path, '--dataset', 'PATTERN', '--models', name, '--layers', '4')
+    record = json.loads((tmp_path / 'sbm' / f'{name}-pattern-small-4-layers.json').read_text())
+    assert record['config']['options'] == {'num_layers': 4, 'heads': 4}

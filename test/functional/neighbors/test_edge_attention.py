@@ -2,12 +2,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from torch_geometric_lgt.functional.neighbors.edge_attention import (
-    _expand,
-    _project,
-    edge_attention,
-    row_normalized,
-)
+from torch_geometric_lgt.functional.neighbors.edge_attention import edge_attention, row_normalized
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 
 
@@ -42,18 +37,6 @@ def test_work_is_that_of_the_nodes_and_edges_that_take_part(mask, targets, sourc
     with FlopCounterMode(display=False) as counter:
         out.sum().backward()
     assert counter.get_total_flops() == 3 * projections + 3 * score + 2 * read
-
-
-def test_half_precision_is_projected_in_single_and_expanded_in_half():
-    """1 + 2 ** -9 is no bfloat16."""
-    x, weight, bias = (
-        torch.tensor(part).bfloat16() for part in ([[1, 2**-9]], [[1.0, 1.0]], [2**-12])
-    )
-    assert _project(x, weight, bias).tolist() == [[1 + 2**-9 + 2**-12]]
-    assert _project(x, weight, None).dtype == torch.float32
-    back = _expand(torch.tensor([[3.0]]), torch.tensor([1]), x.new_empty(2, 0))
-    assert (back.tolist(), back.dtype) == ([[0], [3]], torch.bfloat16)
-    assert _expand(torch.ones(1, 1), None, x).dtype == torch.bfloat16
 
 
 def test_scores_that_are_all_zero_are_equal_weights():

@@ -10,27 +10,43 @@ from torch_geometric_lgt.testing import dense
 
 
 @pytest.mark.parametrize('measure', ['jaccard', 'lse'])
-def test_matches_its_formula(measure):
+@pytest.mark.parametrize('neighbors', ['in', 'out', 'all'])
+def test_matches_dense_on_a_directed_graph(measure, neighbors):
     edges = torch.randint(40, (2, 150))
-    adjacency = torch.zeros(42, 42, dtype=torch.float64)
-    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1
-    adjacency.fill_diagonal_(0)
-    index, actual = dense.jaccard(adjacency), attention_distance(edges, 42, measure)
-    for node, row in enumerate(adjacency.bool()):
-        if row.any():
-            of_neighbors = index[node][row]
-            top = of_neighbors.max() if measure == 'jaccard' else of_neighbors.exp().sum().log()
-            torch.testing.assert_close(
-                actual[node], top - of_neighbors.mean() - math.log(row.sum())
-            )
-        else:
-            assert actual[node] == -math.inf
+    into = torch.zeros(42, 42, dtype=torch.float64)
+    into[edges[1], edges[0]] = 1
+    into.fill_diagonal_(0)
+    adjacency = {'in': into, 'out': into.t(), 'all': torch.maximum(into, into.t())}[neighbors]
+    actual = attention_distance(edges, 42, measure, neighbors)
+    torch.testing.assert_close(actual, dense.attention_distance(adjacency, measure))
+    if neighbors == 'in':
+        assert torch.equal(actual, attention_distance(edges, 42, measure))
+
+
+def test_neighbours_are_those_that_a_node_attends_to():
+    """A node without incoming edges has no neighbours; all that the attention reads are the sources
+    of edges."""
+    edges = torch.tensor([[0, 0, 1], [1, 2, 2]])
+    half = 1 / 2
+    assert attention_distance(edges, 3).tolist() == pytest.approx(
+        [-math.inf, 0, half - half / 2 - math.log(2)]
+    )
+    reverse = attention_distance(edges.flip(0), 3, neighbors='out')
+    assert torch.equal(attention_distance(edges, 3), reverse)
+
+
+def test_only_the_index_ranks_nodes_of_equal_degree():
+    """Nodes 0 and 3 have two neighbours each; only one of node 0 has a neighbour in common with
+    its node."""
+    edges = torch.tensor([[1, 2, 2, 5, 4, 5, 4, 5], [0, 0, 1, 1, 3, 3, 6, 7]])
+    distance = attention_distance(edges, 8)
+    assert distance[[0, 3]].tolist() == pytest.approx([1 / 6 - math.log(2), -math.log(2)])
 
 
 def test_hand_computed():
     """A triangle with a tail: the tail's end has one neighbour and no triangle, which is the
     largest value there is."""
-    edges = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]])
+    edges = to_undirected(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 3]]))
     third, quarter = 1 / 3, 1 / 4
     corner = third - (third + quarter) / 2 - math.log(2)
     assert attention_distance(edges, 5).tolist() == pytest.approx(
@@ -75,6 +91,8 @@ def test_nodes_without_neighbours_are_farthest(measure):
 def test_raises():
     with pytest.raises(ValueError, match="'measure' must be 'jaccard' or 'lse'"):
         attention_distance(torch.tensor([[0], [1]]), 2, 'degree')
+    with pytest.raises(ValueError, match="'neighbors' must be one of 'all', 'in', 'out'"):
+        attention_distance(torch.tensor([[0], [1]]), 2, neighbors='both')
 
 
 def test_a_factor_beyond_all_nodes_takes_all():

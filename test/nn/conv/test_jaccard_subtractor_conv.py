@@ -80,6 +80,92 @@ def test_bipartite(kernel):
     )
 
 
+SCORED = ['jaccard', 'subtractor', ('softmax', 'softmax'), ('subtractor', 'mean')]
+# Distinct edges; node 6 has no neighbour, node 5 one, node 0 a self loop.
+DISTINCT = EDGES[:, [*range(12), 13]]
+
+
+@pytest.mark.parametrize('kernel', SCORED, ids=str)
+@pytest.mark.parametrize(
+    ('mask', 'options', 'chunk'),
+    [
+        (None, {}, 1 << 20),
+        (MASK, {}, 1),
+        (~MASK, {'concat': False, 'bias': False}, 1 << 20),
+        (torch.zeros(7, dtype=torch.bool), {'normalize': False}, 1 << 20),
+    ],
+    ids=['all', 'some', 'others', 'none'],
+)
+def test_features_of_edges_match_dense(kernel, mask, options, chunk, constants):
+    constants(edge_sum_chunk=chunk)
+    conv = JaccardSubtractorConv(5, 8, 4, kernel, edge_channels=3, **options).double()
+    x, edge_attr = torch.randn(7, 5, dtype=DOUBLE), torch.randn(13, 3, dtype=DOUBLE)
+    index = torch.rand(13, dtype=DOUBLE) * (torch.arange(13) > 4)
+    leaves = [x.requires_grad_(), edge_attr.requires_grad_(), *conv.parameters()]
+    arguments = {'edge_attr': edge_attr, 'return_edge_scores': True}
+    actual = conv(x, DISTINCT, index, mask, **arguments)
+    wanted = jaccard_subtractor(conv, x, DISTINCT, index, mask, **arguments)
+    grads = [torch.randn_like(part) for part in wanted]
+    results = [
+        (*out, *torch.autograd.grad(out, leaves, grads, allow_unused=True, materialize_grads=True))
+        for out in (actual, wanted)
+    ]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+    assert torch.equal(conv(x, DISTINCT, index, mask, edge_attr=edge_attr), actual[0])
+    weight = conv.attention_scores(x, DISTINCT, index, mask, edge_attr=edge_attr)
+    value = conv.lin_value(x).unflatten(1, (4, -1))[DISTINCT[0]]
+    out = torch.zeros(7, *value.shape[1:], dtype=DOUBLE)
+    out = out.index_add(0, DISTINCT[1], weight[..., None] * value)
+    torch.testing.assert_close(out.flatten(1) if conv.concat else out.mean(1), actual[0])
+
+
+@pytest.mark.parametrize('kernel', SCORED, ids=str)
+def test_features_of_bipartite_edges_match_dense(kernel):
+    pairs = torch.randperm(63)[:20]
+    edges, index = torch.stack([pairs // 7, pairs % 7]), torch.rand(20, dtype=DOUBLE)
+    conv = JaccardSubtractorConv((5, 4), 8, 4, kernel, edge_channels=3).double()
+    x = torch.randn(9, 5, dtype=DOUBLE), torch.randn(7, 4, dtype=DOUBLE)
+    arguments = {'edge_attr': torch.randn(20, 3, dtype=DOUBLE), 'return_edge_scores': True}
+    wanted = jaccard_subtractor(conv, x, edges, index, MASK, **arguments)
+    for one, other in zip(conv(x, edges, index, MASK, **arguments), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize('kernel', SCORED, ids=str)
+def test_each_of_several_edges_has_its_features(kernel):
+    """As if each came from a node of its own with the same features."""
+    conv = JaccardSubtractorConv(5, 8, 4, kernel, edge_channels=3).double()
+    x, edge_attr = torch.randn(7, 5, dtype=DOUBLE), torch.randn(14, 3, dtype=DOUBLE)
+    index, weight = torch.rand(2, 14, dtype=DOUBLE)
+    arguments = {'edge_attr': edge_attr, 'edge_weight': weight, 'return_edge_scores': True}
+    apart = torch.stack([torch.arange(14), EDGES[1]])
+    results = (
+        conv(x, EDGES, index, MASK, **arguments),
+        conv((x[EDGES[0]], x), apart, index, MASK, **arguments),
+    )
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_features_of_edges_by_hand():
+    """Two channels of one head: logits of node 2 are (1 * 2 * 3 + 1 * 1 * 0) / sqrt(2) and 0."""
+    conv = JaccardSubtractorConv(2, 4, 2, ('softmax', 'mean'), bias=False, edge_channels=2).double()
+    with torch.no_grad():
+        for lin in (conv.lin_query, conv.lin_key, conv.lin_edge):
+            lin.weight.copy_(torch.eye(2))
+        conv.lin_value.weight.copy_(torch.eye(2).repeat(2, 1))
+    x = torch.tensor([[2.0, 1.0], [5.0, 7.0], [1.0, 1.0]], dtype=DOUBLE)
+    edges = torch.tensor([[0, 1], [2, 2]])
+    edge_attr = torch.tensor([[3.0, 0.0], [0.0, 0.0]], dtype=DOUBLE)
+    out, score = conv(x, edges, edge_attr=edge_attr, return_edge_scores=True)
+    logit = torch.tensor(6 / 2**0.5, dtype=DOUBLE)
+    torch.testing.assert_close(score, torch.tensor([[1.0, 0], [0, 0]], dtype=DOUBLE) * logit)
+    share = logit.sigmoid()
+    torch.testing.assert_close(out[2, :2], share * x[0] + (1 - share) * x[1])
+    assert out[2, 2:].tolist() == [3.5, 4]
+
+
 def test_hand_computed():
     """Two neighbours of node 2. Softmax: logits 1 and 3 of head 0; Jaccard: weights 1/4 and 3/4 of
     head 1."""
@@ -189,6 +275,58 @@ def test_nothing_of_the_size_of_edges_times_channels_is_kept():
         assert max(saved) <= 5000 * 8
 
 
+def test_features_of_edges_keep_the_scores_alone():
+    """Neither queries nor keys nor their rows at both ends of an edge."""
+    edges, x = torch.randint(100, (2, 5000)), torch.randn(100, 64, requires_grad=True)
+    for kernel, width in (('jaccard', 32), ('subtractor', 64)):
+        conv, saved = JaccardSubtractorConv(64, 64, 8, kernel, edge_channels=3), {}
+
+        def pack(tensor, saved=saved):
+            saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes() // 4
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            out = conv(x, edges, torch.rand(5000), edge_attr=torch.randn(5000, 3))
+        large = [size for size in saved.values() if size > 5000 * 8 * 2]
+        assert large == [5000 * width] * len(large)
+        assert len(large) == {'jaccard': 1, 'subtractor': 2}[kernel]
+        out.sum().backward()
+
+
+def test_work_for_features_of_edges():
+    """Queries, keys and products only at the sampled nodes; two products for each channel of an
+    edge, and three times the work backward."""
+    x, edge_attr = torch.randn(7, 5, requires_grad=True), torch.randn(14, 3)
+    conv = JaccardSubtractorConv(5, 8, 4, ('softmax', 'softmax'), edge_channels=3)
+    part = EDGES[:, MASK[EDGES[1]]]
+    projections, products = 2 * (part[0].unique().numel() + 4) * 5 * 8, 2 * part.size(1) * 8
+    with FlopCounterMode(display=False) as counter:
+        out = conv(x, EDGES, sampled_mask=MASK, edge_attr=edge_attr)
+    counts = {str(op): count for op, count in counter.get_flop_counts()['Global'].items()}
+    assert counts['torch_geometric_lgt.edge_scores'] == projections + products
+    with FlopCounterMode(display=False) as counter:
+        out.sum().backward()
+    counts = {str(op): count for op, count in counter.get_flop_counts()['Global'].items()}
+    assert counts['torch_geometric_lgt.edge_scores_backward'] == 3 * (projections + products)
+
+
+@pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
+@pytest.mark.compiled
+def test_features_of_edges_compile_without_a_break(kernel):
+    conv, index = JaccardSubtractorConv(5, 8, 4, kernel, edge_channels=3), jaccard(EDGES, 7)
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
+    x, edge_attr = torch.randn(7, 5), torch.randn(14, 3)
+    for mask in (None, MASK):
+        leaves, results = [x.clone().requires_grad_(), edge_attr.clone().requires_grad_()], []
+        for run in (conv, compiled):
+            arguments = {'edge_attr': leaves[1], 'return_edge_scores': True}
+            out = run(leaves[0], EDGES, index, mask, **arguments)
+            loss = sum(part.square().sum() for part in out)
+            results.append((*out, *torch.autograd.grad(loss, leaves)))
+        for one, other in zip(*results, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize('kernel', ['jaccard', 'subtractor'])
 @pytest.mark.compiled
 def test_compiles_without_a_break(kernel):
@@ -213,6 +351,11 @@ def test_compiles_without_a_break(kernel):
         ({'heads': 6}, "'heads' must divide 'out_channels'"),
         ({'kernel': 'cosine'}, "'kernel' must be one or two of"),
         ({'kernel': ('mean', 'mean', 'mean')}, "'kernel' must be one or two of"),
+        ({'edge_channels': -1}, "'edge_channels' must not be negative"),
+        (
+            {'kernel': ('mean', 'jaccard'), 'edge_channels': 2},
+            r"'edge_channels' must be 0 for kernels without queries and keys, .* \(got 2\)",
+        ),
     ],
 )
 def test_raises_when_made(options, message):
@@ -230,4 +373,11 @@ def test_raises_when_run():
         conv(x, EDGES, index, MASK.float())
     with pytest.raises(ValueError, match=r"'x' must have shape \[N, 5\]"):
         conv(x[:, 1:], EDGES, index)
+    with pytest.raises(ValueError, match="'edge_attr' must be None for a layer"):
+        conv(x, EDGES, index, edge_attr=torch.rand(14, 1))
+    with pytest.raises(ValueError, match="'return_edge_scores' must be False"):
+        conv(x, EDGES, index, return_edge_scores=True)
+    for wrong in (None, torch.rand(14, 3), torch.rand(13, 2)):
+        with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(14, 2\)"):
+            JaccardSubtractorConv(5, 8, 4, edge_channels=2)(x, EDGES, index, edge_attr=wrong)
     assert repr(conv) == "JaccardSubtractorConv(5, 8, heads=4, kernels=('softmax', 'jaccard'))"

@@ -95,7 +95,13 @@ def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'options', [{}, {'kernel': 'subtractor'}, {'num_layers': 4, 'reduce': True}, {'pe_channels': 3}]
+    'options',
+    [
+        {},
+        {'kernel': 'subtractor'},
+        {'num_layers': 4, 'heads': 4, 'reduce': True},
+        {'pe_channels': 3},
+    ],
 )
 def test_litegt(options):
     data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from definitions import defined
 from torch_geometric.utils import barabasi_albert_graph
 
 from torch_geometric_lgt.functional import jaccard
@@ -11,23 +12,139 @@ MASK = torch.arange(30) % 3 == 0
 
 
 @pytest.mark.parametrize(
-    ('sizes', 'layers', 'kernel', 'pe', 'published'),
+    ('options', 'count', 'published'),
     [
-        ((3, 80, 2), 8, 'jaccard', 2, 368_150 - 48),
-        ((3, 80, 2), 8, 'subtractor', 2, 419_430 - 128),
-        ((7, 80, 6), 12, 'jaccard', 10, 550_970 - 64),
-        ((7, 80, 6), 12, 'subtractor', 10, 627_866 - 160),
-        ((3, 80, 2), 10, ('softmax', 'softmax'), 2, 522_982),
+        ({'kernel': ('softmax', 'softmax'), 'num_layers': 10}, 523_062, 522_982),
+        ({'kernel': 'jaccard'}, 368_182, 368_150),
+        ({'kernel': 'jaccard', 'reduce': True}, 218_424, 218_392),
+        ({'kernel': 'subtractor'}, 419_382, 419_430),
+        ({'kernel': 'subtractor', 'reduce': True}, 248_376, 248_424),
     ],
+    ids=str,
 )
-def test_as_many_parameters_as_published(sizes, layers, kernel, pe, published):
-    """The embedding of a token, here a linear map, has no bias there; a few more that the paper
-    does not tell of are subtracted."""
-    model = LiteGT(*sizes, num_layers=layers, kernel=kernel, pe_channels=pe)
-    assert (
-        sum(parameter.numel() for parameter in model.parameters()) - model.lin_in.bias.numel()
-        == published
+def test_as_many_parameters_as_published_for_pattern(options, count, published):
+    """The 80 more are the bias of the input layer, an embedding of tokens without bias there. The
+    authors' code has a matrix of the scores of heads, 4 x 4 or 8 x 8, that it does not use, and the
+    published counts have one number more for each head with scores in each of 8 layers."""
+    model = LiteGT(3, 80, 2, pe_channels=2, **{'num_layers': 8, **options})
+    heads = {'jaccard': 4, 'subtractor': 8}.get(options['kernel'], 0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert count == published + 80 - heads**2 - 8 * heads
+
+
+@pytest.mark.parametrize(
+    ('options', 'count', 'published'),
+    [
+        ({'kernel': ('softmax', 'softmax'), 'num_layers': 10}, 524_106, 524_026),
+        ({'kernel': 'jaccard'}, 550_986, 550_970),
+        ({'kernel': 'jaccard', 'reduce': True}, 401_172, 401_156),
+        ({'kernel': 'subtractor'}, 627_786, 627_866),
+        ({'kernel': 'subtractor', 'reduce': True}, 456_724, 456_804),
+    ],
+    ids=str,
+)
+def test_as_many_parameters_as_published_for_cluster(options, count, published):
+    model = LiteGT(7, 80, 6, pe_channels=10, **{'num_layers': 12, **options})
+    heads = {'jaccard': 4, 'subtractor': 8}.get(options['kernel'], 0)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert count == published + 80 - heads**2 - 12 * heads
+
+
+@pytest.mark.parametrize(
+    ('options', 'count', 'published'),
+    [
+        ({'kernel': ('softmax', 'softmax'), 'num_layers': 10}, 893_482, 932_602),
+        ({'kernel': 'jaccard'}, 744_522, 760_970),
+        ({'kernel': 'jaccard', 'reduce': True}, 544_150, 547_214),
+        ({'kernel': 'subtractor'}, 1_075_242, 1_114_378),
+        ({'kernel': 'subtractor', 'reduce': True}, 798_014, 807_582),
+    ],
+    ids=str,
+)
+def test_as_many_parameters_as_published_for_tsp(options, count, published):
+    """Fewer than published by the update of the edges in the last layer, which the output does not
+    read, by a matrix of the scores of all channels that the authors' code does not use, and by one
+    number for each head with scores in each layer. GT has a linear map of 80 channels more."""
+    model = LiteGT(
+        2, 80, 2, pe_channels=8, level='edge', edge_channels=1, **{'num_layers': 12, **options}
     )
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    last = sum(parameter.numel() for parameter in model.layers[-2].edge_update.parameters())
+    unused = {'jaccard': 40 * 40 + 12 * 4, 'subtractor': 80 * 80 + 12 * 8}
+    assert published == count + last + unused.get(options['kernel'], 80 * 80 + 80)
+
+
+@pytest.mark.parametrize('kernel', ['jaccard', 'subtractor', ('softmax', 'softmax')], ids=str)
+def test_edges_match_the_dense_layers(kernel):
+    """Outputs, attention scores and all gradients, in training, with dropout switched off."""
+    model = LiteGT(5, 16, 3, 4, 4, kernel, reduce=True, level='edge', edge_channels=2).double()
+    dense_model = defined(model)
+    x, edge_attr = torch.randn(30, 5).double(), torch.randn(EDGES.size(1), 2).double()
+    inputs = {'edge_jaccard': JACCARD.double(), 'sampled_mask': MASK}
+    results = []
+    for network in (model, dense_model):
+        leaves = [x.clone().requires_grad_(), edge_attr.clone().requires_grad_()]
+        out = network(leaves[0], EDGES, edge_attr=leaves[1], **inputs)
+        grads = torch.autograd.grad(out.square().sum(), [*leaves, *network.parameters()])
+        results.append((out, *grads))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+    scores = model.eval().attention_scores(x, EDGES, edge_attr=edge_attr, **inputs)
+    assert [score.shape for score in scores] == [(EDGES.size(1), 4)] * 4
+    others = model.attention_scores(x, EDGES, edge_attr=2 * edge_attr, **inputs)
+    assert not any(torch.equal(*pair) for pair in zip(scores, others, strict=True))
+
+
+def test_edge_updates_by_hand():
+    model = LiteGT(5, 8, 3, 2, 4, edge_channels=2).eval()
+    x, edge_attr = torch.randn(30, 5), torch.randn(EDGES.size(1), 2)
+    x_1, e_1 = model.lin_in(x), model.lin_edge(edge_attr)
+    assert e_1.shape == (EDGES.size(1), 4)
+    first, second = model.layers
+    out, score = first.conv(x_1, EDGES, JACCARD, edge_attr=e_1, return_edge_scores=True)
+    x_2 = first.norms[0](x_1 + first.lin_attention(out))
+    x_2 = first.norms[1](x_2 + first.feed_forward(x_2))
+    update = first.edge_update
+    e_2 = update.norms[0](e_1 + update.lin_scores(score))
+    e_2 = update.norms[1](e_2 + update.feed_forward(e_2))
+    assert second.edge_update is None
+    assert update.feed_forward.channel_list == [4, 16, 4]
+    torch.testing.assert_close(
+        model.attention_scores(x, EDGES, edge_jaccard=JACCARD, edge_attr=edge_attr)[1],
+        second.conv.attention_scores(x_2, EDGES, JACCARD, edge_attr=e_2),
+    )
+
+
+def test_features_of_edges_reach_all_parameters_and_stay_in_their_graph():
+    x, batch = torch.randn(30, 5), torch.arange(30) // 10
+    inside = EDGES[:, batch[EDGES[0]] == batch[EDGES[1]]]
+    index, edge_attr = jaccard(inside, 30), torch.randn(inside.size(1), 2)
+    model = LiteGT(5, 16, 3, 4, 4, reduce=True, level='graph', edge_channels=2, dropout=0.1)
+    inputs = {'edge_jaccard': index, 'edge_attr': edge_attr}
+    model(x, inside, batch, **inputs).square().sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+    together = model.eval()(x, inside, batch, **inputs)
+    order = torch.randperm(inside.size(1))
+    shuffled = {name: value[order] for name, value in inputs.items()}
+    torch.testing.assert_close(model(x, inside[:, order], batch, **shuffled), together)
+    for graph in range(3):
+        mine = batch[inside[0]] == graph
+        alone = model(
+            x[batch == graph],
+            inside[:, mine] - 10 * graph,
+            **{name: value[mine] for name, value in inputs.items()},
+        )
+        torch.testing.assert_close(alone[0], together[graph])
+
+
+@pytest.mark.compiled
+def test_features_of_edges_compile_without_a_break():
+    model = LiteGT(5, 8, 3, 2, 2, edge_channels=2).eval()
+    compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
+    x, edge_attr = torch.randn(30, 5), torch.randn(EDGES.size(1), 2)
+    inputs = {'edge_jaccard': JACCARD, 'edge_attr': edge_attr, 'sampled_mask': MASK}
+    expected = model(x, EDGES, None, 1, **inputs)
+    torch.testing.assert_close(compiled(x, EDGES, None, 1, **inputs), expected)
 
 
 def test_layers_by_hand():
@@ -50,9 +167,9 @@ def test_layers_by_hand():
 
 
 def test_the_last_layers_are_narrower():
-    model = LiteGT(5, 32, 3, num_layers=6, reduce=True)
-    assert [layer.conv.out_channels for layer in model.layers] == [32, 32, 16, 16, 8, 8]
-    assert [layer.conv.heads for layer in model.layers] == [8, 8, 4, 4, 2, 2]
+    model = LiteGT(5, 80, 3, num_layers=6, reduce=True)
+    assert [layer.conv.out_channels for layer in model.layers] == [80, 80, 40, 40, 24, 24]
+    assert [layer.conv.heads for layer in model.layers] == [8] * 6
     out = model(torch.randn(30, 5), EDGES, edge_jaccard=JACCARD)
     assert out.shape == (30, 3)
     out.sum().backward()
@@ -78,9 +195,9 @@ def test_scores_of_edges_and_graphs():
 
 
 def test_attention_scores_of_each_layer():
-    model, x = LiteGT(5, 32, 3, 4, reduce=True).eval(), torch.randn(30, 5)
+    model, x = LiteGT(5, 80, 3, 4, reduce=True).eval(), torch.randn(30, 5)
     scores = model.attention_scores(x, EDGES, edge_jaccard=JACCARD, sampled_mask=MASK)
-    assert [score.size(1) for score in scores] == [4, 4, 2, 2]
+    assert [score.size(1) for score in scores] == [8] * 4
     first = model.reductions['0'](model.lin_in(x))
     torch.testing.assert_close(
         scores[0], model.layers[0].conv.attention_scores(first, EDGES, JACCARD, MASK)
@@ -110,9 +227,12 @@ def test_narrow_heads_have_weights():
         ({'level': 'pair'}, "'level' must be one of"),
         ({'num_layers': 0}, "'num_layers' must be at least 1"),
         ({'num_layers': 3, 'reduce': True}, "'num_layers' must be at least 4"),
-        ({'heads': 4, 'reduce': True}, 'multiples of 4 and 8'),
+        ({'reduce': True}, r"'heads' must divide .* 8 and 4 of 'hidden_channels' \(got 8 and 16\)"),
+        ({'hidden_channels': 2, 'heads': 1, 'reduce': True}, r'1 and 0 .* \(got 1 and 2\)'),
         ({'dropout': 1.0}, "'dropout' must be"),
         ({'pe_channels': -1}, "'pe_channels' must not be negative"),
+        ({'edge_channels': -1}, "'edge_channels' must not be negative"),
+        ({'kernel': ('mean', 'jaccard'), 'edge_channels': 1}, "'edge_channels' must be 0"),
         ({'out_channels': 0}, "'out_channels' must be positive"),
     ],
 )
@@ -131,6 +251,13 @@ def test_raises_when_run():
         ValueError, match="'laplacian_pe' must be None for a model with 'pe_channels' = 0"
     ):
         LiteGT(5, 8, 3)(x, EDGES, laplacian_pe=torch.randn(30, 2), edge_jaccard=JACCARD)
+    edges = {'edge_jaccard': JACCARD, 'edge_attr': torch.randn(EDGES.size(1), 2)}
+    with pytest.raises(ValueError, match="'edge_attr' must be None for a model"):
+        LiteGT(5, 8, 3)(x, EDGES, **edges)
+    with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(\d+, 3\)"):
+        LiteGT(5, 8, 3, edge_channels=3)(x, EDGES, **edges)
+    with pytest.raises(ValueError, match="'edge_channels' must be 0 for inference"):
+        LiteGT(5, 8, 3, edge_channels=3).inference(None)
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"
 
 

@@ -1,9 +1,6 @@
 # N nodes (N_s source, N_t target), E edges, H heads, F input width, C channels per head.
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
@@ -14,16 +11,17 @@ from torch_geometric_lgt.functional.neighbors.edge_sums import (
     products,
     sums,
 )
-from torch_geometric_lgt.functional.neighbors.edges import (
-    EdgeOrders,
-    Rows,
-    SortedEdges,
-    stored_rows,
-)
+from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, SortedEdges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
+from torch_geometric_lgt.functional.neighbors.subgraph import (
+    Subgraph,
+    expand_rows,
+    project,
+    projection_grads,
+    select_rows,
+)
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
-    convert,
     inverse_of,
     largest_power,
 )
@@ -115,15 +113,30 @@ def edge_distances(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tens
     return _edge_distances(DistanceArguments(k=k, q=q, edge_index=edge_index, heads=heads))
 
 
+def edge_logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
+    r"""Computes :math:`\mathbf{q}_i^{\top} \mathbf{k}_j / \sqrt{C}` of each edge from :math:`j` to
+    :math:`i`, head by head, ``[E, H]`` (Eq. 4 of LiteGT). The arguments are those of
+    :meth:`edge_distances`."""
+    return products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
+
+
 def edge_softmax(
     k: Tensor, q: Tensor, edge_index: Tensor, heads: int, edge_weight: Tensor | None = None
 ) -> Tensor:
     r"""Computes the weights ``[E, H]`` of :meth:`edge_attention`: the softmax of the scores over
     the edges into each target. Keys :obj:`k` are ``[N_s, H * C]``, queries :obj:`q` are
     ``[N_t, H * C]``, and :obj:`edge_weight` ``[E]`` multiplies the exponentials."""
+    return softmax_weight(edge_logits(k, q, edge_index, heads), edge_index, q.size(0), edge_weight)
+
+
+def softmax_weight(
+    logits: Tensor, edge_index: Tensor, num_targets: int, edge_weight: Tensor | None = None
+) -> Tensor:
+    r"""Computes the softmax of :obj:`logits` ``[E, H]`` over the edges into each target. The
+    weights :obj:`edge_weight` ``[E]`` multiply the exponentials."""
     if edge_weight is None:
-        return softmax(_logits(k, q, edge_index, heads), edge_index[1], num_nodes=q.size(0))
-    share = _softmax_share(_logits(k, q, edge_index, heads), edge_index[1], q.size(0), edge_weight)
+        return softmax(logits, edge_index[1], num_nodes=num_targets)
+    share = _softmax_share(logits, edge_index[1], num_targets, edge_weight)
     return share * edge_weight.to(share.dtype)[:, None]
 
 
@@ -157,10 +170,6 @@ def row_normalized(
     return torch.where(is_zero, mean, score / total.masked_fill(is_zero, 1))
 
 
-def _logits(k: Tensor, q: Tensor, edge_index: Tensor, heads: int) -> Tensor:
-    return products(k, q, edge_index, heads) * (q.size(1) // heads) ** -0.5
-
-
 def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight: Tensor) -> Tensor:
     r"""Divides the exponential of each edge's logit by the weighted sum of exponentials into its
     target, ``[E, H]``.
@@ -175,49 +184,6 @@ def _softmax_share(logits: Tensor, target: Tensor, num_targets: int, edge_weight
     power = (logits - top).clamp(max=largest_power(logits.dtype)).exp()
     total = scatter(power * weight, target, 0, num_targets, 'sum')[target]
     return power * inverse_of(total)
-
-
-class _Subgraph(NamedTuple):
-    r"""Stores the ids of the targets that attend, the ids of their sources, and the edges between
-    them. Edges ``[2, E]`` are positions among these sources and targets; :obj:`None` in place of
-    ids means all nodes."""
-
-    sources: Tensor | None
-    targets: Tensor | None
-    edges: Tensor
-
-    @classmethod
-    def into(cls, edge_index: Tensor, mask: Tensor | None, num_sources: int) -> '_Subgraph':
-        r"""Builds the subgraph of the edges into the targets that :obj:`mask` marks, bools
-        ``[N_t]``; :obj:`None` means all targets."""
-        if mask is None:
-            return cls(None, None, edge_index)
-        edges = edge_index[:, mask[edge_index[1]]]
-        used = mask.new_zeros(num_sources)
-        used[edges[0]] = True
-        source = (used.cumsum(0) - 1)[edges[0]]
-        target = (mask.cumsum(0) - 1)[edges[1]]
-        edges = torch.stack([source, target])
-        return cls(used.nonzero().flatten(), mask.nonzero().flatten(), edges)
-
-    def rows(self, orders: EdgeOrders, num_targets: int, by_source: bool = False) -> Rows:
-        r"""Returns the edges of the subgraph, sorted by target or by source, as :class:`Rows`. If
-        they are all edges, their order is read from :obj:`orders`; :obj:`num_targets` is the number
-        of nodes that they are sorted by."""
-        orders = orders if self.targets is None else EdgeOrders()
-        return stored_rows(orders, self.edges, num_targets, by_source)
-
-
-def _select(x: Tensor, nodes: Tensor | None) -> Tensor:
-    r"""Returns the rows :obj:`nodes` of :obj:`x`, all rows if :obj:`nodes` is :obj:`None`."""
-    return x if nodes is None else x[nodes]
-
-
-def _expand(x: Tensor, nodes: Tensor | None, like: Tensor) -> Tensor:
-    r"""Returns a tensor with the number of rows and the dtype of :obj:`like`: :obj:`x` in the rows
-    :obj:`nodes`, 0 in others. This is the transpose of :meth:`_select`."""
-    x = x.to(like.dtype)
-    return x if nodes is None else x.new_zeros(like.size(0), x.size(1)).index_copy_(0, nodes, x)
 
 
 def _select_edges(
@@ -238,24 +204,17 @@ def _expand_edges(
     return torch.zeros_like(edge_weight).masked_scatter_(mask[edge_index[1]], grad)
 
 
-def _project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    r"""Applies a Linear layer of :obj:`weight` and :obj:`bias` to :obj:`x` in at least single
-    precision; without a weight returns :obj:`x`."""
-    x = x.to(compute_dtype(x.dtype))
-    return x if weight is None else linear(x, weight.to(x.dtype), convert(bias, x.dtype))
-
-
 @operator(EdgeAttentionArguments, returns=('out',))
 def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
     edge_index, mask = arguments.edge_index, arguments.mask
-    part = _Subgraph.into(edge_index, mask, x_src.size(0))
-    k = _project(_select(x_src, part.sources), arguments.key_weight, arguments.key_bias)
-    q = _project(_select(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
+    part = Subgraph.into(edge_index, mask, x_src.size(0))
+    k = project(select_rows(x_src, part.sources), arguments.key_weight, arguments.key_bias)
+    q = project(select_rows(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
     edge_weight = _select_edges(arguments.edge_weight, edge_index, mask)
     weight = edge_softmax(k, q, part.edges, arguments.heads, edge_weight)
-    out = sums(_select(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
-    return _expand(out, part.targets, v.new_empty(x_dst.size(0), 0))
+    out = sums(select_rows(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
+    return expand_rows(out, part.targets, v.new_empty(x_dst.size(0), 0))
 
 
 @_edge_attention.backward(outputs=('out',))
@@ -263,12 +222,12 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
     edge_weight, edge_index = arguments.edge_weight, arguments.edge_index
     mask, heads = arguments.mask, arguments.heads
-    part = _Subgraph.into(edge_index, mask, x_src.size(0))
+    part = Subgraph.into(edge_index, mask, x_src.size(0))
     target = part.edges[1]
-    key_x, value = _select(x_src, part.sources), _select(v, part.sources)
-    query_x, grad_out = _select(x_dst, part.targets), _select(grad.out, part.targets)
-    k = _project(key_x, arguments.key_weight, arguments.key_bias)
-    q = _project(query_x, arguments.query_weight, arguments.query_bias)
+    key_x, value = select_rows(x_src, part.sources), select_rows(v, part.sources)
+    query_x, grad_out = select_rows(x_dst, part.targets), select_rows(grad.out, part.targets)
+    k = project(key_x, arguments.key_weight, arguments.key_bias)
+    q = project(query_x, arguments.query_weight, arguments.query_bias)
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     part_weight = _select_edges(edge_weight, edge_index, mask)
@@ -278,40 +237,27 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
     grad_weight = grad_weight - mean[target]
     grad_edge_weight = None
     if edge_weight is not None and part_weight is not None:
-        share = _softmax_share(_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
+        share = _softmax_share(edge_logits(k, q, part.edges, heads), target, q.size(0), part_weight)
         grad_part = (grad_weight * share).sum(1).to(edge_weight.dtype)
         grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
-    grad_key_x, grad_key_weight, grad_key_bias = _projection_grads(
+    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
         grad_k, key_x, arguments.key_weight, arguments.key_bias
     )
-    grad_query_x, grad_query_weight, grad_query_bias = _projection_grads(
+    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
         grad_q, query_x, arguments.query_weight, arguments.query_bias
     )
     return {
-        'x_src': _expand(grad_key_x, part.sources, x_src),
-        'x_dst': _expand(grad_query_x, part.targets, x_dst),
+        'x_src': expand_rows(grad_key_x, part.sources, x_src),
+        'x_dst': expand_rows(grad_query_x, part.targets, x_dst),
         'query_weight': grad_query_weight,
         'query_bias': grad_query_bias,
         'key_weight': grad_key_weight,
         'key_bias': grad_key_bias,
-        'v': _expand(sums(grad_out, by_source, weight), part.sources, v),
+        'v': expand_rows(sums(grad_out, by_source, weight), part.sources, v),
         'edge_weight': grad_edge_weight,
     }
-
-
-def _projection_grads(
-    grad: Tensor, x: Tensor, weight: Tensor | None, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    r"""Returns the gradients of input :obj:`x`, weight and bias of a Linear layer
-    (:meth:`_project`) from the gradient :obj:`grad` of its output. Without a weight they are
-    :obj:`grad` and twice :obj:`None`."""
-    if weight is None:
-        return grad, None, None
-    grad_weight = (grad.t() @ x.to(grad.dtype)).to(weight.dtype)
-    grad_bias = None if bias is None else grad.sum(0).to(bias.dtype)
-    return grad @ weight.to(grad.dtype), grad_weight, grad_bias
 
 
 @_edge_attention.fake
@@ -339,7 +285,7 @@ def _(arguments: DistanceArguments):
 def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> int:
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
     query_weight = arguments.query_weight
-    part = _Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
+    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
     keys = x_src, part.sources, arguments.key_weight
     queries = x_dst, part.targets, query_weight
     projections = sum(

@@ -61,6 +61,54 @@ def distance_grads(grad: Tensor, x: Tensor, y: Tensor, edge_index: Tensor) -> tu
     return grad_x.to(x.dtype), grad_y.to(y.dtype)
 
 
+def multiplied(
+    x: Tensor, y: Tensor, value: Tensor, edge_index: Tensor, scale: float, is_distance: bool
+) -> Tensor:
+    r"""Multiplies :obj:`value` ``[E, D]`` by :obj:`scale` and by the product of the source's row in
+    :obj:`x` ``[N_s, D]`` with the target's row in :obj:`y` ``[N_t, D]``, channel by channel. With
+    :obj:`is_distance` the absolute difference of the rows replaces their product."""
+    out, start = x.new_empty(value.shape), 0
+    for source, target in _chunks(x, edge_index):
+        rows = slice(start, start + source.numel())
+        one, other = x.index_select(0, source), y.index_select(0, target)
+        factor = one.sub_(other).abs_() if is_distance else one.mul_(other)
+        torch.mul(factor.mul_(scale), value[rows], out=out[rows])
+        start = rows.stop
+    return out
+
+
+def factor_grads(
+    grad: Tensor,
+    x: Tensor,
+    y: Tensor,
+    value: Tensor,
+    edge_index: Tensor,
+    scale: float,
+    is_distance: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Returns the gradients of :obj:`x`, :obj:`y` and :obj:`value` from the gradient :obj:`grad`
+    ``[E, D]`` of :meth:`multiplied`."""
+    grad_x, grad_y = torch.zeros_like(x), torch.zeros_like(y)
+    grad_value, start = torch.empty_like(value), 0
+    for source, target in _chunks(x, edge_index):
+        rows = slice(start, start + source.numel())
+        one, other = x.index_select(0, source), y.index_select(0, target)
+        scaled = grad[rows] * scale
+        grad_factor = scaled * value[rows]
+        if is_distance:
+            difference = one.sub_(other)
+            grad_value[rows] = scaled.mul_(difference.abs())
+            grad_source = grad_factor.mul_(difference.sign_())
+            grad_target = -grad_source
+        else:
+            grad_value[rows] = scaled.mul_(one).mul_(other)
+            grad_source, grad_target = other.mul_(grad_factor), one.mul_(grad_factor)
+        grad_x.index_add_(0, source, grad_source)
+        grad_y.index_add_(0, target, grad_target)
+        start = rows.stop
+    return grad_x, grad_y, grad_value
+
+
 def _summed(
     combine: Callable[[Tensor, Tensor], Tensor],
     x: Tensor,

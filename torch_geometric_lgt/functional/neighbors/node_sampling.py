@@ -11,40 +11,48 @@ from torch_geometric_lgt.typing import Adj
 MEASURES = ('jaccard', 'lse')
 
 
-def attention_distance(edge_index: Adj, num_nodes: int, measure: str = 'jaccard') -> Tensor:
+def attention_distance(
+    edge_index: Adj, num_nodes: int, measure: str = 'jaccard', neighbors: str = 'in'
+) -> Tensor:
     r"""Estimates how far the attention of each node to its neighbours is from a plain mean (Eq. 10
     of `LiteGT <https://doi.org/10.1145/3459637.3482272>`_):
 
     .. math::
         D_i = \max_j J_{ij} - \frac{1}{|\mathcal{N}_i|} \sum_j J_{ij} - \log |\mathcal{N}_i|
 
-    over the distinct neighbours :math:`j \in \mathcal{N}_i` in either direction, with the Jaccard
-    index :math:`J_{ij}`. With :obj:`measure="lse"`, :math:`\log \sum_j \exp J_{ij}` replaces the
-    maximum, as in Eq. 9. Then :math:`D_i \ge 0`, and :math:`D_i = 0` where all :math:`J_{ij}` are
-    equal. Values are rounded to 12 decimals, so that equal neighbourhoods tie. A node without
-    neighbours gets :math:`-\infty`.
+    over the distinct neighbours :math:`j \in \mathcal{N}_i` without :math:`i` itself, with the
+    Jaccard index :math:`J_{ij}` of their neighbourhoods. By default the neighbours are the sources
+    of the edges into a node, over which the attention sums (Eq. 3).
+
+    With :obj:`measure="lse"`, :math:`\log \sum_j \exp J_{ij}` replaces the maximum, as in Eq. 9.
+    Then :math:`D_i \ge 0`, and :math:`D_i = 0` where all :math:`J_{ij}` are equal. Values are
+    rounded to 12 decimals, so that equal neighbourhoods tie. A node without neighbours gets
+    :math:`-\infty`.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
         num_nodes (int): :math:`N`.
         measure (str, optional): :obj:`"jaccard"` or :obj:`"lse"`. (default: :obj:`"jaccard"`)
+        neighbors (str, optional): As in :meth:`jaccard`. (default: :obj:`"in"`)
 
     Returns:
         ``[N]`` in float64
 
     Raises:
-        ValueError: If :obj:`measure` is unknown, or a node does not exist.
+        ValueError: If :obj:`measure` or :obj:`neighbors` is unknown, or a node does not exist.
 
     Example:
         >>> import torch
         >>> from torch_geometric_lgt.functional import attention_distance
         >>> edge_index = torch.tensor([[0, 0, 1, 2], [1, 2, 2, 3]])
         >>> attention_distance(edge_index, num_nodes=5)
-        tensor([-0.6515, -0.6515, -1.0153,  0.0000,    -inf], dtype=torch.float64)
+        tensor([   -inf,  0.0000, -0.4431,  0.0000,    -inf], dtype=torch.float64)
     """
     if measure not in MEASURES:
         raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
-    pointer, neighbor = neighborhoods(edge_list(edge_index, num_nodes, num_nodes), num_nodes)
+    pointer, neighbor = neighborhoods(
+        edge_list(edge_index, num_nodes, num_nodes), num_nodes, neighbors
+    )
     degree = np.diff(pointer)
     node = np.repeat(np.arange(num_nodes), degree)
     index = jaccard_of(pointer, neighbor, node, neighbor.astype(np.int64))

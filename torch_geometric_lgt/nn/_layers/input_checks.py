@@ -97,6 +97,21 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
     check_devices(weight.device, **{name: x})
 
 
+def check_edge_attr(
+    edge_attr: Tensor | None, num_edges: int, edge_channels: int, kind: str = 'model'
+) -> None:
+    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]``, or is :obj:`None`
+    for a layer or model, whose :obj:`kind` the message names, with :obj:`edge_channels` 0."""
+    shape = None if edge_attr is None else tuple(edge_attr.shape)
+    expected = (num_edges, edge_channels) if edge_channels > 0 else None
+    if shape != expected:
+        raise ValueError(
+            f"'edge_attr' must have shape {expected} (got {shape})"
+            if expected is not None
+            else f"'edge_attr' must be None for a {kind} with 'edge_channels' = 0 (got {shape})"
+        )
+
+
 def check_devices(device: torch.device, **inputs: Any) -> None:
     r"""Raises a ValueError if a tensor or sorted edges among :obj:`inputs` lie on another device
     than :obj:`device`. The message names the first such keyword; values of other types are

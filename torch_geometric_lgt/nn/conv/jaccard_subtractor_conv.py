@@ -9,18 +9,25 @@ from torch.nn.functional import linear
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
     edge_distances,
-    edge_softmax,
+    edge_logits,
     mean_weight,
     row_normalized,
+    softmax_weight,
 )
+from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
 from torch_geometric_lgt.functional.neighbors.edges import (
     SortedEdges,
     check_not_negative,
     sorted_edges,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.nn._layers import input_checks
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_features
+from torch_geometric_lgt.nn._layers.input_checks import (
+    check_devices,
+    check_edge_attr,
+    check_features,
+)
 from torch_geometric_lgt.nn._layers.linear_parts import linear_part, make_linear
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
 from torch_geometric_lgt.typing import Adj, PairTensor
@@ -57,13 +64,31 @@ class JaccardSubtractorConv(AttentionLayer):
     :class:`~torch_geometric_lgt.transforms.JaccardScores`, or the subtractor (Eq. 8). Queries, keys
     and scores are computed only for the nodes and edges that need them.
 
+    With :obj:`edge_channels`, features :math:`\mathbf{e}_{ij}` of the edges multiply into the
+    scores, channel by channel, as in the layer with edge features of `"A Generalization of
+    Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_,
+
+    .. math::
+        \mathbf{s}_{ij} = \frac{\mathbf{q}_i \odot \mathbf{k}_j}{\sqrt{C}} \odot \mathbf{W}_E
+            \mathbf{e}_{ij}
+        \quad \text{or} \quad
+        \mathbf{s}_{ij} = \frac{|\mathbf{q}_i - \mathbf{k}_j|}{\sqrt{C}} \odot \mathbf{W}_E
+            \mathbf{e}_{ij}.
+
+    The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head, the
+    weight of the subtractor the sum of its absolute values. For an edge into a node that is not
+    sampled, the first branch has :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`, which does
+    not change its mean.
+
     Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
     added. The weight of an edge multiplies its term before the normalisation: the exponential, the
     1 of the mean, or :math:`s_{ij}`. A node without neighbours gets 0.
 
     Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
     from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
-    for a node without a triangle.
+    for a node without a triangle. The paper has no equation for features of edges. The form here is
+    that of the cited graph transformer; the subtractor and the nodes that are not sampled follow
+    the authors' code.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
@@ -81,16 +106,20 @@ class JaccardSubtractorConv(AttentionLayer):
             :obj:`False`, the weights are not divided. (default: :obj:`True`)
         bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
             bias. (default: :obj:`True`)
+        edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
           of sources and targets; edges; Jaccard indices :math:`(E)`; mask of the sampled nodes
-          :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*
-        - **output:** node features :math:`(N_t, F_{out})`
+          :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*; features of
+          the edges :math:`(E, F_e)` with :obj:`edge_channels`
+        - **output:** node features :math:`(N_t, F_{out})`, and the scores of the edges
+          :math:`(E, F_s)` *(optional)*
 
     Raises:
         ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is
-            unknown, or a weight is negative.
+            unknown, :obj:`edge_channels` is positive without a softmax or subtractor, or a weight
+            is negative.
 
     Example:
         >>> import torch
@@ -107,6 +136,7 @@ class JaccardSubtractorConv(AttentionLayer):
 
     attends_to_neighbors = True
     lin_value: Linear
+    lin_edge: Linear | None
 
     def __init__(
         self,
@@ -117,17 +147,14 @@ class JaccardSubtractorConv(AttentionLayer):
         concat: bool = True,
         normalize: bool = True,
         bias: bool = True,
+        edge_channels: int = 0,
     ) -> None:
-        kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
-        if len(kernels) != 2 or any(name not in KERNELS for name in kernels):
-            raise ValueError(
-                f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
-            )
+        kernels = kernel_pair(kernel)
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
         super().__init__(in_channels, out_channels, heads, concat, True, bias)
         self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
-        scored = sum(name in SCORED for name in kernels) * heads // 2
+        scored = score_channels(kernels, heads)
         if scored < heads:
             for name, channels in (
                 ('lin_query', self.target_channels),
@@ -139,6 +166,10 @@ class JaccardSubtractorConv(AttentionLayer):
                     if scored > 0
                     else None,
                 )
+        check_edge_channels(kernels, edge_channels)
+        self.edge_channels, self.lin_edge = edge_channels, None
+        if edge_channels > 0:
+            self.lin_edge = Linear(edge_channels, scored * self.head_channels, bias)
 
     def forward(
         self,
@@ -148,8 +179,12 @@ class JaccardSubtractorConv(AttentionLayer):
         sampled_mask: Tensor | None = None,
         *,
         edge_weight: Tensor | None = None,
-    ) -> Tensor:
-        r"""Computes the output ``[N_t, F_out]`` of the targets.
+        edge_attr: Tensor | None = None,
+        return_edge_scores: bool = False,
+    ) -> Tensor | PairTensor:
+        r"""Computes the output ``[N_t, F_out]`` of the targets, with
+        :obj:`return_edge_scores` a pair of it and of the scores :math:`\mathbf{s}_{ij}`
+        ``[E, F_s]`` of the heads with queries and keys.
 
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
@@ -163,15 +198,27 @@ class JaccardSubtractorConv(AttentionLayer):
                 :obj:`None`, all attend with softmax)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
+                the order of :obj:`edge_jaccard`. (default: :obj:`None`)
+            return_edge_scores (bool, optional): If :obj:`True`, the scores are returned, too, for a
+                layer with :obj:`edge_channels`. (default: :obj:`False`)
         """
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight
         )
-        if self.neighbor_sum.explain:
-            weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
-            return self._merge_heads(
+        score = self._edge_scores(x_src, x_dst, edges, sampled_mask, edge_attr)
+        if return_edge_scores and score is None:
+            raise ValueError(
+                "'return_edge_scores' must be False for a layer with 'edge_channels' = 0 (got True)"
+            )
+        if self.neighbor_sum.explain or score is not None:
+            weight = self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask, score)
+            out = self._merge_heads(
                 self.neighbor_sum(self.lin_value(x_src), edges, weight, x_dst.size(0))
             )
+            if score is None or not return_edge_scores:
+                return out
+            return out, score.to(out.dtype)
         query, key = self._queries_and_keys(x_src, x_dst)
         value, out = self.lin_value(x_src).unflatten(1, (self.heads, -1)), []
         for kernel, heads, scored in self._branches():
@@ -190,8 +237,8 @@ class JaccardSubtractorConv(AttentionLayer):
                 )
                 out[-1] = out[-1] + self.neighbor_sum(v, edges, weight, x_dst.size(0))
             else:
-                parts = _outputs(query, scored), _outputs(key, scored)
-                weight = self._weight(kernel, *parts, edges, edge_jaccard, x_dst)
+                score = self._pair_scores(kernel, query, key, scored, edges, edge_jaccard)
+                weight = self._weight(kernel, score, edges, x_dst)
                 out.append(self.neighbor_sum(v, edges, weight, x_dst.size(0)))
         return self._merge_heads(out[0] if len(out) == 1 else torch.cat(out, 1))
 
@@ -203,13 +250,51 @@ class JaccardSubtractorConv(AttentionLayer):
         sampled_mask: Tensor | None = None,
         *,
         edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         r"""Computes the weight ``[E, H]`` that :meth:`forward` gives each edge in each head, after
         all normalisation. The arguments are those of :meth:`forward`."""
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight
         )
-        return self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask)
+        score = self._edge_scores(x_src, x_dst, edges, sampled_mask, edge_attr)
+        return self._weights(x_src, x_dst, edges, edge_jaccard, sampled_mask, score)
+
+    def _edge_scores(
+        self,
+        x_src: Tensor,
+        x_dst: Tensor,
+        edges: SortedEdges,
+        sampled_mask: Tensor | None,
+        edge_attr: Tensor | None,
+    ) -> Tensor | None:
+        r"""Computes the scores of the edges ``[E, F_s]`` in all heads with queries and keys, or
+        returns :obj:`None` for a layer without :obj:`edge_channels`.
+
+        Raises:
+            ValueError: If :obj:`edge_attr` is missing, not expected, or of another shape or device.
+        """
+        check_edge_attr(edge_attr, edges.edge_index.size(1), self.edge_channels, 'layer')
+        check_devices(x_dst.device, edge_attr=edge_attr)
+        if self.lin_edge is None or edge_attr is None:
+            return None
+        query, key = self._queries_and_keys(x_src, x_dst)
+        value, out = self.lin_edge(edge_attr.to(x_dst.dtype)), []
+        for kernel, heads, scored in self._branches():
+            if kernel in SCORED:
+                is_softmax = kernel == 'softmax'
+                out.append(
+                    edge_scores(
+                        _rows(query, scored),
+                        _rows(key, scored),
+                        value[:, scored],
+                        edges.edge_index,
+                        sampled_mask if is_softmax else None,
+                        heads.stop - heads.start,
+                        not is_softmax,
+                    )
+                )
+        return out[0] if len(out) == 1 else torch.cat(out, 1)
 
     def _weights(
         self,
@@ -218,25 +303,52 @@ class JaccardSubtractorConv(AttentionLayer):
         edges: SortedEdges,
         edge_jaccard: Tensor,
         sampled_mask: Tensor | None,
+        score: Tensor | None,
     ) -> Tensor:
         r"""Computes the weight of each edge in each head ``[E, H]``, the heads of the first branch
-        before the heads of the second. The arguments are checked already, see :meth:`_inputs`."""
+        before the heads of the second. The arguments are checked already, see :meth:`_inputs`;
+        :obj:`score` is the result of :meth:`_edge_scores`."""
         edge_index, out = edges.edge_index, []
         query, key = self._queries_and_keys(x_src, x_dst)
         for kernel, heads, scored in self._branches():
-            count = heads.stop - heads.start
-            q, k = _outputs(query, scored), _outputs(key, scored)
+            pair_score = self._pair_scores(kernel, query, key, scored, edges, edge_jaccard, score)
             if kernel == 'softmax':
-                weight = edge_softmax(k, q, edge_index, count, edges.weight)
+                weight = softmax_weight(pair_score, edge_index, x_dst.size(0), edges.weight)
                 if sampled_mask is not None:
                     mean = mean_weight(
                         edge_index, x_dst.size(0), weight.dtype, edge_weight=edges.weight
                     )
                     weight = torch.where(sampled_mask[edge_index[1], None], weight, mean)
             else:
-                weight = self._weight(kernel, q, k, edges, edge_jaccard, x_dst)
-            out.append(weight.expand(-1, count))
+                weight = self._weight(kernel, pair_score, edges, x_dst)
+            out.append(weight.expand(-1, heads.stop - heads.start))
         return torch.cat(out, 1)
+
+    def _pair_scores(
+        self,
+        kernel: str,
+        query: LinearPart,
+        key: LinearPart,
+        scored: slice,
+        edges: SortedEdges,
+        edge_jaccard: Tensor,
+        score: Tensor | None = None,
+    ) -> Tensor:
+        r"""Computes the scores of the edges in one branch before any normalisation, ``[E, H / 2]``
+        (or ``[E, H]`` for both branches), or ``[E, 1]`` if they are the same for all heads.
+
+        These are the logits of the softmax, the Jaccard indices, the distances of the subtractor,
+        or 1 for the mean. :obj:`scored` are the channels of the branch in queries and keys;
+        :obj:`score` is the result of :meth:`_edge_scores`."""
+        if kernel not in SCORED:
+            index = edge_jaccard if kernel == 'jaccard' else torch.ones_like(edge_jaccard)
+            return index.to(compute_dtype(query[0].dtype)).view(-1, 1)
+        if score is not None:
+            by_head = score[:, scored].unflatten(1, (-1, self.head_channels))
+            return by_head.sum(2) if kernel == 'softmax' else by_head.abs().sum(2)
+        q, k = _outputs(query, scored), _outputs(key, scored)
+        compute = edge_logits if kernel == 'softmax' else edge_distances
+        return compute(k, q, edges.edge_index, q.size(1) // self.head_channels)
 
     def _branches(self) -> Iterator[tuple[str, slice, slice]]:
         r"""Yields for each branch its kernel, the slice of its heads, and the slice of its output
@@ -269,34 +381,24 @@ class JaccardSubtractorConv(AttentionLayer):
     def _weight(
         self,
         kernel: str,
-        q: Tensor,
-        k: Tensor,
+        score: Tensor,
         edges: SortedEdges,
-        edge_jaccard: Tensor,
         x_dst: Tensor,
     ) -> Tensor:
-        r"""Computes the normalised weights of the edges for a kernel other than the softmax:
-        ``[E, H / 2]`` (or ``[E, H]`` for both branches) for the subtractor, else ``[E, 1]``, the
-        same for all heads.
+        r"""Computes the normalised weights of the edges for a kernel other than the softmax.
 
         Args:
             kernel (str): :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
-            q (torch.Tensor): The queries of the branch, ``[N_t, H / 2 * C]``; without channels
-                unless the kernel is the subtractor.
-            k (torch.Tensor): The keys of the branch, ``[N_s, H / 2 * C]``, likewise.
+            score (torch.Tensor): The result of :meth:`_pair_scores`, ``[E, 1]`` or ``[E, H']``.
             edges (SortedEdges): The edges.
-            edge_jaccard (torch.Tensor): The Jaccard index of each edge ``[E]``.
             x_dst (torch.Tensor): The features of the targets, for their number and dtype.
+
+        Returns:
+            The shape of :obj:`score`
         """
         edge_index, num_targets, dtype = edges.edge_index, x_dst.size(0), compute_dtype(x_dst.dtype)
         if kernel == 'mean':
             return mean_weight(edge_index, num_targets, dtype, edge_weight=edges.weight)
-        heads = q.size(1) // self.head_channels
-        score = (
-            edge_jaccard.to(dtype).view(-1, 1)
-            if kernel == 'jaccard'
-            else edge_distances(k, q, edge_index, heads)
-        )
         if self.normalize:
             return row_normalized(score, edge_index, num_targets, edges.weight)
         return score if edges.weight is None else score * edges.weight.to(dtype)[:, None]
@@ -360,6 +462,38 @@ class JaccardSubtractorConv(AttentionLayer):
         return (
             f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, '
             f'heads={self.heads}, kernels={self.kernels})'
+        )
+
+
+def kernel_pair(kernel: str | tuple[str, str]) -> tuple[str, str]:
+    r"""Returns the kernels of both halves of the heads; a name stands for the second half beside a
+    softmax.
+
+    Raises:
+        ValueError: If there are not two kernels, or one is unknown.
+    """
+    kernels = ('softmax', kernel) if isinstance(kernel, str) else tuple(kernel)
+    if len(kernels) != 2 or any(name not in KERNELS for name in kernels):
+        raise ValueError(
+            f"'kernel' must be one or two of {', '.join(map(repr, KERNELS))} (got {kernel!r})"
+        )
+    return kernels
+
+
+def score_channels(kernels: tuple[str, str], size: int) -> int:
+    r"""Returns the part of :obj:`size`, heads or channels over all heads, whose half of the heads
+    has queries and keys."""
+    return sum(name in SCORED for name in kernels) * size // 2
+
+
+def check_edge_channels(kernels: tuple[str, str], edge_channels: int) -> None:
+    r"""Raises a ValueError if the size :obj:`edge_channels` of the features of edges is negative,
+    or positive for kernels without scores that the features could multiply."""
+    input_checks.check_not_negative(edge_channels=edge_channels)
+    if edge_channels > 0 and score_channels(kernels, 2) == 0:
+        raise ValueError(
+            f"'edge_channels' must be 0 for kernels without queries and keys, {kernels} (got "
+            f'{edge_channels})'
         )
 
 

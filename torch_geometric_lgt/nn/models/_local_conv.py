@@ -9,7 +9,7 @@ from torch.nn import Module
 
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import nearest_name
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, nearest_name
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
 from torch_geometric_lgt.typing import Adj
@@ -122,19 +122,6 @@ def local_input(
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     check_edge_attr(edge_attr, edges.size(1), edge_channels)
     return LocalInput(edges, named_arguments(conv, dtype, weight, edge_attr))
-
-
-def check_edge_attr(edge_attr: Tensor | None, num_edges: int, edge_channels: int) -> None:
-    r"""Raises a ValueError unless :obj:`edge_attr` has the shape ``[E, F_e]``, or is :obj:`None`
-    for a model with :obj:`edge_channels` 0."""
-    shape = None if edge_attr is None else tuple(edge_attr.shape)
-    expected = (num_edges, edge_channels) if edge_channels > 0 else None
-    if shape != expected:
-        raise ValueError(
-            f"'edge_attr' must have shape {expected} (got {shape})"
-            if expected is not None
-            else f"'edge_attr' must be None for a model with 'edge_channels' = 0 (got {shape})"
-        )
 
 
 def named_arguments(

@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
+    check_edge_attr,
     check_features,
     check_not_negative,
     check_rates,
@@ -35,7 +36,6 @@ from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._local_conv import (
     LocalInput,
-    check_edge_attr,
     local_input,
     make_conv,
     named_arguments,

@@ -13,6 +13,7 @@ from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_e
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
+    check_edge_attr,
     check_features,
     check_not_negative,
     check_rates,
@@ -20,7 +21,12 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
-from torch_geometric_lgt.nn.conv import JaccardSubtractorConv
+from torch_geometric_lgt.nn.conv.jaccard_subtractor_conv import (
+    JaccardSubtractorConv,
+    check_edge_channels,
+    kernel_pair,
+    score_channels,
+)
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
@@ -39,9 +45,26 @@ class LiteGT(Module):
             \right),
 
     see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
-    and third-last layers have half the channels and half the heads, and the last two layers a
-    quarter (Figure 4). The paper calls this step a pooling without a definition; here it is a
-    linear map.
+    and third-last layers have half the channels, and the last two layers three tenths (Figure 4);
+    all layers have :obj:`heads` heads. The paper calls this step a pooling without a definition;
+    here it is a linear map.
+
+    Differs from the text of the paper, which halves the channels twice. The parameter counts of its
+    Table 4 and the authors' code have three tenths, 24 of 80 channels.
+
+    With :obj:`edge_channels`, edges have hidden features beside those of the nodes. They multiply
+    into the scores :math:`\mathbf{s}_{ij}` of the attention, and each layer updates them by these
+    scores,
+
+    .. math::
+        \hat{\mathbf{e}}_{ij} = \mathrm{BN} \left( \mathbf{e}_{ij} + \mathbf{W}_{O_e}
+            \mathbf{s}_{ij} \right), \qquad
+        \mathbf{e}_{ij}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{e}}_{ij} + \mathrm{FFN}_e
+            (\hat{\mathbf{e}}_{ij}) \right).
+
+    There are as many as scores: half of the channels beside the Jaccard kernel, else all. The paper
+    has no equation for them; these are those of the graph transformer below. The output reads
+    nodes alone, as in the authors' code, so the last layer does not update the edges.
 
     With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
@@ -63,11 +86,12 @@ class LiteGT(Module):
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional
           encodings :math:`(N, F_{pe})`; Jaccard indices :math:`(E)`; mask of the sampled nodes
-          :math:`(N)`; weights of the edges :math:`(E)`
+          :math:`(N)`; weights of the edges :math:`(E)`; features of the edges :math:`(E, F_e)`
         - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
 
     Raises:
@@ -100,6 +124,7 @@ class LiteGT(Module):
         pe_channels: int = 0,
         level: str = 'node',
         dropout: float = 0.0,
+        edge_channels: int = 0,
     ) -> None:
         super().__init__()
         check_width(in_channels)
@@ -111,24 +136,36 @@ class LiteGT(Module):
                 f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
             )
         check_rates(dropout=dropout)
-        if reduce and (hidden_channels % 4 != 0 or heads % 8 != 0):
+        half, last = hidden_channels // 2, hidden_channels * 3 // 10
+        if reduce and any(part == 0 or part % heads != 0 for part in (half, last)):
             raise ValueError(
-                "'hidden_channels' and 'heads' must be multiples of 4 and 8 with reduce=True, "
-                'which halves both twice '
-                f'(got {hidden_channels} and {heads})'
+                "'heads' must divide the channels of all layers, which reduce=True makes "
+                f"{half} and {last} of 'hidden_channels' (got {heads} and {hidden_channels})"
             )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
         self.level, self.dropout = level, dropout
-        self.kernel, self.pe_channels = kernel, pe_channels
+        self.kernel, self.pe_channels, self.edge_channels = kernel, pe_channels, edge_channels
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
         self.reductions, self.layers, width = ModuleDict(), ModuleList(), hidden_channels
+        self.edge_reductions = ModuleDict()
+        kernels = kernel_pair(kernel)
+        check_edge_channels(kernels, edge_channels)
+        has_edges, edge_width = edge_channels > 0, score_channels(kernels, width)
+        self.lin_edge = Linear(edge_channels, edge_width) if has_edges else None
         for layer in range(num_layers):
             if reduce and num_layers - layer in (4, 2):
-                self.reductions[str(layer)] = Linear(width, width // 2)
-                width, heads = width // 2, heads // 2
-            self.layers.append(_Layer(width, heads, kernel, normalize, dropout))
+                reduced = half if num_layers - layer == 4 else last
+                edge_reduced = score_channels(kernels, reduced)
+                self.reductions[str(layer)] = Linear(width, reduced)
+                if has_edges:
+                    self.edge_reductions[str(layer)] = Linear(edge_width, edge_reduced)
+                width, edge_width = reduced, edge_reduced
+            added = _Layer(width, heads, kernel, normalize, dropout, edge_width if has_edges else 0)
+            if has_edges and layer < num_layers - 1:
+                added.edge_update = _EdgeUpdate(edge_width, width, dropout)
+            self.layers.append(added)
         read = 2 * width if level == 'edge' else width
         self.lin_out = MLP([read, max(1, read // 2), max(1, read // 4), out_channels], norm=None)
 
@@ -149,6 +186,7 @@ class LiteGT(Module):
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> Tensor:
         r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
         ``[B, F_out]``.
@@ -169,13 +207,16 @@ class LiteGT(Module):
                 :obj:`None`, all)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
+            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
+                the order of :obj:`edge_jaccard`. (default: :obj:`None`)
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
-        x = self.inputs(x, laplacian_pe)
+        x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
         for index, layer in enumerate(self.layers):
-            x = layer(self.reduced(index, x), edges, edge_jaccard, sampled_mask)
+            x, e = self.reduced(index, x), self.reduced_edges(index, e)
+            x, e = layer(x, edges, edge_jaccard, sampled_mask, e)
         return self.lin_out(read_level(self.level, x, edges.edge_index, batch, num_graphs))
 
     def attention_scores(
@@ -187,16 +228,18 @@ class LiteGT(Module):
         edge_jaccard: Tensor | None = None,
         sampled_mask: Tensor | None = None,
         edge_weight: Tensor | None = None,
+        edge_attr: Tensor | None = None,
     ) -> list[Tensor]:
         r"""Computes the weight ``[E, H]`` of each edge in each head as :meth:`forward` applies it,
         and returns a list with one tensor per layer. The arguments are those of :meth:`forward`."""
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)
         out = []
-        x = self.inputs(x, laplacian_pe)
+        x, e = self.inputs(x, laplacian_pe), self.edge_inputs(edge_attr, edges)
         for index, layer in enumerate(self.layers):
-            x = self.reduced(index, x)
-            out.append(layer.conv.attention_scores(x, edges, edge_jaccard, sampled_mask))
-            x = layer(x, edges, edge_jaccard, sampled_mask)
+            x, e = self.reduced(index, x), self.reduced_edges(index, e)
+            arguments = x, edges, edge_jaccard, sampled_mask
+            out.append(layer.conv.attention_scores(*arguments, edge_attr=e))
+            x, e = layer(*arguments, e)
         return out
 
     def inference(
@@ -208,10 +251,15 @@ class LiteGT(Module):
         :obj:`edge_weight` of the data; the last two are optional.
 
         Raises:
-            ValueError: If the model scores edges or graphs, or for the reasons of
-                :meth:`NodeFormer.inference`.
+            ValueError: If the model scores edges or graphs, has features of edges, or for the
+                reasons of :meth:`NodeFormer.inference`.
         """
         check_node_level(self.level)
+        if self.edge_channels > 0:
+            raise ValueError(
+                "'edge_channels' must be 0 for inference, which stores features of nodes only "
+                f'(got {self.edge_channels}); call the model with the whole graph'
+            )
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
             dtype = reference(self.lin_in).dtype
@@ -248,7 +296,7 @@ class LiteGT(Module):
             edges = sorted_edges(
                 part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
             )
-            return layer((x_src, x_dst), edges, jaccard, mask)
+            return layer((x_src, x_dst), edges, jaccard, mask)[0]
 
         width = layer.conv.out_channels
         return stream.fill(f'layer-{index + 1}', width, x.dtype, rows, neighbors=True)
@@ -278,6 +326,26 @@ class LiteGT(Module):
         check_devices(x.device, laplacian_pe=laplacian_pe)
         return self.lin_in(x) + self.lin_pe(laplacian_pe.to(x.dtype))
 
+    def edge_inputs(self, edge_attr: Tensor | None, edges: SortedEdges) -> Tensor | None:
+        r"""Computes the edge features ``[E, D_e]`` of the first layer from the features
+        :obj:`edge_attr` ``[E, edge_channels]``, or returns :obj:`None` for a model without.
+
+        Raises:
+            ValueError: If the features are missing, not expected, or of another shape.
+        """
+        check_edge_attr(edge_attr, edges.edge_index.size(1), self.edge_channels)
+        if self.lin_edge is None or edge_attr is None:
+            return None
+        weight = reference(self.lin_edge)
+        check_devices(weight.device, edge_attr=edge_attr)
+        return self.lin_edge(edge_attr.to(weight.dtype))
+
+    def reduced_edges(self, layer: int, e: Tensor | None) -> Tensor | None:
+        r"""Reduces the channels of the edge features :obj:`e` to the input size of layer number
+        :obj:`layer` by a linear map, or returns :obj:`e` if it has this size or is :obj:`None`."""
+        reductions = self.edge_reductions
+        return reductions[str(layer)](e) if str(layer) in reductions else e
+
     def reduced(self, layer: int, x: Tensor) -> Tensor:
         r"""Reduces the channels of :obj:`x` to the input size of layer number :obj:`layer` by a
         linear map, or returns :obj:`x` if it has this size."""
@@ -293,7 +361,10 @@ class LiteGT(Module):
 
 class _Layer(Module):
     r"""Applies one layer: attention to the neighbours and a feed-forward network, each with a
-    residual and a batch normalisation. The output has as many channels as the input."""
+    residual and a batch normalisation. The output has as many channels as the input. If
+    :obj:`edge_update` is given, it updates the features of the edges by the scores."""
+
+    edge_update: Module | None
 
     def __init__(
         self,
@@ -302,11 +373,18 @@ class _Layer(Module):
         kernel: str | tuple[str, str],
         normalize: bool,
         dropout: float,
+        edge_channels: int,
     ) -> None:
         super().__init__()
-        self.dropout = dropout
+        self.dropout, self.edge_update = dropout, None
         self.conv = JaccardSubtractorConv(
-            channels, channels, heads, kernel, normalize=normalize, bias=False
+            channels,
+            channels,
+            heads,
+            kernel,
+            normalize=normalize,
+            bias=False,
+            edge_channels=edge_channels,
         )
         self.lin_attention = Linear(channels, channels)
         self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
@@ -320,10 +398,34 @@ class _Layer(Module):
         edges: Adj | SortedEdges,
         edge_jaccard: Tensor | None,
         sampled_mask: Tensor | None,
-    ) -> Tensor:
-        attention = self.lin_attention(
-            dropout(self.conv(x, edges, edge_jaccard, sampled_mask), self.dropout, self.training)
-        )
+        e: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        arguments = x, edges, edge_jaccard, sampled_mask
+        if self.edge_update is None:
+            out = self.conv(*arguments, edge_attr=e)
+        else:
+            out, score = self.conv(*arguments, edge_attr=e, return_edge_scores=True)
+            e = self.edge_update(e, score)
+        attention = self.lin_attention(dropout(out, self.dropout, self.training))
         x_dst = x if isinstance(x, Tensor) else x[1]
         x = self.norms[0](x_dst + dropout(attention, self.dropout, self.training))
-        return self.norms[1](x + self.feed_forward(x))
+        return self.norms[1](x + self.feed_forward(x)), e
+
+
+class _EdgeUpdate(Module):
+    r"""Updates features of edges by the scores of the attention: a linear map of the scores and a
+    feed-forward network, each with a residual and a batch normalisation."""
+
+    def __init__(self, channels: int, node_channels: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.lin_scores = Linear(channels, channels)
+        self.norms = ModuleList(BatchNorm1d(channels) for _ in range(2))
+        self.feed_forward = MLP(
+            [channels, 2 * node_channels, channels], dropout=[dropout, dropout], norm=None
+        )
+
+    def forward(self, e: Tensor, score: Tensor) -> Tensor:
+        out = self.lin_scores(dropout(score, self.dropout, self.training))
+        e = self.norms[0](e + dropout(out, self.dropout, self.training))
+        return self.norms[1](e + self.feed_forward(e))

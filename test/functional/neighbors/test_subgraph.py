@@ -1,0 +1,15 @@
+import torch
+
+from torch_geometric_lgt.functional.neighbors.subgraph import expand_rows, project
+
+
+def test_half_precision_is_projected_in_single_and_expanded_in_half():
+    """1 + 2 ** -9 is no bfloat16."""
+    x, weight, bias = (
+        torch.tensor(part).bfloat16() for part in ([[1, 2**-9]], [[1.0, 1.0]], [2**-12])
+    )
+    assert project(x, weight, bias).tolist() == [[1 + 2**-9 + 2**-12]]
+    assert project(x, weight, None).dtype == torch.float32
+    back = expand_rows(torch.tensor([[3.0]]), torch.tensor([1]), x.new_empty(2, 0))
+    assert (back.tolist(), back.dtype) == ([[0], [3]], torch.bfloat16)
+    assert expand_rows(torch.ones(1, 1), None, x).dtype == torch.bfloat16

@@ -1,0 +1,166 @@
+# N nodes (N_s source, N_t target), E edges, H heads, F input width, C channels per head.
+from torch import Tensor
+
+from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.neighbors.edge_sums import factor_grads, multiplied
+from torch_geometric_lgt.functional.neighbors.subgraph import (
+    Subgraph,
+    expand_rows,
+    project,
+    projection_grads,
+    select_rows,
+)
+from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
+
+
+class EdgeScoreArguments(Arguments):
+    r"""Holds the arguments of the operator behind :meth:`edge_scores`."""
+
+    x_src: Differentiable
+    x_dst: Differentiable
+    query_weight: DifferentiableOrNone
+    query_bias: DifferentiableOrNone
+    key_weight: DifferentiableOrNone
+    key_bias: DifferentiableOrNone
+    value: Differentiable
+    edge_index: Tensor
+    mask: Tensor | None
+    heads: int
+    is_distance: bool
+
+
+def edge_scores(
+    query: tuple[Tensor, Tensor | None, Tensor | None],
+    key: tuple[Tensor, Tensor | None, Tensor | None],
+    value: Tensor,
+    edge_index: Tensor,
+    mask: Tensor | None,
+    heads: int,
+    is_distance: bool,
+) -> Tensor:
+    r"""Computes the scores of edges with features, channel by channel, as in the layer with edge
+    features of `"A Generalization of Transformer Networks to Graphs"
+    <https://arxiv.org/abs/2012.09699>`_,
+
+    .. math::
+        \mathbf{s}_{ij} = \frac{\mathbf{q}_i \odot \mathbf{k}_j}{\sqrt{C}} \odot \mathbf{e}_{ij}
+        \quad \text{or} \quad
+        \mathbf{s}_{ij} = \frac{|\mathbf{q}_i - \mathbf{k}_j|}{\sqrt{C}} \odot \mathbf{e}_{ij}.
+
+    Edges into targets that :obj:`mask` leaves out have the score :math:`\mathbf{e}_{ij}`. Queries
+    are computed for the other targets and keys for their neighbours. The backward pass computes
+    both again.
+
+    Args:
+        query (tuple): Input ``[N_t, F]``, weight ``[H * C, F]`` and bias ``[H * C]`` of the
+            queries. Without a weight the input is the queries.
+        key (tuple): Input ``[N_s, F]``, weight and bias of the keys, likewise.
+        value (torch.Tensor): The projected features of the edges ``[E, H * C]``.
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        mask (torch.Tensor, optional): Bools ``[N_t]``, the targets that attend; :obj:`None` means
+            all targets.
+        heads (int): :math:`H`.
+        is_distance (bool): If :obj:`True`, absolute differences replace the products of queries
+            and keys.
+
+    Returns:
+        ``[E, H * C]``, in at least single precision
+    """
+    (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
+    arguments = EdgeScoreArguments(
+        x_src=x_src,
+        x_dst=x_dst,
+        query_weight=query_weight,
+        query_bias=query_bias,
+        key_weight=key_weight,
+        key_bias=key_bias,
+        value=value,
+        edge_index=edge_index,
+        mask=mask,
+        heads=heads,
+        is_distance=is_distance,
+    )
+    return _edge_scores(arguments)
+
+
+def _scale(arguments: EdgeScoreArguments) -> float:
+    return (arguments.value.size(1) // arguments.heads) ** -0.5
+
+
+def _attending(arguments: EdgeScoreArguments) -> Tensor | None:
+    r"""Returns the ids of the edges into the targets of the mask, or :obj:`None` for all edges."""
+    mask = arguments.mask
+    return None if mask is None else mask[arguments.edge_index[1]].nonzero().flatten()
+
+
+@operator(EdgeScoreArguments, returns=('score',))
+def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
+    x_src, x_dst, value = arguments.x_src, arguments.x_dst, arguments.value
+    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
+    k = project(select_rows(x_src, part.sources), arguments.key_weight, arguments.key_bias)
+    q = project(select_rows(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
+    edges, scale = _attending(arguments), _scale(arguments)
+    score = multiplied(k, q, select_rows(value, edges), part.edges, scale, arguments.is_distance)
+    if edges is None:
+        return score
+    return value.to(score.dtype, copy=True).index_copy_(0, edges, score)
+
+
+@_edge_scores.backward(outputs=('score',))
+def _(arguments: EdgeScoreArguments, grad, _saved):
+    x_src, x_dst, value = arguments.x_src, arguments.x_dst, arguments.value
+    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
+    key_x, query_x = select_rows(x_src, part.sources), select_rows(x_dst, part.targets)
+    k = project(key_x, arguments.key_weight, arguments.key_bias)
+    q = project(query_x, arguments.query_weight, arguments.query_bias)
+    edges, scale = _attending(arguments), _scale(arguments)
+    grad_k, grad_q, grad_value = factor_grads(
+        select_rows(grad.score, edges),
+        k,
+        q,
+        select_rows(value, edges),
+        part.edges,
+        scale,
+        arguments.is_distance,
+    )
+    if edges is not None:
+        grad_value = grad.score.to(value.dtype, copy=True).index_copy_(0, edges, grad_value)
+    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
+        grad_k, key_x, arguments.key_weight, arguments.key_bias
+    )
+    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
+        grad_q, query_x, arguments.query_weight, arguments.query_bias
+    )
+    return {
+        'x_src': expand_rows(grad_key_x, part.sources, x_src),
+        'x_dst': expand_rows(grad_query_x, part.targets, x_dst),
+        'query_weight': grad_query_weight,
+        'query_bias': grad_query_bias,
+        'key_weight': grad_key_weight,
+        'key_bias': grad_key_bias,
+        'value': grad_value,
+    }
+
+
+@_edge_scores.fake
+def _(arguments: EdgeScoreArguments):
+    value = arguments.value
+    return value.new_empty(value.shape, dtype=compute_dtype(value.dtype))
+
+
+def _flops(arguments: EdgeScoreArguments, backward: bool = False) -> int:
+    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
+    keys = arguments.x_src, part.sources, arguments.key_weight
+    queries = arguments.x_dst, part.targets, arguments.query_weight
+    projections = sum(
+        2 * (x if nodes is None else nodes).size(0) * weight.numel()
+        for x, nodes, weight in (keys, queries)
+        if weight is not None
+    )
+    score = 2 * part.edges.size(1) * arguments.value.size(1)
+    return 3 * (projections + score) if backward else projections + score
+
+
+_edge_scores.flops(_flops, lambda arguments: _flops(arguments, backward=True))
