@@ -7,8 +7,8 @@ from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 
 # Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers"; Table 5 for networks with two
-# equal branches. On TSP the published networks have features of edges, ours with the full preset; the
-# authors' convolutions have other widths and outputs than those here.
+# equal branches. On TSP the published networks have features of edges, ours with the full preset.
+# The authors' convolutions have other widths and outputs than those here.
 PUBLISHED: dict[str, dict[str, float]] = {
     'pattern': {
         'gcn': 0.71892, 'sage': 0.50492, 'monet': 0.85582,
