@@ -40,7 +40,7 @@ def test_every_model_learns(write_graph, run, model, monkeypatch, tmp_path, caps
 def test_half_precision_learns_as_well(write_graph, run, model, monkeypatch, tmp_path):
     write_graph(tmp_path / 'toy.npz')
     for precision in ('float32', 'bfloat16'):
-        changes = ['epochs=15', f'precision={precision}']
+        changes = ['epochs=30', f'precision={precision}']
         run(
             monkeypatch,
             tmp_path,

@@ -21,7 +21,7 @@ FUSED_DEVICES: tuple[str, ...] = (
 )
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 16
-PLAIN_ELEMENTS = 1 << 20
+PLAIN_ELEMENTS = 1 << 18
 
 
 class Backend(NamedTuple):
@@ -77,7 +77,7 @@ def is_plain(
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
     without samples and Triton kernels, if all features are at most :obj:`PLAIN_ELEMENTS` numbers.
-    For several graphs it is four times as many: operators would compute them size by size. Each
+    For several graphs it is 16 times as many: operators would compute them size by size. Each
     counts with the size of the largest, which must not double the nodes.
 
     Args:
@@ -92,7 +92,7 @@ def is_plain(
     size = keys.heads * max(keys.num_features(), channels)
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
-        most = PLAIN_ELEMENTS * (1 if num_graphs == 1 else 4)
+        most = PLAIN_ELEMENTS * (1 if num_graphs == 1 else 16)
         if num_nodes == 0 or num_nodes * size > most:
             return False
         if num_graphs > 1 and int(nodes.sizes.max()) * num_graphs > 2 * num_nodes:
