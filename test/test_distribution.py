@@ -33,7 +33,7 @@ def test_wheel_in_an_empty_environment(tmp_path):
     python = tmp_path / 'empty' / 'bin' / 'python'
     run(python, '-m', 'pip', 'install', '-q', f'torch=={version("torch").partition("+")[0]}', wheel)
     example = re.search(
-        r'## Use\n+```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL
+        r'## Use\n.*?```python\n(.*?)```', (ROOT / 'README.md').read_text(), re.DOTALL
     )[1]
     code = f'{example}\nimport torch_geometric_lgt; print(torch_geometric_lgt.__file__)'
     assert str(tmp_path / 'empty') in run(python, '-c', code, cwd=tmp_path)

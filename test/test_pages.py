@@ -29,7 +29,8 @@ def write_ratings(folder):
 
 
 @pytest.mark.parametrize(
-    ('page', 'number'), [('README.md', 6), ('docs/attention.rst', 2), ('docs/index.rst', 1)]
+    ('page', 'number'),
+    [('README.md', 2), ('docs/tour.rst', 6), ('docs/attention.rst', 2), ('docs/index.rst', 1)],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
