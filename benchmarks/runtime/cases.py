@@ -189,6 +189,24 @@ def ragged_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     return lambda: conv(x), lambda: formulas.kernel_attention(conv, x)
 
 
+def learned(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    r"""Builds the layer with the learned map, and the layer with as many random features."""
+    learned_conv, random_conv = (
+        KernelAttentionConv(
+            x.size(1), x.size(1), feature_map=feature_map, num_features=config['num_features']
+        )
+        for feature_map in ('learned', 'simplex')
+    )
+    return lambda: learned_conv(x), lambda: random_conv(x)
+
+
+def learned_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
+    conv = KernelAttentionConv(
+        x.size(1), x.size(1), feature_map='learned', num_features=config['num_features']
+    )
+    return lambda: conv(x), lambda: formulas.learned_attention(conv, x)
+
+
 def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Builds the layer over ten edges for each node. Sampled nodes attend by softmax; peer_linear
     nodes and half of the heads by mean and Jaccard index."""
@@ -221,6 +239,7 @@ CASES = {
     'edge-softmax': Case(edge_softmax, heads=8),
     'degree-masked-attention': Case(degree_masked),
     'kernel-attention': Case(kernel),
+    'learned-map': Case(learned, claim=learned_claim),
     'nodeformer': Case(gumbel),
     'edge-probability': Case(edge_probability),
     'sgformer': Case(sgformer),
@@ -231,4 +250,5 @@ CASES = {
 PRODUCTS_OF = {
     'ragged-batch': 'kernel-attention',
     'exact-softmax': 'kernel-attention',
+    'learned-map': 'kernel-attention',
 }  # whose peers do theirs within one operator

@@ -29,6 +29,14 @@ def kernel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
     return numerator / denominator[:, None]
 
 
+def learned_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
+    r"""Computes Eq. 6 of MGFormer with softmax over learned features."""
+    matrix = layer.feature_map.head_projection()[0]
+    phi_q, phi_k = ((lin(x) @ matrix.t()).softmax(-1) for lin in (layer.lin_query, layer.lin_key))
+    numerator = phi_q @ (phi_k.t() @ layer.lin_value(x))
+    return numerator / (phi_q @ phi_k.sum(0))[:, None]
+
+
 def degree_masked_attention(layer: DegreeMaskedAttention, x: Tensor, degree: Tensor) -> Tensor:
     r"""Computes Eq. 12 of MGFormer: the sine of a sum as two products of masked features."""
     scale, projection = layer.head_key_channels**-0.25, layer.feature_map.projection
