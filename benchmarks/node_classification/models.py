@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.utils import to_torch_csr_tensor
 
 from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
+from benchmarks.node_classification.baselines import SIGN, appnp, gprgnn, mixhop
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
 
@@ -23,18 +24,27 @@ NETWORKS = {
     'gcn': partial(pyg.GCN, cached=True),
     'gat': pyg.GAT,
     'sage': pyg.GraphSAGE,
+    'jknet': partial(pyg.GCN, cached=True),
+    'appnp': appnp,
+    'gprgnn': gprgnn,
+    'mixhop': mixhop,
+    'sign': SIGN,
     'mlp': pyg.MLP,
 }
 BY_MATRIX = (
     'gcn',
     'sage',
+    'jknet',
+    'appnp',
+    'gprgnn',
 )  # networks that are faster with a sparse matrix, the transposed adjacency
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
-MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
+MODELS = (*OURS, *NETWORKS, 'sgc', 'pyg-sgformer', 'polynormer')
 SPARSE_INPUT = (
     *OURS,
     'gcn',
     'gat',
+    'jknet',
     'mlp',
 )  # models whose first linear layer can be trained on a CSR matrix
 
@@ -98,6 +108,9 @@ def make(
     r"""Builds the model :obj:`name` for a graph with the options of its configuration."""
     sparse_input = takes_sparse(name, options)
     options = dict(options)
+    if name == 'sgc':
+        model = pyg.SGConv(in_channels, out_channels, cached=True, **options)
+        return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
     hidden = options.pop('hidden_channels')
     if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
         width = in_channels if options['gnn_input'] == 'input' else hidden
@@ -128,7 +141,15 @@ def make(
 def parameter_groups(
     classifier: Classifier, weight_decay: float, attention_weight_decay: float | None
 ) -> list[dict[str, Any]]:
-    r"""Groups the parameters by weight decay; a second value is for SGFormer's attention branch."""
+    r"""Groups the parameters by weight decay; a second value is for SGFormer's attention branch.
+    The weights of the steps of GPR-GNN do not decay."""
+    if classifier.name == 'gprgnn':
+        *others, propagation = classifier.model.children()
+        parameters = [parameter for module in others for parameter in module.parameters()]
+        return [
+            {'params': parameters, 'weight_decay': weight_decay},
+            {'params': [propagation.gamma], 'weight_decay': 0.0},
+        ]
     if attention_weight_decay is None:
         return [{'params': list(classifier.parameters()), 'weight_decay': weight_decay}]
     local = [*classifier.model.gnn.parameters(), *classifier.model.lin_out.parameters()]

@@ -15,7 +15,8 @@ from benchmarks.node_classification.settings import (
 )
 
 # Models whose signatures name all options; the others pass unknown options on to their layers.
-SIGNATURES = {**OURS, 'mlp': NETWORKS['mlp']}
+EXPLICIT = ('appnp', 'gprgnn', 'mixhop', 'sign', 'mlp')
+SIGNATURES = {**OURS, **{name: NETWORKS[name] for name in EXPLICIT}}
 
 
 def parse_overrides(texts: list[str]) -> dict[str, Any]:

@@ -26,30 +26,40 @@ from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import BRANCHES, OURS
 from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
 from benchmarks.node_classification.run import dense_tensors, model_input, prepare
-from benchmarks.node_classification.settings import MODELS, merged, settings
+from benchmarks.node_classification.settings import MODELS, OPTIONS, merged, settings
 from torch_geometric_lgt import __version__
 
 if TYPE_CHECKING:
     import optuna
 
 WIDTHS, SHARES = (32, 64, 128, 256), (0.0, 0.9)
+RATES = {'lr': (1e-4, 5e-2), 'weight_decay': (1e-5, 1.0)}
+SGC_RATES = {'lr': (1e-2, 1.0), 'weight_decay': (1e-7, 1e-2)}
+LAYERED = ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp')
+LAYERED += ('jknet', 'appnp', 'gprgnn', 'mixhop')
 SPACE = 4  # version of the search space: a study of another version cannot continue
 DEPTH = {'difformer': 8, 'sgformer': 2}
 
 
 def space(trial: 'optuna.trial.BaseTrial', model: str) -> dict[str, Any]:
     r"""Suggests the overrides of the configuration that a trial tries."""
-    options: dict[str, Any] = {
-        'hidden_channels': trial.suggest_categorical('hidden_channels', WIDTHS)
-    }
+    options: dict[str, Any] = {}
+    if model != 'sgc':
+        widths = sorted({*WIDTHS, OPTIONS[model]['hidden_channels']})
+        options['hidden_channels'] = trial.suggest_categorical('hidden_channels', widths)
+    rates = SGC_RATES if model == 'sgc' else RATES
     overrides: dict[str, Any] = {
-        'lr': trial.suggest_float('lr', 1e-4, 5e-2, log=True),
-        'weight_decay': trial.suggest_float('weight_decay', 1e-5, 1.0, log=True),
-        'normalize_features': trial.suggest_categorical('normalize_features', (False, True)),
+        name: trial.suggest_float(name, *limits, log=True) for name, limits in rates.items()
     }
-    if model in ('nodeformer', 'difformer', 'sgformer', 'gcn', 'gat', 'sage', 'mlp'):
+    overrides['normalize_features'] = trial.suggest_categorical('normalize_features', (False, True))
+    if model in (*LAYERED, 'sign'):
         options['dropout'] = trial.suggest_float('dropout', *SHARES)
+    if model in LAYERED:
         options['num_layers'] = trial.suggest_int('num_layers', 1, DEPTH.get(model, 4))
+    if model in ('sgc', 'sign'):
+        options['K'] = trial.suggest_int('K', 1, 4)
+    if model in ('appnp', 'gprgnn'):
+        options['alpha'] = trial.suggest_float('alpha', 0.05, 0.9)
     if model == 'sgformer':
         options |= {name: trial.suggest_float(name, *SHARES) for name in ('alpha', 'gnn_dropout')}
         options |= {

@@ -33,10 +33,10 @@ def test_sparse_features_give_what_dense_ones_give(model, options, training):
     options = OPTIONS[model] | options
     if model == 'graphtransformer':
         options['input_dropout'] = 0.0  # drawn for each entry, zeros of a dense matrix included
-    classifier = make(model, 12, 3, edges, 30, options).train(training)
     results = []
     for features in (x, x.to_sparse_csr()):
         torch.manual_seed(1)
+        classifier = make(model, 12, 3, edges, 30, options).train(training)
         out, _ = classifier(features)
         results.append(
             [
@@ -55,7 +55,7 @@ def test_networks_give_with_a_matrix_what_they_give_with_edges(model):
     x, edges = torch.randn(30, 12), torch.randint(30, (2, 90))
     edges = to_undirected(edges[:, edges[0] != edges[1]])
     classifier = make(model, 12, 3, edges, 30, OPTIONS[model]).eval()
-    plain = NETWORKS[model](12, 64, 2, 3).eval()
+    plain = NETWORKS[model](12, out_channels=3, **OPTIONS[model]).eval()
     plain.load_state_dict(classifier.model.state_dict())
     torch.testing.assert_close(classifier(x)[0], plain(x, edges))
 
