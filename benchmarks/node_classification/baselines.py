@@ -68,6 +68,14 @@ class SIGN(torch.nn.Module):
         return self.lin_out(dropout(torch.cat(hidden, 1), self.dropout, self.training))
 
 
+def _mlp(
+    in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, dropout: float
+) -> list[tuple[torch.nn.Module, str]]:
+    channels = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+    mlp = pyg.MLP(channels, dropout=float(dropout), norm=None)
+    return [(Dropout(dropout), NODES), (mlp, NODES)]
+
+
 def appnp(
     in_channels: int,
     hidden_channels: int,
@@ -80,10 +88,8 @@ def appnp(
     r"""Builds the network of the `"Predict then Propagate" <https://arxiv.org/abs/1810.05997>`_
     paper: an MLP and :math:`K` steps of personalized PageRank. As in PyG's benchmark it drops
     features and no edges."""
-    channels = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
     layers = [
-        (Dropout(dropout), NODES),
-        (pyg.MLP(channels, dropout=dropout, norm=None), NODES),
+        *_mlp(in_channels, hidden_channels, out_channels, num_layers, dropout),
         (pyg.APPNP(K, alpha, cached=True), GRAPH),
     ]
     return pyg.Sequential('x, edge_index', layers)
@@ -100,10 +106,8 @@ def gprgnn(
     propagation_dropout: float,
 ) -> torch.nn.Module:
     r"""Builds GPR-GNN: an MLP and :class:`GeneralizedPageRank`, with a dropout between them."""
-    channels = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
     layers = [
-        (Dropout(dropout), NODES),
-        (pyg.MLP(channels, dropout=dropout, norm=None), NODES),
+        *_mlp(in_channels, hidden_channels, out_channels, num_layers, dropout),
         (Dropout(propagation_dropout), NODES),
         (GeneralizedPageRank(K, alpha), GRAPH),
     ]

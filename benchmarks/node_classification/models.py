@@ -24,6 +24,7 @@ NETWORKS = {
     'gcn': partial(pyg.GCN, cached=True),
     'gat': pyg.GAT,
     'sage': pyg.GraphSAGE,
+    'sgc': partial(pyg.SGConv, cached=True),
     'jknet': partial(pyg.GCN, cached=True),
     'appnp': appnp,
     'gprgnn': gprgnn,
@@ -34,12 +35,14 @@ NETWORKS = {
 BY_MATRIX = (
     'gcn',
     'sage',
+    'sgc',
     'jknet',
     'appnp',
     'gprgnn',
+    'mixhop',
 )  # networks that are faster with a sparse matrix, the transposed adjacency
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
-MODELS = (*OURS, *NETWORKS, 'sgc', 'pyg-sgformer', 'polynormer')
+MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
 SPARSE_INPUT = (
     *OURS,
     'gcn',
@@ -106,11 +109,17 @@ def make(
     precision: str = 'float32',
 ) -> Classifier:
     r"""Builds the model :obj:`name` for a graph with the options of its configuration."""
+    if name in NETWORKS:
+        model = NETWORKS[name](in_channels, out_channels=out_channels, **options)
+    else:
+        model = _make_transformer(name, in_channels, out_channels, dict(options))
     sparse_input = takes_sparse(name, options)
-    options = dict(options)
-    if name == 'sgc':
-        model = pyg.SGConv(in_channels, out_channels, cached=True, **options)
-        return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
+    return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
+
+
+def _make_transformer(
+    name: str, in_channels: int, out_channels: int, options: dict[str, Any]
+) -> torch.nn.Module:
     hidden = options.pop('hidden_channels')
     if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
         width = in_channels if options['gnn_input'] == 'input' else hidden
@@ -125,17 +134,9 @@ def make(
     if name == GRAPH_TRANSFORMER:
         options = with_attention(options)
     if name in OURS:
-        model = OURS[name](in_channels, hidden, out_channels, **options)
-    elif name == 'mlp':
-        layers = options.pop('num_layers')
-        model = pyg.MLP([in_channels, *[hidden] * (layers - 1), out_channels], **options)
-    elif name in NETWORKS:
-        model = NETWORKS[name](in_channels, hidden, out_channels=out_channels, **options)
-    else:
-        model = (pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer)(
-            in_channels, hidden, out_channels, **options
-        )
-    return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
+        return OURS[name](in_channels, hidden, out_channels, **options)
+    network = pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer
+    return network(in_channels, hidden, out_channels, **options)
 
 
 def parameter_groups(
