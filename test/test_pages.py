@@ -66,7 +66,11 @@ def test_figures_of_the_attention_page_are_those_of_the_results():
     """The table of kinds of attention is the only one of results that is not generated."""
     with open(ROOT / 'benchmarks' / 'results' / 'sbm' / 'sbm.csv', newline='') as file:
         rows = [row for row in csv.DictReader(file) if row['model'] == 'graphtransformer']
-    measured = {(row['test accuracy'], row['validation accuracy']) for row in rows}
+    measured = {
+        (row['test accuracy'], row['validation accuracy'])
+        for row in rows
+        if row['protocol'].startswith('small')
+    }
     cells = re.findall(
         r'^   \* - .+\n     - (?:\*\*)?(\d.+?)(?:\*\*)?\n     - (\d.+)$',
         (ROOT / 'docs' / 'attention.rst').read_text(),
