@@ -16,8 +16,9 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degre
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,
     expand_rows,
-    project,
-    projection_grads,
+    projected,
+    projected_flops,
+    projected_grads,
     select_rows,
 )
 from torch_geometric_lgt.functional.numerics import (
@@ -209,8 +210,7 @@ def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
     edge_index, mask = arguments.edge_index, arguments.mask
     part = Subgraph.into(edge_index, mask, x_src.size(0))
-    k = project(select_rows(x_src, part.sources), arguments.key_weight, arguments.key_bias)
-    q = project(select_rows(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
+    _, _, k, q = projected(arguments, part)
     edge_weight = _select_edges(arguments.edge_weight, edge_index, mask)
     weight = edge_softmax(k, q, part.edges, arguments.heads, edge_weight)
     out = sums(select_rows(v, part.sources), part.rows(arguments.orders, q.size(0)), weight)
@@ -219,15 +219,13 @@ def _edge_attention(arguments: EdgeAttentionArguments) -> Tensor:
 
 @_edge_attention.backward(outputs=('out',))
 def _(arguments: EdgeAttentionArguments, grad, _saved):
-    x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
+    x_src, v = arguments.x_src, arguments.v
     edge_weight, edge_index = arguments.edge_weight, arguments.edge_index
     mask, heads = arguments.mask, arguments.heads
     part = Subgraph.into(edge_index, mask, x_src.size(0))
     target = part.edges[1]
-    key_x, value = select_rows(x_src, part.sources), select_rows(v, part.sources)
-    query_x, grad_out = select_rows(x_dst, part.targets), select_rows(grad.out, part.targets)
-    k = project(key_x, arguments.key_weight, arguments.key_bias)
-    q = project(query_x, arguments.query_weight, arguments.query_bias)
+    value, grad_out = select_rows(v, part.sources), select_rows(grad.out, part.targets)
+    key_x, query_x, k, q = projected(arguments, part)
     by_target = part.rows(arguments.orders, q.size(0))
     by_source = part.rows(arguments.orders, k.size(0), by_source=True)
     part_weight = _select_edges(edge_weight, edge_index, mask)
@@ -242,19 +240,7 @@ def _(arguments: EdgeAttentionArguments, grad, _saved):
         grad_edge_weight = _expand_edges(grad_part, edge_weight, edge_index, mask)
     grad_score = grad_weight.mul_(weight).mul_((q.size(1) // heads) ** -0.5)
     grad_k, grad_q = sums(q, by_source, grad_score), sums(k, by_target, grad_score)
-    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
-        grad_k, key_x, arguments.key_weight, arguments.key_bias
-    )
-    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
-        grad_q, query_x, arguments.query_weight, arguments.query_bias
-    )
-    return {
-        'x_src': expand_rows(grad_key_x, part.sources, x_src),
-        'x_dst': expand_rows(grad_query_x, part.targets, x_dst),
-        'query_weight': grad_query_weight,
-        'query_bias': grad_query_bias,
-        'key_weight': grad_key_weight,
-        'key_bias': grad_key_bias,
+    return projected_grads(arguments, part, key_x, query_x, grad_k, grad_q) | {
         'v': expand_rows(sums(grad_out, by_source, weight), part.sources, v),
         'edge_weight': grad_edge_weight,
     }
@@ -286,13 +272,7 @@ def _attend_flops(arguments: EdgeAttentionArguments, backward: bool = False) -> 
     x_src, x_dst, v = arguments.x_src, arguments.x_dst, arguments.v
     query_weight = arguments.query_weight
     part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
-    keys = x_src, part.sources, arguments.key_weight
-    queries = x_dst, part.targets, query_weight
-    projections = sum(
-        2 * (x if nodes is None else nodes).size(0) * weight.numel()
-        for x, nodes, weight in (keys, queries)
-        if weight is not None
-    )
+    projections = projected_flops(arguments, part)
     width = x_dst.size(1) if query_weight is None else query_weight.size(0)
     score, read = (2 * part.edges.size(1) * size for size in (width, v.size(1)))
     return 3 * projections + 3 * score + 2 * read if backward else projections + score + read

@@ -6,9 +6,9 @@ from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional.neighbors.edge_sums import factor_grads, multiplied
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,
-    expand_rows,
-    project,
-    projection_grads,
+    projected,
+    projected_flops,
+    projected_grads,
     select_rows,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype
@@ -97,10 +97,9 @@ def _attending(arguments: EdgeScoreArguments) -> Tensor | None:
 
 @operator(EdgeScoreArguments, returns=('score',))
 def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
-    x_src, x_dst, value = arguments.x_src, arguments.x_dst, arguments.value
-    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
-    k = project(select_rows(x_src, part.sources), arguments.key_weight, arguments.key_bias)
-    q = project(select_rows(x_dst, part.targets), arguments.query_weight, arguments.query_bias)
+    value = arguments.value
+    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
+    _, _, k, q = projected(arguments, part)
     edges, scale = _attending(arguments), _scale(arguments)
     score = multiplied(k, q, select_rows(value, edges), part.edges, scale, arguments.is_distance)
     if edges is None:
@@ -110,11 +109,9 @@ def _edge_scores(arguments: EdgeScoreArguments) -> Tensor:
 
 @_edge_scores.backward(outputs=('score',))
 def _(arguments: EdgeScoreArguments, grad, _saved):
-    x_src, x_dst, value = arguments.x_src, arguments.x_dst, arguments.value
-    part = Subgraph.into(arguments.edge_index, arguments.mask, x_src.size(0))
-    key_x, query_x = select_rows(x_src, part.sources), select_rows(x_dst, part.targets)
-    k = project(key_x, arguments.key_weight, arguments.key_bias)
-    q = project(query_x, arguments.query_weight, arguments.query_bias)
+    value = arguments.value
+    part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
+    key_x, query_x, k, q = projected(arguments, part)
     edges, scale = _attending(arguments), _scale(arguments)
     grad_k, grad_q, grad_value = factor_grads(
         select_rows(grad.score, edges),
@@ -127,19 +124,7 @@ def _(arguments: EdgeScoreArguments, grad, _saved):
     )
     if edges is not None:
         grad_value = grad.score.to(value.dtype, copy=True).index_copy_(0, edges, grad_value)
-    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
-        grad_k, key_x, arguments.key_weight, arguments.key_bias
-    )
-    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
-        grad_q, query_x, arguments.query_weight, arguments.query_bias
-    )
-    return {
-        'x_src': expand_rows(grad_key_x, part.sources, x_src),
-        'x_dst': expand_rows(grad_query_x, part.targets, x_dst),
-        'query_weight': grad_query_weight,
-        'query_bias': grad_query_bias,
-        'key_weight': grad_key_weight,
-        'key_bias': grad_key_bias,
+    return projected_grads(arguments, part, key_x, query_x, grad_k, grad_q) | {
         'value': grad_value,
     }
 
@@ -152,13 +137,7 @@ def _(arguments: EdgeScoreArguments):
 
 def _flops(arguments: EdgeScoreArguments, backward: bool = False) -> int:
     part = Subgraph.into(arguments.edge_index, arguments.mask, arguments.x_src.size(0))
-    keys = arguments.x_src, part.sources, arguments.key_weight
-    queries = arguments.x_dst, part.targets, arguments.query_weight
-    projections = sum(
-        2 * (x if nodes is None else nodes).size(0) * weight.numel()
-        for x, nodes, weight in (keys, queries)
-        if weight is not None
-    )
+    projections = projected_flops(arguments, part)
     score = 2 * part.edges.size(1) * arguments.value.size(1)
     return 3 * (projections + score) if backward else projections + score
 

@@ -1,7 +1,7 @@
 r"""Selects the nodes and edges of targets that attend, and projects their features."""
 
 # N nodes (N_s source, N_t target), E edges, F input width.
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +59,49 @@ def project(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     precision; without a weight returns :obj:`x`."""
     x = x.to(compute_dtype(x.dtype))
     return x if weight is None else linear(x, weight.to(x.dtype), convert(bias, x.dtype))
+
+
+def projected(arguments: Any, part: Subgraph) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    r"""Computes the keys and queries of the nodes of a subgraph from the :obj:`arguments` of an
+    operator, whose fields are ``x_src``, ``x_dst`` and the weights and biases of both. Returns the
+    inputs of keys and queries, then the keys and the queries."""
+    key_x = select_rows(arguments.x_src, part.sources)
+    query_x = select_rows(arguments.x_dst, part.targets)
+    k = project(key_x, arguments.key_weight, arguments.key_bias)
+    return key_x, query_x, k, project(query_x, arguments.query_weight, arguments.query_bias)
+
+
+def projected_grads(
+    arguments: Any, part: Subgraph, key_x: Tensor, query_x: Tensor, grad_k: Tensor, grad_q: Tensor
+) -> dict[str, Tensor | None]:
+    r"""Returns the gradients of the :obj:`arguments` that :meth:`projected` reads, by name.
+    :obj:`key_x` and :obj:`query_x` are its first results, :obj:`grad_k` and :obj:`grad_q` the
+    gradients of its last."""
+    grad_key_x, grad_key_weight, grad_key_bias = projection_grads(
+        grad_k, key_x, arguments.key_weight, arguments.key_bias
+    )
+    grad_query_x, grad_query_weight, grad_query_bias = projection_grads(
+        grad_q, query_x, arguments.query_weight, arguments.query_bias
+    )
+    return {
+        'x_src': expand_rows(grad_key_x, part.sources, arguments.x_src),
+        'x_dst': expand_rows(grad_query_x, part.targets, arguments.x_dst),
+        'query_weight': grad_query_weight,
+        'query_bias': grad_query_bias,
+        'key_weight': grad_key_weight,
+        'key_bias': grad_key_bias,
+    }
+
+
+def projected_flops(arguments: Any, part: Subgraph) -> int:
+    r"""Returns the flops of :meth:`projected`."""
+    keys = arguments.x_src, part.sources, arguments.key_weight
+    queries = arguments.x_dst, part.targets, arguments.query_weight
+    return sum(
+        2 * (x if nodes is None else nodes).size(0) * weight.numel()
+        for x, nodes, weight in (keys, queries)
+        if weight is not None
+    )
 
 
 def projection_grads(
