@@ -169,9 +169,14 @@ def _recorded(
     name: str, forward: Callable, setup_context: Callable, backward: Callable
 ) -> type[torch.autograd.Function]:
     r"""Returns a class that records :obj:`forward` for automatic differentiation."""
+
+    def run(ctx: Any, *values: Any) -> Any:  # PyTorch inspects the signature of other forms
+        output = forward(*values)
+        setup_context(ctx, values, output)
+        return output
+
     methods = {
-        'forward': staticmethod(forward),
-        'setup_context': staticmethod(setup_context),
+        'forward': staticmethod(run),
         'backward': staticmethod(first_order(name)(backward)),
     }
     return type(f'Recorded_{name}', (torch.autograd.Function,), methods)

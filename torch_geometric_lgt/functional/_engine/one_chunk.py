@@ -2,7 +2,7 @@
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked import Keys, Queries, largest, scaled
-from torch_geometric_lgt.functional._engine.layout import Nodes, self_value_of
+from torch_geometric_lgt.functional._engine.layout import Nodes, mask_of, self_value_of
 
 
 class OneChunk:
@@ -22,6 +22,8 @@ class OneChunk:
         key_feature, query_feature (torch.Tensor): Features ``[G, H, m, M]`` and ``[G, H, n, M]``.
         maximum (torch.Tensor): ``[G, H, 1, M]``; the features of keys are divided by its
             exponential.
+        masks (tuple, optional): The mask weights of queries ``[G, 1, n, R]`` and keys
+            ``[G, 1, m, R]``, 1 on a side without mask. :obj:`None` if no side has one.
         self_value (torch.Tensor, optional): The values ``[G, H, n, D]`` that queries include with
             weight 1.
     """
@@ -39,4 +41,20 @@ class OneChunk:
         self.query_x, self.q, self.query_input, self.query_feature = queries.features(
             targets, self.maximum[:, :, 0]
         )
+        self.masks = self._both_masks(
+            mask_of(queries.inputs, targets, graphs), mask_of(inputs, sources, graphs)
+        )
         self.self_value = self_value_of(queries.inputs, targets, graphs)
+
+    def _both_masks(
+        self, query_mask: Tensor | None, key_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor] | None:
+        if query_mask is None and key_mask is None:
+            return None
+        (graphs, _, num_targets, _), num_sources = self.q.shape, self.k.size(2)
+        one = self.k.new_ones(1)
+        if query_mask is None:
+            query_mask = one.expand(graphs, 1, num_targets, 1)
+        if key_mask is None:
+            key_mask = one.expand(graphs, 1, num_sources, 1)
+        return query_mask, key_mask

@@ -12,7 +12,6 @@ from torch_geometric_lgt.functional._engine.chunked import (
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     join,
-    mask_of,
     split,
     take,
 )
@@ -26,12 +25,9 @@ class PairwiseBackend(OneChunk):
 
     For small graphs the pairs are fewer than the numbers of a state.
 
+    The arguments before :obj:`factor` are those of :class:`OneChunk`.
+
     Args:
-        queries (Queries): Computes queries.
-        keys (Keys): Computes keys and values.
-        targets (torch.Tensor or slice): The positions of the :math:`G n` queries, graph by graph.
-        sources (torch.Tensor or slice): The positions of the :math:`G m` keys, graph by graph.
-        graphs (int): :math:`G`.
         factor (torch.Tensor, optional): ``[G, H, M]``, multiplies the features of the queries.
     """
 
@@ -51,16 +47,6 @@ class PairwiseBackend(OneChunk):
             self.query_feature if self.factor is None else self.query_feature * self.factor
         )
         self.kernel = self.read_feature @ self.key_feature.transpose(2, 3)  # [G, H, n, m]
-        query_mask = mask_of(queries.inputs, targets, graphs)
-        key_mask = mask_of(keys.inputs, sources, graphs)
-        self.masks = None
-        if query_mask is not None or key_mask is not None:
-            one, (num_targets, num_sources) = self.kernel.new_ones(1), self.kernel.shape[2:]
-            if query_mask is None:
-                query_mask = one.expand(graphs, 1, num_targets, 1)
-            if key_mask is None:
-                key_mask = one.expand(graphs, 1, num_sources, 1)
-            self.masks = query_mask, key_mask
         self.weight = self._under_mask(self.kernel)
 
     def _under_mask(self, x: Tensor) -> Tensor:

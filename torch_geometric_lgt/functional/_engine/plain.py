@@ -1,5 +1,4 @@
-# B graphs, N nodes, n positions of a graph, H heads, M features, R rank of the mask, D channels of
-# a value.
+# B graphs, N nodes, n positions of a graph, H heads, D channels of a value.
 r"""Computes the attention of small graphs in one chunk, which autograd records: features are
 stored, and the backward pass does not compute them again."""
 
@@ -11,7 +10,8 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked import Keys, Queries, guarded
 from torch_geometric_lgt.functional._engine.custom_op import first_order
-from torch_geometric_lgt.functional._engine.layout import join, mask_of
+from torch_geometric_lgt.functional._engine.dispatch import is_paired
+from torch_geometric_lgt.functional._engine.layout import join
 from torch_geometric_lgt.functional._engine.one_chunk import OneChunk
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
 from torch_geometric_lgt.functional.numerics import inverse_of
@@ -69,7 +69,7 @@ def attend(arguments: AttendArguments) -> Tensor:
         targets = sources if same else positions(arguments.targets, x)
         out = _attend_positions(arguments, targets, sources)
         out = out if targets.of_node is None else out.index_select(0, targets.of_node)
-    return Once.apply(out.to(x.dtype)) if out.requires_grad else out.to(x.dtype)
+    return FirstOrderOutput.apply(out.to(x.dtype)) if out.requires_grad else out.to(x.dtype)
 
 
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
@@ -94,51 +94,45 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         query_feature = query_feature * arguments.factor[:, :, None]
     if sources.is_node is not None:
         key_feature = key_feature * sources.is_node.to(key_feature.dtype)
-    masks = mask_of(queries, ALL, graphs), mask_of(keys, ALL, graphs)
-    numerator, denominator = _sums(query_feature, key_feature, chunk.v, *masks)
+    num_nodes = query_feature.size(2), key_feature.size(2)
+    by_pairs = is_paired(keys, chunk.v.size(-1), max(num_nodes), *num_nodes)
+    sums = _pair_sums if by_pairs else _state_sums
+    numerator, denominator = sums(query_feature, key_feature, chunk.v, chunk.masks)
     if chunk.self_value is not None:
         numerator = numerator + chunk.self_value
     num_keys = key_feature[..., :1].sum(2, keepdim=True) if keys.map.has_constant else 0.0
     return join(numerator * inverse_of(guarded(denominator, queries, num_keys)))
 
 
-def _sums(
-    query_feature: Tensor,
-    key_feature: Tensor,
-    v: Tensor,
-    query_mask: Tensor | None,
-    key_mask: Tensor | None,
+def _pair_sums(
+    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
-    r"""Returns the numerators ``[B, H, n, D]`` and denominators ``[B, H, n, 1]`` of the attention,
-    by pairs of nodes or by sums over the keys, whichever takes less work."""
-    (num_targets, num_features), num_sources = query_feature.shape[2:], v.size(2)
-    masks = [mask for mask in (query_mask, key_mask) if mask is not None]
-    rank = masks[0].size(-1) if masks else 1
-    width = rank * (v.size(-1) + 1)
-    pair_work = num_targets * num_sources * (num_features + v.size(-1) + 1)
-    by_pairs = pair_work <= (num_targets + num_sources) * num_features * width
-    if masks:
-        ones = v.new_ones(()).expand(*v.shape[:1], 1, max(num_targets, num_sources), rank)
-        query_mask = ones[:, :, :num_targets] if query_mask is None else query_mask
-        key_mask = ones[:, :, :num_sources] if key_mask is None else key_mask
-    if by_pairs:
-        weight = query_feature @ key_feature.transpose(2, 3)
-        if query_mask is not None and key_mask is not None:
-            weight = weight * (query_mask @ key_mask.transpose(2, 3))
-        return weight @ v, weight.sum(-1, keepdim=True)
+    r"""Returns the numerators ``[B, H, n, D]`` and denominators ``[B, H, n, 1]`` of the attention
+    from the weights of all pairs of nodes."""
+    weight = query_feature @ key_feature.transpose(2, 3)
+    if masks is not None:
+        weight = weight * (masks[0] @ masks[1].transpose(2, 3))
+    return weight @ v, weight.sum(-1, keepdim=True)
+
+
+def _state_sums(
+    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    r"""Returns the results of :meth:`_pair_sums` from sums over the keys."""
     transposed = key_feature.transpose(2, 3)
-    if query_mask is None or key_mask is None:
+    if masks is None:
         # a sum of terms that cancel has smaller rounding errors than a product
         sums, total = transposed @ v, transposed.sum(-1, keepdim=True)
         return query_feature @ sums, query_feature @ total
+    query_mask, key_mask = masks
     columns = torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1)
     columns = (columns[..., None, :] * key_mask[..., None]).flatten(-2)
-    product = (query_feature @ (transposed @ columns)).unflatten(-1, (rank, -1))
+    product = (query_feature @ (transposed @ columns)).unflatten(-1, (key_mask.size(-1), -1))
     product = (product * query_mask[..., None]).sum(-2)
     return product[..., :-1], product[..., -1:]
 
 
-class Once(torch.autograd.Function):
+class FirstOrderOutput(torch.autograd.Function):
     r"""Returns its input unchanged. Differentiating its gradient raises a RuntimeError, so that a
     small graph has the derivatives that a large one has."""
 
