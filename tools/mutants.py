@@ -175,8 +175,10 @@ class Forks:
 
 def pytest_reports(item: pytest.Item, following: pytest.Item | None) -> list[pytest.TestReport]:
     from _pytest.runner import runtestprotocol
+    from _pytest.warnings import catch_warnings_for_item
 
-    return runtestprotocol(item, log=False, nextitem=following)
+    with catch_warnings_for_item(item.config, item.ihook, when='runtest', item=item):
+        return runtestprotocol(item, log=False, nextitem=following)
 
 
 def pattern(change: str) -> re.Pattern[str]:
