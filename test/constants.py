@@ -36,7 +36,6 @@ CONSTANTS = {
     'state_elements': 'functional._engine.operators.STATE_ELEMENTS',
     'state_programs': 'functional._engine.operators.MAX_PROGRAMS',
     'triton_interpreted': 'functional._engine.triton.blocks.INTERPRETED',
-    'triton_shared_bytes': 'functional._engine.triton.blocks.max_shared_bytes',
     'tsp_sizes': 'datasets.tsp.SIZES',
 }
 

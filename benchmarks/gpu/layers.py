@@ -109,9 +109,8 @@ def autotuned() -> list[dict[str, str]]:
         return []
     from torch_geometric_lgt.functional._engine.triton import blocks
 
-    kernels = {name: getattr(blocks, name) for name in blocks.SIZES}
     return [
         {'kernel': name, 'sizes': str(sizes), 'chosen': str(config)}
-        for name, kernel in kernels.items()
+        for name, kernel in blocks.KERNELS.items()
         for sizes, config in getattr(kernel, 'cache', {}).items()
     ]

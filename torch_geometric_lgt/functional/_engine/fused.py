@@ -18,6 +18,7 @@ from torch_geometric_lgt.functional.numerics import neutral
 
 SPANS = 64  # spans of nodes of a chunk: programs for each head and block of features
 PRECISION = 'tf32x3'  # products of float32 in three parts, with the error of float32
+HALF_PRECISION = 'tf32'  # rounds less than bfloat16 and float16 inputs were rounded
 
 
 def power_of_2(size: int) -> int:
@@ -59,7 +60,7 @@ class Sizes:
             'DP': padded(channels),
             'MASKED': inputs.mask is not None,
             'LOG_TINY': math.log(torch.finfo(torch.float32).tiny),
-            'PRECISION': PRECISION,
+            'PRECISION': PRECISION if inputs.x.dtype == torch.float32 else HALF_PRECISION,
         }
         self.least = {'LEAST': neutral(torch.float32)}
         self.padded_rank = {'RP': power_of_2(self.rank)}

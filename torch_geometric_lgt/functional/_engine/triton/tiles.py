@@ -1,5 +1,6 @@
 # A program serves one head of one graph; all sums are in float32. CP, DP and RP are sizes padded to
-# a power of 2, BN and BM nodes and features of a block; w is the projection.
+# a power of 2, BN and BM nodes and features of a block, BK channels that are read at a time; w is
+# the projection.
 import triton
 import triton.language as tl
 
@@ -30,12 +31,25 @@ def mask_weight(mask, rows, is_row, r, R: tl.constexpr, MASKED: tl.constexpr):
 
 
 @triton.jit
-def logits_of(x, w, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr):
-    r"""Returns the products of the rows :obj:`x` with the rows of the projection :obj:`w` from
-    :obj:`first` on, these rows ``[BM, CP]`` and their numbers ``[BM]``."""
-    m = first + tl.arange(0, BM)
-    tile = load_tile(w, m.to(tl.int64), C, columns, m < M, C)
-    return tl.dot(x, tl.trans(tile), input_precision=PRECISION), tile, m
+def products(
+    x, x_rows, x_stride, is_x, y, y_rows, y_stride, is_y,
+    WIDTH: tl.constexpr, PADDED: tl.constexpr, BX: tl.constexpr, BY: tl.constexpr,
+    BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    r"""Returns the inner products ``[BX, BY]`` of rows of :obj:`x` and of :obj:`y`, and the sums of
+    squares ``[BX]`` of the former.
+
+    Rows of :obj:`WIDTH` entries are read in parts of :obj:`BK`, so that no row is held in
+    registers. Rows are 0 where :obj:`is_x` or :obj:`is_y` is false.
+    """
+    product, square = tl.zeros((BX, BY), tl.float32), tl.zeros((BX,), tl.float32)
+    for start in range(0, PADDED, BK):
+        columns = start + tl.arange(0, BK)
+        left = load_tile(x, x_rows, x_stride, columns, is_x, WIDTH)
+        right = load_tile(y, y_rows, y_stride, columns, is_y, WIDTH)
+        product = tl.dot(left, tl.trans(right), product, input_precision=PRECISION)
+        square += tl.sum(left * left, 1)
+    return product, square
 
 
 @triton.jit
@@ -48,12 +62,9 @@ def exponentials(logits, maximum, m, M, LOG_TINY: tl.constexpr):
 
 
 @triton.jit
-def state_columns(sums, rows, is_row, columns, r, D: tl.constexpr, R: tl.constexpr):
-    r"""Returns the value sums S_r and weights z_r for the features :obj:`rows` of a state (sums
-    over all keys of a graph). They are 0 where :obj:`is_row` is false."""
-    row = rows * (R * (D + 1))
-    z = tl.load(sums + row + R * D + r, mask=is_row, other=0.0)
-    return load_tile(sums + r * D, row, 1, columns, is_row, D), z
+def column(x, columns, r):
+    r"""Returns :obj:`x` ``[BN]`` as column :obj:`r` of a matrix that is 0 elsewhere."""
+    return tl.where((columns == r)[None, :], x[:, None], 0.0)
 
 
 @triton.jit
@@ -66,24 +77,30 @@ def inverse_of(denominator):
 
 @triton.jit
 def bounded(
-    x, w, maximum, columns, first, M, C: tl.constexpr, BM: tl.constexpr, PRECISION: tl.constexpr
-):
-    r"""Returns the results of :meth:`logits_of` for queries, with the :obj:`maximum` of the keys'
-    log-features added to the logits."""
-    logits, tile, m = logits_of(x, w, columns, first, M, C, BM, PRECISION)
-    return logits + tl.load(maximum + m, mask=m < M, other=0.0)[None, :], tile, m
+    q, rows, stride, is_node, w, maximum, m, M,
+    C: tl.constexpr, CP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    r"""Returns the logits ``[BN, BM]`` of queries for the features :obj:`m`, with the
+    :obj:`maximum` of the keys' log-features added."""
+    logits = products(q, rows, stride, is_node, w, m, C, m < M, C, CP, BN, BM, BK, PRECISION)[0]
+    return logits + tl.load(maximum + m, mask=m < M, other=0.0)[None, :]
 
 
 @triton.jit
 def largest(
-    x, w, maximum, columns, M, C: tl.constexpr,
-    BN: tl.constexpr, BM: tl.constexpr, LEAST: tl.constexpr, PRECISION: tl.constexpr,
+    q, rows, stride, is_node, w, maximum, M,
+    C: tl.constexpr, CP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
+    LEAST: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     r"""Returns ``[BN]``: for each query the largest sum of a logit and the :obj:`maximum` of the
     keys' log-features."""
     row_maximum = tl.full((BN,), LEAST, tl.float32)
     for first in range(0, M, BM):
-        logits, _, m = bounded(x, w, maximum, columns, first, M, C, BM, PRECISION)
+        m = first + tl.arange(0, BM)
+        logits = bounded(
+            q, rows, stride, is_node, w, maximum, m, M, C, CP, BN, BM, BK, PRECISION
+        )  # fmt: skip
         block_maximum = tl.max(tl.where((m < M)[None, :], logits, LEAST), 1)
         row_maximum = tl.maximum(row_maximum, block_maximum)
     return row_maximum

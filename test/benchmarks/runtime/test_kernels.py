@@ -1,0 +1,58 @@
+"""Kernels are compiled for a GPU that need not be there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip(
+    'triton', reason='the kernels need Triton, which PyTorch brings along on Linux only'
+)
+from benchmarks.runtime import kernels
+from torch_geometric_lgt.functional._engine.triton.blocks import CONFIGS
+
+LARGEST = """
+from benchmarks.runtime.kernels import resources
+from torch_geometric_lgt.functional._engine.triton.blocks import *
+
+for configs, widths in ((WIDE_CONFIGS, (128, 128, 2)), (NARROW_CONFIGS, (64, 64, 2))):
+    for name, kernel in KERNELS.items():
+        for config in configs:
+            taken = resources(kernel.fn, config, *widths)
+            print(name, taken['spilled'], taken['shared'] <= 64 << 10)
+"""
+
+
+@pytest.mark.kernels
+def test_no_config_spills_registers(tmp_path):
+    """Narrower channels and lower ranks take fewer."""
+    environment = os.environ | {'TRITON_INTERPRET': '0', 'TRITON_CACHE_DIR': str(tmp_path)}
+    command = [sys.executable, '-c', LARGEST]
+    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    names = ['build', 'key_grads', 'read', 'query_grads', 'sums_grads']
+    assert out.stdout.split('\n')[:-1] == 2 * [f'{name} 0 True' for name in names for _ in range(3)]
+
+
+@pytest.mark.kernels
+def test_table_has_a_row_for_each_config(tmp_path, monkeypatch, capsys, constants):
+    monkeypatch.setattr(
+        kernels, 'resources', lambda *_: {'registers': 96, 'spilled': 0, 'shared': 32 << 10}
+    )
+    constants(triton_interpreted=False)
+    arguments = ['kernels', '--sizes', '64/64/2', '128/64/1', '--output', str(tmp_path)]
+    monkeypatch.setattr(sys, 'argv', arguments)
+    kernels.main()
+    assert capsys.readouterr().out.count('\n| ') == 1 + 5 * (len(CONFIGS) + 3)
+    # 3 * 2 * 1e6 * 64 * (2 * 128) / 495e12 seconds
+    assert (tmp_path / 'runtime' / 'kernels.csv').read_text().splitlines()[1] == (
+        'build,64 / 64,2,32 x 16,32,4,1,96,0,32,199'
+    )
+
+
+@pytest.mark.parametrize('sizes', ['64/64', '48/64/1', '64/256/1', '64/64/0'])
+def test_sizes_that_no_kernel_has(sizes, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['kernels', '--sizes', sizes])
+    with pytest.raises(SystemExit):
+        kernels.main()
+    assert f'{sizes} must be KEYS/VALUES/RANK' in capsys.readouterr().err
