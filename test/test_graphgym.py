@@ -1,9 +1,14 @@
+import argparse
 import importlib
 import sys
 
 import pytest
 import torch
-from torch_geometric.data import Batch, Data
+from torch_geometric import nn
+from torch_geometric.data import Batch, Data, InMemoryDataset
+from torch_geometric.transforms import Compose, RandomNodeSplit
+
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
 pytestmark = pytest.mark.filterwarnings(
     'ignore:To use GraphGym, install'
@@ -61,6 +66,175 @@ def test_networks(gym, name):
     prediction, _ = model(data.clone())
     alone, _ = model(Batch.from_data_list([data[1]]))
     torch.testing.assert_close(prediction[9:], alone)
+
+
+class Graphs(InMemoryDataset):
+    """Four small graphs with the attributes that LiteGT needs."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        add = Compose(
+            [
+                JaccardScores(),
+                AttentionNodeSampling(),
+                LaplacianPE(2),
+                RandomNodeSplit(num_val=4, num_test=4),
+            ]
+        )
+        graphs = []
+        for num_nodes in (20, 15, 12, 18):
+            edges = torch.randint(num_nodes, (2, 40), generator=generator)
+            x = torch.randn(num_nodes, 6, generator=generator)
+            graphs.append(add(Data(x=x, edge_index=edges, y=x[:, :3].argmax(1))))
+        self.data, self.slices = self.collate(graphs)
+
+
+class Links(InMemoryDataset):
+    """A graph of 8 users and 12 items."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        links = [torch.randint(8, (60,), generator=generator)]
+        links.append(torch.randint(8, 20, (60,), generator=generator))
+        data = Data(edge_index=torch.stack(links), num_nodes=20, y=torch.tensor([0, 1]))
+        for split in ('train', 'val', 'test'):
+            data[f'{split}_edge_index'] = data.edge_index
+            data[f'{split}_edge_label'] = torch.arange(60) % 2
+        self.data, self.slices = self.collate([data])
+
+
+YAML = """
+dataset: {format: lgt-test, name: %s, task: %s, task_type: classification}
+train: {sampler: full_batch, batch_size: 2}
+model: {type: %s, loss_fun: cross_entropy, edge_decoding: dot}
+gnn: {layer_type: %s, dim_inner: 8, layers_pre_mp: 1, layers_mp: 2, dropout: 0.1, head: %s}
+optim: {optimizer: adam, base_lr: 0.01, max_epoch: 2}
+lgt: %s
+"""
+LAYERS = {
+    'kernel_attention': '{heads: 2, feature_map: elu}',
+    'difformer_conv': '{heads: 2}',
+    'sgformer_conv': '{heads: 2}',
+    'mean_attention': '{}',
+    'degree_masked_attention': '{heads: 2}',
+    'adjacency_masked_attention': '{heads: 2, value_projection: true}',
+    'jaccard_subtractor_conv': '{heads: 2}',
+    'gps_conv': '{heads: 2, conv: GATConv, conv_kwargs: {heads: 2, concat: false}}',
+}
+NETWORKS = {
+    'nodeformer': '{heads: 2}',
+    'difformer': '{}',
+    'sgformer': '{alpha: 0.3}',
+    'graphtransformer': '{heads: 2, conv: GINConv, encodings: {laplacian_pe: 2}}',
+    'litegt': '{heads: 2, pe_channels: 2}',
+    'mgformer': '{num_users: 8, num_items: 12, mask: adjacency}',
+}
+
+
+def train_from_yaml(cfg, text, path):
+    """Trains as GraphGym's script does, whose loop needs pytorch-lightning; returns the model, its
+    weights before and the losses of the batches."""
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.config import load_cfg
+    from torch_geometric.graphgym.loader import create_loader
+    from torch_geometric.graphgym.model_builder import create_model
+
+    path.write_text(text)
+    load_cfg(cfg, argparse.Namespace(cfg_file=str(path), opts=['accelerator', 'cpu']))
+    register.loader_dict['lgt-test'] = lambda format, name, _: (
+        {'graphs': Graphs, 'links': Links}[name]() if format == 'lgt-test' else None
+    )
+    loader, model = create_loader()[0], create_model()
+    before, losses = {key: value.clone() for key, value in model.named_parameters()}, []
+    (optimizer,), _ = model.configure_optimizers()
+    for _ in range(cfg.optim.max_epoch):
+        for batch in loader:
+            losses.append(model.training_step(batch)['loss'])
+            optimizer.zero_grad()
+            losses[-1].backward()
+            optimizer.step()
+    del register.loader_dict['lgt-test']
+    return model, before, torch.stack(losses)
+
+
+@pytest.mark.filterwarnings('ignore:.*pin_memory')
+@pytest.mark.parametrize(
+    ('model_type', 'layer_type'),
+    [*(('gnn', name) for name in LAYERS), *((name, 'generalconv') for name in NETWORKS)],
+)
+def test_training_from_a_file(gym, model_type, layer_type, tmp_path):
+    module, cfg = gym
+    data, task, head = 'graphs', 'node', 'node'
+    if model_type == 'mgformer':
+        data, task, head = 'links', 'link_pred', 'edge'
+    options = LAYERS[layer_type] if model_type == 'gnn' else NETWORKS[model_type]
+    text = YAML % (data, task, model_type, layer_type, head, options)
+    model, before, losses = train_from_yaml(cfg, text, tmp_path / 'config.yaml')
+    assert losses.numel() == (2 if model_type == 'mgformer' else 4)
+    assert losses.isfinite().all()
+    kind = module.LAYERS[layer_type] if model_type == 'gnn' else module.NETWORKS[model_type]
+    assert sum(isinstance(part, kind) for part in model.modules()) == (
+        2 if model_type == 'gnn' else 1
+    )
+    unchanged = [key for key, value in model.named_parameters() if torch.equal(value, before[key])]
+    assert unchanged == []
+
+
+def test_every_layer_and_network_is_trained(gym):
+    module, _ = gym
+    assert set(module.LAYERS) == set(LAYERS)
+    assert set(module.NETWORKS) == set(NETWORKS)
+
+
+def test_attributes_of_the_batch_are_used(gym):
+    from torch_geometric.graphgym import register
+
+    module, cfg = gym
+    cfg.lgt.heads, cfg.lgt.pe_channels, cfg.lgt.edge_channels = 2, 2, 1
+    network = register.network_dict['litegt'](dim_in=6, dim_out=3).eval()
+    data = Batch.from_data_list(list(Graphs())[:2])
+    data.edge_attr, data.split = torch.randn(data.num_edges, 1), 'train'
+    arguments = module._graph_inputs(network.mp, data)
+    assert {name: value for name, value in arguments.items() if value is data.get(name)}.keys() == {
+        'edge_index',
+        'batch',
+        'edge_jaccard',
+        'laplacian_pe',
+        'edge_attr',
+    }
+    assert arguments['sampled_mask'] is data.attention_mask
+    assert arguments['batch_size'] == 2
+    expected = network.mp(
+        data.x,
+        data.edge_index,
+        data.batch,
+        laplacian_pe=data.laplacian_pe,
+        edge_jaccard=data.edge_jaccard,
+        sampled_mask=data.attention_mask,
+        edge_attr=data.edge_attr,
+    )
+    torch.testing.assert_close(network.mp(data.x, **arguments), expected)
+
+
+def test_message_passing_of_the_gps_layer(gym):
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+
+    _, cfg = gym
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    layer = register.layer_dict['gps_conv']
+    assert isinstance(layer(config).model.conv, nn.GCNConv)
+    cfg.lgt.conv = None
+    assert layer(config).model.conv is None
+    cfg.lgt.conv = 'NoConv'
+    with pytest.raises(ValueError, match=r"'conv' must be None or the name of .* \(got 'NoConv'\)"):
+        layer(config)
+    config = new_layer_config(6, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    for name in ('gps_conv', 'degree_masked_attention', 'adjacency_masked_attention'):
+        with pytest.raises(ValueError, match=r"needs a 'dim_in' equal to 'dim_out' \(got 6 and 8"):
+            register.layer_dict[name](config)
 
 
 def test_without_yacs_the_extra_is_named(monkeypatch):

@@ -1,12 +1,13 @@
 r"""Registers layers and models with GraphGym (``torch_geometric.graphgym``) when it is imported;
 needs the ``graphgym`` extra.
 
-Layers, as ``gnn.layer_type``: :obj:`kernel_attention`, :obj:`difformer_conv`, :obj:`sgformer_conv`.
-Networks, as ``model.type``: :obj:`nodeformer`, :obj:`difformer`, :obj:`sgformer`, with
-``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and ``gnn.dropout``. The group ``lgt``
-of the configuration has the other arguments of the constructors, by their names.
+``LAYERS`` lists the layers, as ``gnn.layer_type``. ``NETWORKS`` lists the networks, as
+``model.type``, with ``gnn.dim_inner`` hidden channels, ``gnn.layers_mp`` layers and
+``gnn.dropout``. The group ``lgt`` of the configuration has the other arguments of the constructors,
+by their names.
 """
 
+import inspect
 from typing import Any
 
 import torch
@@ -20,29 +21,42 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.models.gnn import FeatureEncoder
 
 from torch_geometric_lgt.nn import (
+    AdjacencyMaskedAttention,
+    DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GPSConv,
     GraphTransformer,
+    JaccardSubtractorConv,
     KernelAttentionConv,
+    LiteGT,
     MeanAttention,
+    MGFormer,
     NodeFormer,
     SGFormer,
     SGFormerConv,
 )
+from torch_geometric_lgt.nn.models._local_conv import CONVS
 
-__all__ = ['GraphGymLayer', 'GraphGymNetwork', 'set_lgt_config']
+__all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 
 LAYERS = {
     'kernel_attention': KernelAttentionConv,
     'difformer_conv': DIFFormerConv,
     'sgformer_conv': SGFormerConv,
     'mean_attention': MeanAttention,
+    'degree_masked_attention': DegreeMaskedAttention,
+    'adjacency_masked_attention': AdjacencyMaskedAttention,
+    'jaccard_subtractor_conv': JaccardSubtractorConv,
+    'gps_conv': GPSConv,
 }
 NETWORKS = {
     'nodeformer': NodeFormer,
     'difformer': DIFFormer,
     'sgformer': SGFormer,
     'graphtransformer': GraphTransformer,
+    'litegt': LiteGT,
+    'mgformer': MGFormer,
 }
 
 
@@ -65,11 +79,30 @@ def set_lgt_config(config: CfgNode) -> None:
     config.lgt = CfgNode(new_allowed=True)
 
 
+def _graph_inputs(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
+    r"""Collects the arguments of a layer or model that a batch has, by their names.
+
+    These are the edges and the graph of each node, the attributes that transforms of this package
+    add for LiteGT, and edge features and encodings if the model has channels for them.
+    """
+    encodings = [*getattr(model, 'encodings', ())]
+    encodings += ['laplacian_pe'] if getattr(model, 'pe_channels', 0) > 0 else []
+    encodings += ['edge_attr'] if getattr(model, 'edge_channels', 0) > 0 else []
+    names = {'edge_jaccard': 'edge_jaccard', 'sampled_mask': 'attention_mask'}
+    values = {'edge_index': batch.edge_index, 'batch': batch.batch, 'batch_size': batch.num_graphs}
+    values |= {argument: batch[name] for argument, name in names.items() if name in batch}
+    parameters = inspect.signature(model.forward).parameters
+    known = {name: value for name, value in values.items() if name in parameters}
+    return known | {name: batch[name] for name in encodings if name in batch}
+
+
 class GraphGymLayer(torch.nn.Module):
     r"""Applies a layer of this package to GraphGym's batches.
 
     Each layer in ``LAYERS`` is registered as a subclass, whose :obj:`conv_type` is the class of the
-    layer.
+    layer. A layer with one width needs a layer ``gnn.layers_pre_mp`` before it. The layer
+    :obj:`gps_conv` has the message passing that ``cfg.lgt.conv`` names, with the arguments
+    ``cfg.lgt.conv_kwargs``.
 
     Args:
         layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
@@ -95,18 +128,25 @@ class GraphGymLayer(torch.nn.Module):
 
     def __init__(self, layer_config: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.model = self.conv_type(
-            layer_config.dim_in,
-            layer_config.dim_out,
-            bias=layer_config.has_bias,
-            **cfg.lgt,
-            **kwargs,
-        )
+        sizes, options = [layer_config.dim_in, layer_config.dim_out], {**cfg.lgt, **kwargs}
+        parameters = inspect.signature(self.conv_type).parameters
+        if 'bias' in parameters:
+            options['bias'] = layer_config.has_bias
+        if 'channels' in parameters:
+            if sizes[0] != sizes[1]:
+                raise ValueError(
+                    f"{self.conv_type.__name__} needs a 'dim_in' equal to 'dim_out' (got "
+                    f"{sizes[0]} and {sizes[1]}); set 'gnn.layers_pre_mp' to 1"
+                )
+            sizes = sizes[:1]
+        if self.conv_type is GPSConv:
+            options['conv'] = _message_passing(sizes[0], options)
+        self.model = self.conv_type(*sizes, **options)
 
     def forward(self, batch: Any) -> Any:
         r"""Replaces the node features ``batch.x`` by the output of the layer, and returns
         :obj:`batch`."""
-        batch.x = self.model(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
+        batch.x = self.model(batch.x, **_graph_inputs(self.model, batch))
         return batch
 
 
@@ -159,8 +199,78 @@ class GraphGymNetwork(torch.nn.Module):
     def forward(self, batch: Any) -> Any:
         r"""Returns the predictions and labels that GraphGym's head computes for :obj:`batch`."""
         batch = self.encoder(batch)
-        batch.x = self.mp(batch.x, batch.edge_index, batch.batch, batch.num_graphs)
+        batch.x = self.mp(batch.x, **_graph_inputs(self.mp, batch))
         return self.post_mp(batch)
+
+
+class GraphGymRecommender(torch.nn.Module):
+    r"""Applies a recommender of this package before GraphGym's prediction head for links.
+
+    :class:`~torch_geometric_lgt.nn.MGFormer` is registered as a subclass, whose :obj:`model_type`
+    is the class. The nodes of the one graph are ``cfg.lgt.num_users`` users, then
+    ``cfg.lgt.num_items`` items. Their embeddings have ``gnn.dim_inner`` channels; node features are
+    not used.
+
+    Args:
+        dim_in (int): Ignored; networks have this argument.
+        dim_out (int): Channels of the predictions.
+        **kwargs (optional): Further arguments of the model, in addition to the arguments in
+            ``cfg.lgt``.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Batch, Data
+        >>> from torch_geometric.graphgym import register
+        >>> from torch_geometric.graphgym.config import cfg, set_cfg
+        >>> import torch_geometric_lgt.graphgym
+        >>> set_cfg(cfg)
+        >>> cfg.gnn.head, cfg.model.edge_decoding = 'edge', 'dot'
+        >>> cfg.lgt.num_users, cfg.lgt.num_items = 2, 3
+        >>> network = register.network_dict['mgformer'](dim_in=1, dim_out=1)
+        >>> edges = torch.tensor([[0, 0, 1], [2, 3, 4]])
+        >>> data = Data(edge_index=edges, num_nodes=5, train_edge_index=edges)
+        >>> data.train_edge_label = torch.ones(3)
+        >>> batch = Batch.from_data_list([data])
+        >>> batch.split = 'train'
+        >>> prediction, label = network(batch)
+        >>> prediction.shape, label.shape
+        (torch.Size([3]), torch.Size([3]))
+        >>> set_cfg(cfg)
+    """
+
+    model_type: Any
+
+    def __init__(self, dim_in: int, dim_out: int, **kwargs: Any) -> None:
+        super().__init__()
+        width = cfg.gnn.dim_inner
+        self.mp = self.model_type(
+            embedding_dim=width, num_layers=cfg.gnn.layers_mp, **cfg.lgt, **kwargs
+        )
+        self.post_mp = register.head_dict[cfg.gnn.head](dim_in=width, dim_out=dim_out)
+
+    def forward(self, batch: Any) -> Any:
+        r"""Returns the predictions and labels that GraphGym's head computes for the links of
+        :obj:`batch`."""
+        batch.x = self.mp.get_embedding(batch.edge_index)
+        return self.post_mp(batch)
+
+
+def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module | None:
+    r"""Creates the message passing of :class:`GPSConv` that ``options['conv']`` names, and removes
+    its arguments from the options.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    name, arguments = options.pop('conv', 'GCNConv'), options.pop('conv_kwargs', {})
+    if name is None:
+        return None
+    if name not in CONVS:
+        raise ValueError(
+            f"'conv' must be None or the name of a layer of torch_geometric.nn (got {name!r})"
+        )
+    conv: Any = CONVS[name]
+    return conv(channels, channels, **arguments)
 
 
 register.register_config('lgt', set_lgt_config)
@@ -170,6 +280,7 @@ for name, conv in LAYERS.items():
         name, type(f'{conv.__name__}Layer', (GraphGymLayer,), {'conv_type': conv})
     )
 for name, model in NETWORKS.items():
+    kind = GraphGymRecommender if model is MGFormer else GraphGymNetwork
     register.register_network(
-        name, type(f'{model.__name__}Network', (GraphGymNetwork,), {'model_type': model})
+        name, type(f'{model.__name__}Network', (kind,), {'model_type': model})
     )

@@ -2,6 +2,7 @@ r"""Iterates over the parts of one large graph in training, and scores all nodes
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,8 @@ from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 
 
 class Batch(NamedTuple):
-    r"""Holds a part of the graph and the nodes of the loss. With a memory it also holds the states
-    of all other nodes in each layer."""
+    r"""Holds a part of the graph and the nodes of the loss or the metric. With a memory it also
+    holds the states of all other nodes in each layer."""
 
     data: Data
     train: Tensor
@@ -25,6 +26,11 @@ class Batch(NamedTuple):
     def to(self, device: torch.device) -> 'Batch':
         return Batch(self.data.to(device), self.train.to(device), self.states)
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        r"""Returns the arguments of a model that attends to the nodes outside of the batch too."""
+        return {} if self.states is None else {'states': self.states, 'num_keys': len(self.train)}
+
 
 class Batches:
     r"""Iterates over the batches of an epoch. The ``domain`` says what a node attends to."""
@@ -32,6 +38,7 @@ class Batches:
     def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
         data = task.data
         self.model, self.domain, self.refresh = model, config['domain'], config['refresh']
+        self.validation: NeighborLoader | None = None
         if isinstance(data, MappedGraph):
             if self.domain in ('graph', 'partition'):
                 raise SystemExit(
@@ -45,26 +52,47 @@ class Batches:
         elif self.domain == 'partition':
             self.loader = NodePartitionLoader(data, config['batch_size'])
         else:
-            sizes = {
-                'batch_size': config['batch_size'],
-                'input_nodes': task.split['train'],
-                'shuffle': True,
-            }
-            self.loader = NeighborLoader(data, config['fan_out'], **sizes)
+            sampled = partial(
+                NeighborLoader, data, config['fan_out'], batch_size=config['batch_size']
+            )
+            self.loader = sampled(input_nodes=task.split['train'], shuffle=True)
+            if config['validation'] == 'sampled':
+                self.validation = sampled(input_nodes=task.split['valid'])
 
     def __len__(self) -> int:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Batch]:
+        return self.batches_of(self.loader)
+
+    def batches_of(self, loader: Any) -> Iterator[Batch]:
+        r"""Iterates over the batches of a loader of this domain."""
         memory = None
-        for step, data in enumerate(self.loader):
-            if self.domain == 'memory' and step % (self.refresh or len(self)) == 0:
+        for step, data in enumerate(loader):
+            if self.domain == 'memory' and step % (self.refresh or len(loader)) == 0:
                 memory = self.model.attention_memory(self.whole_graph)
             sampled = self.domain in ('batch', 'memory')
             train = (
                 torch.arange(data.batch_size) if sampled else data.train_mask.nonzero().flatten()
             )
             yield Batch(data, train, None if memory is None else memory.without(data.n_id[train]))
+
+
+def validation_scores(model: Any, batches: Batches) -> Tensor | None:
+    r"""Computes the scores ``[n, O]`` of the validation nodes from sampled neighbours, with the
+    attention of the training, or returns :obj:`None` if all nodes are scored instead.
+
+    Each call draws the same neighbours, and leaves the random state of the training as it is."""
+    if batches.validation is None:
+        return None
+    device, scores = next(model.parameters()).device, []
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        for batch in batches.batches_of(batches.validation):
+            batch = batch.to(device)
+            out = model(batch.data.x.float(), batch.data.edge_index, **batch.arguments)
+            scores.append(out[batch.train].cpu())
+    return torch.cat(scores)
 
 
 def scores_of(model: Any, batches: Batches) -> Tensor:

@@ -22,10 +22,8 @@ def network(task: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
 
 def loss_of(model: torch.nn.Module, batch: Batch, binary: bool, edge_loss_weight: float) -> Tensor:
     r"""Computes the loss of the training nodes of a batch plus NodeFormer's weighted edge loss."""
-    data, train, states = batch
-    arguments: dict[str, Any] = (
-        {} if states is None else {'states': states, 'num_keys': train.numel()}
-    )
+    data, train, _ = batch
+    arguments = batch.arguments
     if edge_loss_weight > 0:
         out, edge_loss = model(data.x.float(), data.edge_index, return_edge_loss=True, **arguments)
     else:

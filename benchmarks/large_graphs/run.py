@@ -13,7 +13,7 @@ from benchmarks.common.results import process_peak_mib, read_results, write_resu
 from benchmarks.common.scripts import add_root, add_seeds, script_parser
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
-from benchmarks.large_graphs.batches import Batches, scores_of
+from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import MODELS, loss_of, network
 from benchmarks.large_graphs.report import leaderboard_row
@@ -84,7 +84,10 @@ def run(
         return task.measure(scores[nodes], task.data['y'][nodes])
 
     def valid_metric(model: torch.nn.Module, batches: Batches) -> float:
-        return metric_of(scores_of(model, batches).cpu(), 'valid')
+        scores = validation_scores(model, batches)
+        if scores is None:
+            return metric_of(scores_of(model, batches).cpu(), 'valid')
+        return task.measure(scores, task.data['y'][task.split['valid']])
 
     def prepare(seed: int) -> Training:
         torch.manual_seed(seed)

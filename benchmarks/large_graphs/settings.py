@@ -17,6 +17,7 @@ BASE: dict[str, Any] = {
     'fan_out': [15, 10, 5],
     'refresh': 0,  # steps between two updates of the states of all nodes; 0: once an epoch
     'inference_batch_size': 8192,
+    'validation': 'all',  # in training: of 'all' nodes, or 'sampled' neighbourhoods
     'weight_decay': 0.0,
     'edge_loss': 0.0,
     'epochs': 1000,

@@ -19,7 +19,14 @@ from torch_geometric.loader import DataLoader
 from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
 from benchmarks.common.figures import require_drawing
 from benchmarks.common.results import process_peak_mib, read_results, write_result
-from benchmarks.common.scripts import add_root, add_seeds, add_table, script_parser, source
+from benchmarks.common.scripts import (
+    add_root,
+    add_seeds,
+    add_table,
+    data_from,
+    script_parser,
+    source,
+)
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import (
     Cosine,
@@ -43,6 +50,7 @@ from benchmarks.many_graphs.settings import (
 )
 from torch_geometric_lgt.datasets._generated import GeneratedDataset
 
+LAYOUT = 'the graphs are in DIR/NAME, made or downloaded on the first call'
 DRAWN_GRAPHS = 100
 
 
@@ -51,7 +59,8 @@ class Task:
     r"""Describes a benchmark.
 
     It has the name of its results, the class and the settings of its data set, and its metric.
-    Predictions have the level ``node`` or ``edge``.
+    Predictions have the level ``node`` or ``edge``. Graphs that are not the default have a name,
+    which becomes a part of the variant.
     """
 
     name: str
@@ -60,12 +69,13 @@ class Task:
     metric_name: str
     metric: Metric
     settings: Config
+    graphs: str = ''
 
 
 def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentParser:
     r"""Makes the parser of a script."""
     parser = script_parser(text)
-    add_root(parser, 'the graphs are made into DIR/NAME on the first call')
+    add_root(parser, LAYOUT)
     parser.add_argument(
         '--models',
         nargs='+',
@@ -119,7 +129,8 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         preset = PRESETS[args.preset]
         training = training_config(args.preset, task.settings)
         edge_channels = training.pop('edge_channels', 0)
-        splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
+        with data_from(args.root, LAYOUT):
+            splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
         num_layers = args.layers or preset['layers'] or task.settings['layers']
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in args.models:
@@ -156,7 +167,7 @@ def learning_rates(config: Config) -> Plateau | Cosine:
     return Plateau(config['lr'], config['patience'], config['least_lr'])
 
 
-def variant_of(args: argparse.Namespace, model_name: str) -> str:
+def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
     has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
@@ -164,6 +175,7 @@ def variant_of(args: argparse.Namespace, model_name: str) -> str:
         f'{args.layers}-layers' if args.layers else '',
         '' if args.precision == 'float32' else args.precision,
         args.attention if has_other_attention else '',
+        task.graphs,
     )
     return '-'.join(filter(None, parts))
 
@@ -172,7 +184,7 @@ def run(
     task: Task, model_name: str, splits: Splits, args: argparse.Namespace, config: Config
 ) -> Path:
     r"""Trains and measures a network for each seed and writes the result."""
-    name, variant = args.dataset.lower(), variant_of(args, model_name)
+    name, variant = args.dataset.lower(), variant_of(task, args, model_name)
     num_classes = int(max(int(split._data.y.max()) for split in splits.values())) + 1
     sizes = (splits['train'][0].num_features, config['hidden_channels'], num_classes)
     loaders = {

@@ -12,7 +12,7 @@ from torch_geometric.testing import MyFeatureStore, MyGraphStore
 from torch_geometric.utils import k_hop_subgraph, to_undirected
 
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler
-from torch_geometric_lgt.loader._neighborhoods import _distinct
+from torch_geometric_lgt.loader._draws import distinct
 
 
 def graph(num_nodes=40, num_edges=150, dtype=torch.long):
@@ -107,7 +107,7 @@ def test_disjoint_subgraphs_are_those_of_single_seeds(kind):
 
 def test_every_subset_is_alike_likely():
     """Chi-squared over the 20 subsets, at 0.1 % with 19 degrees of freedom."""
-    draws = _distinct(np.full(20_000, 6), 3, np.random.default_rng(0))
+    draws = distinct(np.full(20_000, 6), 3, np.random.default_rng(0))
     count = Counter(tuple(sorted(row)) for row in draws.tolist())
     assert set(count) == set(combinations(range(6), 3))
     assert sum((number - 1000) ** 2 / 1000 for number in count.values()) < 43.8
@@ -233,9 +233,8 @@ def test_which_sampler_is_taken(monkeypatch):
         assert isinstance(batches.node_sampler, NeighborSampler) != pyg_lib
         if not pyg_lib:
             assert next(iter(batches)).n_id[:4].tolist() == [10, 11, 12, 13]
-            for name in ('time_attr', 'weight_attr'):
-                with pytest.raises(ValueError, match=f"'{name}' needs pyg-lib"):
-                    NeighborLoader(data, [2], disjoint=disjoint, **{name: 'edge_attr'})
+        with pytest.raises(ValueError, match=r"'temporal_strategy' must be .* \(got 'first'\)"):
+            NeighborLoader(data, [2], temporal_strategy='first')
 
 
 @pytest.mark.filterwarnings('ignore:Unable to accurately infer')

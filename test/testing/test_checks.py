@@ -219,6 +219,13 @@ LOADERS = {
     'NeighborLoader': lambda data, **options: NeighborLoader(
         data, [4, 4], batch_size=16, **options
     ),
+    'NeighborLoader-weights': lambda data, **options: NeighborLoader(
+        data,
+        [4, 4],
+        batch_size=16,
+        weight_attr='edge_jaccard' if 'edge_jaccard' in data else None,
+        **options,
+    ),
     'NeighborSampler': lambda data, **options: NeighborLoader(
         data, [4, 4], batch_size=16, neighbor_sampler=NeighborSampler(data, [4, 4]), **options
     ),
@@ -228,6 +235,8 @@ ELSEWHERE = {
     'AttentionMemory',
     'FeatureMap',
     'GlobalAttention',
+    'HGTLoader',
+    'LinkNeighborLoader',
     'MGFormer',
     'RandomSignFlip',
 }  # another interface; each has its own tests

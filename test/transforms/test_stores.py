@@ -19,7 +19,8 @@ def test_several_types_of_nodes_are_refused(transform):
     data['user'].num_nodes = data['item'].num_nodes = 3
     data['user', 'item'].edge_index = torch.tensor([[0, 1], [1, 2]])
     with pytest.raises(
-        ValueError, match=r"'data' must be a Data \(got HeteroData\); use to_homogeneous"
+        ValueError,
+        match=r"'edge_type' must be one of \[\('user', 'to', 'item'\)\] \(got None\); use to_homog",
     ):
         transform(data)
     data['item', 'user'].edge_index = data['user', 'item'].edge_index.flip(0)

@@ -28,7 +28,7 @@ class GeneratedDataset(InMemoryDataset):
     and sets :obj:`sizes`, the default number of graphs by split.
     """
 
-    version = 1
+    version: int | str = 1
     sizes: dict[str, int]
 
     def __init__(

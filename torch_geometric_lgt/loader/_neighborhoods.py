@@ -6,6 +6,12 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.neighbors.edges import ranges
+from torch_geometric_lgt.loader._draws import (
+    count_until,
+    distinct,
+    weighted_distinct,
+    weighted_repeated,
+)
 
 DAMAGED = 'a MappedGraph whose verify() fails must be written again'
 
@@ -14,13 +20,18 @@ class Edges(NamedTuple):
     r"""Stores edges sorted by target (CSC): the edges into node :obj:`i` have the ids
     ``pointer[i]`` to ``pointer[i + 1] - 1``.
 
-    :obj:`pointer` is ``[N + 1]``. :obj:`source` ``[E]`` has the source node of each edge id. Both
-    are tensors. NumPy views of them would become invalid when a tensor is shared with another
-    process, because sharing moves its memory.
+    :obj:`pointer` is ``[N + 1]``. :obj:`source` ``[E]`` has the source node of each edge id, and
+    :obj:`weight` ``[E]`` its weight. :obj:`time` ``[E]`` has the times of the edges into each node
+    in ascending order, and :obj:`by_time` ``[E]`` the edge ids in this order. All are tensors.
+    NumPy views of them would become invalid when a tensor is shared with another process, because
+    sharing moves its memory.
     """
 
     pointer: Tensor
     source: Tensor
+    weight: Tensor | None = None
+    time: Tensor | None = None
+    by_time: Tensor | None = None
 
     def sources(self, edge: np.ndarray, num_nodes: int) -> np.ndarray:
         r"""Returns the source nodes ``[M]`` in int64 of the edge ids :obj:`edge` ``[M]``.
@@ -43,28 +54,60 @@ class Edges(NamedTuple):
         return _ranges(*self._span(nodes))
 
     def sample(
-        self, nodes: np.ndarray, count: int, replace: bool, random: np.random.Generator
+        self,
+        nodes: np.ndarray,
+        count: int,
+        replace: bool,
+        random: np.random.Generator,
+        until: np.ndarray | None = None,
+        last: bool = False,
     ) -> tuple[np.ndarray, np.ndarray]:
-        r"""Draws up to :obj:`count` edges into each of the nodes ``[F]`` uniformly, and returns
-        them as :meth:`incoming` does.
+        r"""Draws up to :obj:`count` edges into each of the nodes ``[F]``, in proportion to their
+        weights or else uniformly, and returns them as :meth:`incoming` does.
 
         With :obj:`replace`, an edge may be drawn again, and :obj:`count` edges are drawn for each
         node that has any. Without :obj:`replace` the edges are distinct, and a node with at most
         :obj:`count` edges gets all of them. If :obj:`count` is negative, all edges are returned.
+        If edges have times, only those up to the time :obj:`until` ``[F]`` are drawn; with
+        :obj:`last`, only the :obj:`count` latest ones.
         """
         start, degree = self._span(nodes)
+        if self.time is None or self.by_time is None or until is None:
+            return self._draw(start, degree, count, replace, random)
+        degree = count_until(self.time.numpy(), start, degree, until)
+        if last and count >= 0:
+            skipped = np.maximum(degree - count, 0)
+            start, degree = start + skipped, degree - skipped
+        owner, position = self._draw(start, degree, count, replace, random)
+        return owner, self.by_time.numpy()[position]
+
+    def _draw(
+        self,
+        start: np.ndarray,
+        degree: np.ndarray,
+        count: int,
+        replace: bool,
+        random: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        r"""Draws as :meth:`sample` from the positions ``start[i]`` to ``start[i] + degree[i] - 1``
+        of each node :obj:`i`, and returns :obj:`i` for each drawn position ``[M]``, and the
+        positions ``[M]``."""
+        degree = degree if count != 0 else np.zeros_like(degree)
         if count < 0 or (not replace and count >= degree.max(initial=0)):
             return _ranges(start, degree)
         number = np.where(degree > 0, count, 0) if replace else np.minimum(degree, count)
         owner, offset = _ranges(np.zeros_like(start), number)
         must_draw = degree > (0 if replace else count)
         size = degree[must_draw]
-        chosen = (
-            random.integers(0, np.repeat(size, count))
-            if replace
-            else _distinct(size, count, random).ravel()
-        )
-        offset[must_draw[owner]] = chosen
+        if self.weight is not None:
+            weight = self.weight.numpy()[_ranges(start[must_draw], size)[1]]
+            draw = weighted_repeated if replace else weighted_distinct
+            chosen = draw(weight, size, count, random)
+        elif replace:
+            chosen = random.integers(0, np.broadcast_to(size[:, None], (size.size, count)))
+        else:
+            chosen = distinct(size, count, random)
+        offset[must_draw[owner]] = chosen.ravel()
         return owner, start[owner] + offset
 
     def _span(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -165,18 +208,3 @@ def _ranges(start: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarr
     Returns :obj:`i` for each number ``[M]``, and the numbers ``[M]``."""
     owner, number = ranges(torch.from_numpy(start), torch.from_numpy(length))
     return owner.numpy(), number.numpy()
-
-
-def _distinct(size: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
-    r"""Draws :obj:`count` different integers from 0 to ``size[i] - 1`` for each row :obj:`i`,
-    ``[F, count]``. Each size must be above :obj:`count`.
-
-    All subsets have equal probability (Floyd's algorithm, in
-    `"Programming Pearls: A Sample of Brilliance" <https://doi.org/10.1145/30401.315746>`_).
-    """
-    out = np.empty((size.size, count), np.int64)
-    for step in range(count):
-        last = size - count + step
-        draw = random.integers(0, last + 1)
-        out[:, step] = np.where((out[:, :step] == draw[:, None]).any(1), last, draw)
-    return out

@@ -1,15 +1,12 @@
-import logging
 from typing import Any
 
 import torch
 import torch_geometric.loader
-import torch_geometric.typing
 from torch_geometric.data import Data, HeteroData
 
+from torch_geometric_lgt.loader._choice import own_sampler
 from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
-
-COMPILED_ONLY = ('time_attr', 'weight_attr')
 
 
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
@@ -36,8 +33,8 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
-        ValueError: If :obj:`time_attr` or :obj:`weight_attr` needs a compiled sampler that is not
-            installed. If :obj:`transform` reorders or drops the seed nodes of a batch. If the edges
+        ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
+            valid. If :obj:`transform` reorders or drops the seed nodes of a batch. If the edges
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders.
 
@@ -57,28 +54,10 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     def __init__(
         self, data: Any, num_neighbors: list[int] | dict, input_nodes: Any = None, **kwargs
     ) -> None:
-        compiled = torch_geometric.typing.WITH_PYG_LIB and not _has_short_ids(data)
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
-        if kwargs.get('neighbor_sampler') is None and not compiled:
-            unsupported = [name for name in COMPILED_ONLY if kwargs.get(name) is not None]
-            if unsupported:
-                raise ValueError(
-                    f"'{unsupported[0]}' needs pyg-lib, which is not installed "
-                    '(https://github.com/pyg-team/pyg-lib)'
-                )
-            names = ('replace', 'subgraph_type', 'disjoint')
-            options = {name: kwargs.pop(name) for name in names if name in kwargs}
-            if not kwargs.get('directed', True):  # PyG's older name of it
-                options.setdefault('subgraph_type', 'induced')
-            workers = kwargs.get('num_workers', 0) > 0
-            logging.getLogger(__name__).info(
-                'NeighborSampler draws neighbours: pyg-lib is not installed, or the graph is '
-                'mapped in int32'
-            )
-            kwargs['neighbor_sampler'] = NeighborSampler(
-                data, num_neighbors, **options, share_memory=workers
-            )
+        sampler = own_sampler(data, num_neighbors, kwargs)
+        kwargs |= {} if sampler is None else {'neighbor_sampler': sampler}
         foreign = not isinstance(kwargs.get('neighbor_sampler'), NeighborSampler)
         types_to_order = (
             check_edges(data) if foreign and isinstance(data, (Data, HeteroData)) else []
@@ -113,11 +92,3 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
                     "'batch_size' (got one that moves or drops them)"
                 )
         return batch
-
-
-def _has_short_ids(data: Any) -> bool:
-    r"""Returns whether :obj:`data` is a pair of stores whose graph store has node ids in int32."""
-    if not isinstance(data, tuple):
-        return False
-    ids = (data[1].get_edge_index(attr)[0] for attr in data[1].get_all_edge_attrs())
-    return any(row.dtype == torch.int32 for row in ids)

@@ -17,12 +17,11 @@ from torch_geometric.sampler import (
 )
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
-from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 
 from torch_geometric_lgt.loader._edge_order import ONLY, Output, check_edges, order_edges
-from torch_geometric_lgt.loader._neighborhoods import Edges, SampledNodes, induced_edges
-
-ALONE = ''
+from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges
+from torch_geometric_lgt.loader._sorted_edges import ALONE, sorted_graph, stored_graph
+from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
 
 class NeighborSampler(BaseSampler):
@@ -30,9 +29,13 @@ class NeighborSampler(BaseSampler):
     instead of a compiled library.
 
     Each hop draws a number of incoming edges of each node that the previous hop added. Each draw is
-    uniform. The nodes of a subgraph are the seeds, then the other nodes in the order in which they
-    were added. The edges of an :obj:`adj_t`, and their attributes, are sorted by target and source,
-    as the :obj:`adj_t` of the batch is.
+    uniform, or in proportion to the weights of the edges. The nodes of a subgraph are the seeds,
+    then the other nodes in the order in which they were added. The edges of an :obj:`adj_t`, and
+    their attributes, are sorted by target and source, as the :obj:`adj_t` of the batch is.
+
+    With times, each seed has a separate subgraph and a time. The subgraph consists of edges whose
+    source, or which themselves, have a time that is not later. The time of a seed is that of its
+    node, unless the loader passes other times.
 
     Random numbers come from a seed that torch's global generator draws for each batch:
     :meth:`torch.manual_seed` determines them. Torch seeds each worker of a loader differently, so
@@ -52,11 +55,23 @@ class NeighborSampler(BaseSampler):
             output's :obj:`batch` has the subgraph number of each node. (default: :obj:`False`)
         share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
             share. (default: :obj:`False`)
+        temporal_strategy (str, optional): Which of the edges up to the time of a seed are drawn:
+            :obj:`"uniform"` for any, or :obj:`"last"` for the latest. (default: :obj:`"uniform"`)
+        time_attr (str, optional): Name of the times, an attribute of nodes ``[N]`` or of edges
+            ``[E]``. In a heterogeneous graph, edges without times (or from nodes without times) are
+            drawn regardless of times. (default: :obj:`None`, no times)
+        weight_attr (str, optional): Name of the weights, an edge attribute ``[E]``. Without
+            :obj:`replace`, a node's edges are drawn one after another in proportion to the weights;
+            edges of weight 0 come last. In a heterogeneous graph, edges without weights are drawn
+            uniformly. (default: :obj:`None`, uniform draws)
 
     Raises:
         ValueError: If a node does not exist, or a sampled edge has no valid source. If the edges
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
-            :obj:`adj_t`, or those two list them in different orders.
+            :obj:`adj_t`, or those two list them in different orders. If
+            :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
+            attribute of valid numbers, both are set, or one is set for stores. If
+            :obj:`time_attr` is set for induced subgraphs.
 
     Example:
         >>> import torch
@@ -81,15 +96,22 @@ class NeighborSampler(BaseSampler):
         subgraph_type: SubgraphType | str = 'directional',
         disjoint: bool = False,
         share_memory: bool = False,
+        temporal_strategy: str = 'uniform',
+        time_attr: str | None = None,
+        weight_attr: str | None = None,
     ) -> None:
-        self.replace, self.disjoint, self.subgraph_type = (
-            replace,
-            disjoint,
-            SubgraphType(subgraph_type),
-        )
+        self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
+        self.temporal, self.last = time_attr is not None, temporal_strategy == 'last'
+        self.disjoint = disjoint or self.temporal
+        check_strategy(temporal_strategy)
+        check_attributes(data, self.subgraph_type, time_attr, weight_attr)
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
         self.graph_store = data[1] if isinstance(data, tuple) else None
-        self.sizes, self.edges, self.permutation = _sorted_edges(data, share_memory)
+        self.sizes, self.edges, self.permutation, self.node_time = (
+            sorted_graph(data, time_attr, weight_attr, share_memory)
+            if self.graph_store is None
+            else stored_graph(self.graph_store)
+        )
         self.homogeneous = set(self.edges) == {ONLY}
         numbers = (
             num_neighbors
@@ -109,7 +131,7 @@ class NeighborSampler(BaseSampler):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self.graph_store is not None:
-            _, self.edges, self.permutation = _stored_edges(self.graph_store)
+            _, self.edges, self.permutation, _ = stored_graph(self.graph_store)
 
     def sample_from_nodes(self, index: NodeSamplerInput, **_) -> Output:
         r"""Samples the subgraph around seed nodes, the ids in :obj:`index`.
@@ -121,7 +143,7 @@ class NeighborSampler(BaseSampler):
             edges per hop are :obj:`None` for induced subgraphs.
 
         Raises:
-            ValueError: If a seed node does not exist.
+            ValueError: If a seed node does not exist, or has no time.
         """
         return self._completed(node_sample(index, self._sample))
 
@@ -135,11 +157,12 @@ class NeighborSampler(BaseSampler):
             The same as :meth:`sample_from_nodes`, with PyG's :obj:`metadata` of the seed edges.
 
         Raises:
-            ValueError: If a seed node does not exist.
+            ValueError: If a seed node does not exist, or has no time.
         """
         sizes = self.sizes[ALONE] if self.homogeneous else self.sizes
+        times = _of_type(self.node_time, ALONE) if self.homogeneous else self.node_time
         return self._completed(
-            edge_sample(index, self._sample, sizes, self.disjoint, None, neg_sampling)
+            edge_sample(index, self._sample, sizes, self.disjoint, times, neg_sampling)
         )
 
     @property
@@ -155,17 +178,21 @@ class NeighborSampler(BaseSampler):
         out = out.to_bidirectional() if self.subgraph_type == SubgraphType.bidirectional else out
         return order_edges(out, self.sparse_types)
 
-    def _sample(self, seed: Tensor | dict[str, Tensor], _time: Any = None) -> Output:
+    def _sample(
+        self, seed: Tensor | dict[str, Tensor], time: Tensor | dict[str, Tensor] | None = None
+    ) -> Output:
         r"""Samples the subgraph of seed nodes hop by hop. Seeds are node ids, or a dictionary of
-        node ids by node type. Returns PyG's output class, without reverse edges and unsorted.
+        node ids by node type; :obj:`time` has their times. Returns PyG's output class, without
+        reverse edges and unsorted.
 
         Raises:
-            ValueError: If a seed node does not exist.
+            ValueError: If a seed node does not exist, or has no time.
         """
+        seed = seed if isinstance(seed, dict) else {ALONE: seed}
         draws = any(count >= 0 for counts in self.num_neighbors.values() for count in counts)
         random = np.random.default_rng(int(torch.randint(1 << 62, ())) if draws else 0)
         sampled, first = {}, 0
-        for kind, nodes in (seed if isinstance(seed, dict) else {ALONE: seed}).items():
+        for kind, nodes in seed.items():
             batch = (
                 np.arange(first, first + nodes.numel())
                 if self.disjoint
@@ -179,6 +206,7 @@ class NeighborSampler(BaseSampler):
                 )
             sampled[kind] = SampledNodes(seeds, batch, size)
             first += nodes.numel() if self.disjoint else 0
+        times = seed_times(seed, time, self.node_time) if self.temporal else None
         none = np.empty(0, np.int64)
         sampled |= {
             kind: SampledNodes(none, none, size)
@@ -196,7 +224,12 @@ class NeighborSampler(BaseSampler):
                 frontier = slice(num_expanded[target], num_sampled[target])
                 nodes, batch = sampled[target].node[frontier], sampled[target].batch[frontier]
                 owner, edge = edges.sample(
-                    nodes, self.num_neighbors[kind][hop], self.replace, random
+                    nodes,
+                    self.num_neighbors[kind][hop],
+                    self.replace,
+                    random,
+                    None if times is None else times[batch],
+                    self.last,
                 )
                 row = sampled[source].add(edges.sources(edge, self.sizes[source]), batch[owner])
                 drawn_edges[kind].append((row, num_expanded[target] + owner, edge))
@@ -254,43 +287,3 @@ class NeighborSampler(BaseSampler):
 def _of_type(values: dict | None, kind: Any) -> Any:
     r"""Returns ``values[kind]``, or :obj:`None` if :obj:`values` is :obj:`None`."""
     return None if values is None else values[kind]
-
-
-def _sorted_edges(
-    data: Any, share_memory: bool
-) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""Sorts the edges of each edge type by target, and returns three dictionaries.
-
-    The first has the number of nodes by node type, the second the sorted :class:`Edges` by edge
-    type. The third has, by edge type, the permutation ``[E]`` that sorts the edges, or :obj:`None`
-    if they are sorted. A graph of one type has the keys ``ALONE`` for nodes and ``ONLY`` for edges.
-    """
-    if isinstance(data, Data):
-        pointer, row, permutation = to_csc(
-            data, device=torch.device('cpu'), share_memory=share_memory
-        )
-        return {ALONE: data.num_nodes or 0}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}
-    if isinstance(data, HeteroData):
-        pointers, rows, permutations = to_hetero_csc(
-            data, device=torch.device('cpu'), share_memory=share_memory
-        )
-        sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
-        return sizes, {kind: Edges(pointers[kind], rows[kind]) for kind in pointers}, permutations
-    return _stored_edges(data[1])
-
-
-def _stored_edges(store: Any) -> tuple[dict[str, int], dict[Any, Edges], dict[Any, Tensor | None]]:
-    r"""Reads sorted edges from a :class:`torch_geometric.data.GraphStore` of one node type, and
-    returns the same as :meth:`_sorted_edges`.
-
-    Raises:
-        ValueError: If the store has several node types.
-    """
-    attributes = store.get_all_edge_attrs()
-    if any(isinstance(attribute.edge_type, tuple) for attribute in attributes):
-        raise ValueError(
-            "'data' must be a Data, a HeteroData or stores of one node type (got stores of several "
-            'types); install pyg-lib for these'
-        )
-    row, pointer, permutation = store.csc()
-    return {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}

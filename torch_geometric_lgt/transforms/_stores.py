@@ -1,20 +1,57 @@
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
+from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 
 
-def homogeneous(data: Data) -> Data:
-    r"""Checks that :obj:`data` has one type of nodes and edges, and returns it unchanged.
+def homogeneous(
+    data: Data | HeteroData, edge_type: EdgeType | None = None
+) -> tuple[NodeStorage, EdgeStorage]:
+    r"""Returns the stores of the nodes and of the edges of a graph of one type, or of the part of
+    :obj:`data` with the edges :obj:`edge_type`.
 
     Raises:
-        ValueError: If :obj:`data` is no :class:`torch_geometric.data.Data`.
+        ValueError: If :obj:`edge_type` is not set for :class:`torch_geometric.data.HeteroData`, or
+            the data has no such edges.
     """
-    if not isinstance(data, Data):
-        raise ValueError(f"'data' must be a Data (got {type(data).__name__}); use to_homogeneous()")
-    return data
+    if isinstance(data, Data) and edge_type is None:
+        return data._store, data._store
+    if isinstance(data, Data) or edge_type not in data.edge_types:
+        types = 'None for a Data' if isinstance(data, Data) else f'one of {data.edge_types}'
+        raise ValueError(
+            f"'edge_type' must be {types} (got {edge_type}); use to_homogeneous() for all types "
+            'together'
+        )
+    return data[edge_type[0]], data[edge_type]
+
+
+def check_edge_type(edge_type: EdgeType | None) -> None:
+    r"""Checks that :obj:`edge_type` is :obj:`None`, or a triplet whose edges join nodes of one
+    type.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    if edge_type is None:
+        return
+    names = edge_type if isinstance(edge_type, tuple) else ()
+    if len(names) != 3 or not all(isinstance(name, str) for name in names):
+        raise ValueError(
+            "'edge_type' must be a triplet of names, as ('user', 'knows', 'user') (got "
+            f'{edge_type!r})'
+        )
+    if names[0] != names[2]:
+        raise ValueError(
+            f"'edge_type' must join nodes of one type (got {edge_type}, which is bipartite)"
+        )
+
+
+def type_repr(edge_type: EdgeType | None) -> str:
+    r"""Returns the end of a transform's representation: the edge type, if it is set."""
+    return '' if edge_type is None else f', edge_type={edge_type}'
 
 
 def num_nodes_of(store: NodeStorage) -> int:

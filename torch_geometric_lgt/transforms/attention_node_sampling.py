@@ -1,6 +1,7 @@
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
+from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.jaccard import check_neighbors
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
@@ -8,7 +9,14 @@ from torch_geometric_lgt.functional.neighbors.node_sampling import (
     attention_distance,
     largest_per_graph,
 )
-from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import (
+    check_edge_type,
+    check_name,
+    edges_of,
+    homogeneous,
+    num_nodes_of,
+    type_repr,
+)
 
 
 @functional_transform('attention_node_sampling')
@@ -33,11 +41,16 @@ class AttentionNodeSampling(BaseTransform):
         neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:
             sources of a node's incoming edges, to which the node attends. :obj:`"out"`: targets of
             its outgoing edges. :obj:`"all"`: both. (default: :obj:`"in"`)
+        edge_type (tuple, optional): The edges to use in :class:`~torch_geometric.data.HeteroData`,
+            such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
+            store of these nodes gets the mask.
+            (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
         ValueError: If :obj:`factor` is not positive, :obj:`measure` or :obj:`neighbors` is unknown,
             or :obj:`attr_name` is no name. If the data has no edges, or an edge names a node that
-            does not exist.
+            does not exist. If :obj:`edge_type` is bipartite, not in the data, or not set for
+            :class:`~torch_geometric.data.HeteroData`.
 
     Example:
         >>> import torch
@@ -55,6 +68,7 @@ class AttentionNodeSampling(BaseTransform):
         measure: str = 'jaccard',
         attr_name: str = 'attention_mask',
         neighbors: str = 'in',
+        edge_type: EdgeType | None = None,
     ) -> None:
         if not factor > 0:
             raise ValueError(f"'factor' must be positive (got {factor})")
@@ -62,22 +76,25 @@ class AttentionNodeSampling(BaseTransform):
             raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
         check_neighbors(neighbors)
         check_name(attr_name, optional=False)
-        self.factor, self.measure = factor, measure
+        check_edge_type(edge_type)
+        self.factor, self.measure, self.edge_type = factor, measure, edge_type
         self.attr_name, self.neighbors = attr_name, neighbors
 
-    def forward(self, data: Data) -> Data:
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds the mask ``[N]`` in bool to the graph, or to a batch of graphs, and returns the
         graph."""
-        num_nodes = num_nodes_of(homogeneous(data)._store)
-        edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
+        nodes, edge_store = homogeneous(data, self.edge_type)
+        num_nodes = num_nodes_of(nodes)
+        edges = edges_of(edge_store, num_nodes, num_nodes)
         distance = attention_distance(edges, num_nodes, self.measure, self.neighbors)
-        data[self.attr_name] = largest_per_graph(
-            distance.to(edges.device), data.batch if 'batch' in data else None, self.factor
+        nodes[self.attr_name] = largest_per_graph(
+            distance.to(edges.device), nodes.get('batch'), self.factor
         )
         return data
 
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.factor}, measure={self.measure!r}, '
-            f'attr_name={self.attr_name!r}, neighbors={self.neighbors!r})'
+            f'attr_name={self.attr_name!r}, neighbors={self.neighbors!r}'
+            f'{type_repr(self.edge_type)})'
         )

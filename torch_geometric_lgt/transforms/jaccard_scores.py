@@ -1,14 +1,22 @@
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
+from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.jaccard import (
     check_neighbors,
     jaccard,
     minhash_jaccard,
 )
-from torch_geometric_lgt.transforms._stores import check_name, edges_of, homogeneous, num_nodes_of
+from torch_geometric_lgt.transforms._stores import (
+    check_edge_type,
+    check_name,
+    edges_of,
+    homogeneous,
+    num_nodes_of,
+    type_repr,
+)
 
 
 @functional_transform('jaccard_scores')
@@ -35,10 +43,16 @@ class JaccardScores(BaseTransform):
             scores)
         generator (torch.Generator, optional): Draws the hash functions. (default: :obj:`None`,
             torch's global generator)
+        edge_type (tuple, optional): The edges to use in :class:`~torch_geometric.data.HeteroData`,
+            such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
+            store of these edges gets the scores.
+            (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
         ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If the data has
-            no edges, or an edge names a node that does not exist.
+            no edges, or an edge names a node that does not exist. If :obj:`edge_type` is
+            bipartite, not in the data, or not set for
+            :class:`~torch_geometric.data.HeteroData`.
 
     Example:
         >>> import torch
@@ -56,21 +70,25 @@ class JaccardScores(BaseTransform):
         neighbors: str = 'all',
         num_hashes: int | None = None,
         generator: torch.Generator | None = None,
+        edge_type: EdgeType | None = None,
     ) -> None:
         check_neighbors(neighbors)
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
         check_name(attr_name, optional=False)
+        check_edge_type(edge_type)
         self.attr_name, self.neighbors, self.num_hashes, self.generator = (
             attr_name,
             neighbors,
             num_hashes,
             generator,
         )
+        self.edge_type = edge_type
 
-    def forward(self, data: Data) -> Data:
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one score for each edge ``[E]`` to the graph, and returns the graph."""
-        num_nodes, store = num_nodes_of(homogeneous(data)._store), data.edge_stores[0]
+        nodes, store = homogeneous(data, self.edge_type)
+        num_nodes = num_nodes_of(nodes)
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:
             store[self.attr_name] = jaccard(edges, num_nodes, neighbors=self.neighbors)
@@ -83,5 +101,5 @@ class JaccardScores(BaseTransform):
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.attr_name!r}, neighbors={self.neighbors!r}, '
-            f'num_hashes={self.num_hashes})'
+            f'num_hashes={self.num_hashes}{type_repr(self.edge_type)})'
         )

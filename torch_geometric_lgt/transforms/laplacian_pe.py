@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
+from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
@@ -18,10 +19,12 @@ from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segm
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
+    check_edge_type,
     check_name,
     edges_of,
     homogeneous,
     num_nodes_of,
+    type_repr,
 )
 
 
@@ -72,11 +75,16 @@ class LaplacianPE(BaseTransform):
             data has none, and no mask is stored. (default: :obj:`"laplacian_pe"`)
         cache_dir (str, optional): Folder in which results are stored and found again. The name of a
             file is a checksum of the graph and the arguments. (default: :obj:`None`, no cache)
+        edge_type (tuple, optional): The edges to use in :class:`~torch_geometric.data.HeteroData`,
+            such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
+            store of these nodes gets the columns and the mask.
+            (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
             the data has no edges, or an edge names a node that does not exist. If columns cannot be
-            appended to :obj:`x`.
+            appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the data, or not set for
+            :class:`~torch_geometric.data.HeteroData`.
         RuntimeError: If no solver converges.
 
     Example:
@@ -97,6 +105,7 @@ class LaplacianPE(BaseTransform):
         normalization: str = 'sym',
         attr_name: str | None = 'laplacian_pe',
         cache_dir: str | os.PathLike | None = None,
+        edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)
         if normalization not in ('sym', 'rw'):
@@ -108,14 +117,17 @@ class LaplacianPE(BaseTransform):
             attr_name,
             cache_dir,
         )
+        check_edge_type(edge_type)
+        self.edge_type = edge_type
 
-    def forward(self, data: Data) -> Data:
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds the columns ``[N, k]`` and the mask ``[B, k]`` to a graph or a batch of :math:`B`
         graphs, and returns the graph or batch."""
-        num_nodes = num_nodes_of(homogeneous(data)._store)
-        edges = edges_of(data.edge_stores[0], num_nodes, num_nodes)
+        node_store, edge_store = homogeneous(data, self.edge_type)
+        num_nodes, batch = num_nodes_of(node_store), node_store.get('batch')
+        edges = edges_of(edge_store, num_nodes, num_nodes)
         size = data.num_graphs if isinstance(data, Batch) else None
-        nodes = segments(None if data.batch is None else data.batch.cpu(), num_nodes, size)
+        nodes = segments(None if batch is None else batch.cpu(), num_nodes, size)
         if self.cache_dir is None:
             encodings = self._encode(edges, nodes)
         else:
@@ -136,9 +148,9 @@ class LaplacianPE(BaseTransform):
             encodings = cached_tensors(
                 path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected
             )
-        add_node_attr(data._store, encodings['vectors'].to(edges.device), self.attr_name)
+        add_node_attr(node_store, encodings['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
-            data[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)
+            node_store[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)
         return data
 
     def _encode(self, edges: Tensor, graphs: Segments) -> dict[str, Tensor]:
@@ -173,7 +185,7 @@ class LaplacianPE(BaseTransform):
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.k}, normalization={self.normalization!r}, '
-            f'attr_name={self.attr_name!r})'
+            f'attr_name={self.attr_name!r}{type_repr(self.edge_type)})'
         )
 
 

@@ -10,11 +10,21 @@ from torch import Tensor
 from torch.nn.functional import pad
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
+from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from torch_geometric.transforms import BaseTransform
+from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
-from torch_geometric_lgt.transforms._stores import add_node_attr, check_name, edges_of, num_nodes_of
+from torch_geometric_lgt.transforms._stores import (
+    add_node_attr,
+    check_edge_type,
+    check_name,
+    edges_of,
+    homogeneous,
+    num_nodes_of,
+    type_repr,
+)
 from torch_geometric_lgt.transforms._truncated_svd import truncated_svd
 
 
@@ -51,11 +61,15 @@ class SVDEncoding(BaseTransform):
             the square roots of the sums of its row and its column. (default: :obj:`False`)
         cache_dir (str, optional): Folder in which results are stored and found again. The name of a
             file is a checksum of the matrix and the arguments. (default: :obj:`None`, no cache)
+        edge_type (tuple, optional): Edges of :class:`~torch_geometric.data.HeteroData` that join
+            nodes of one type, such as ``('user', 'knows', 'user')``. :math:`\mathbf{R}` is their
+            adjacency matrix, and the store of these nodes gets the encodings and the mask.
+            (default: :obj:`None`, all edges)
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
             the data has neither one node type nor two that all edges join. If columns cannot be
-            appended to :obj:`x`.
+            appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in the data.
         RuntimeError: If the solvers do not converge.
 
     Example:
@@ -79,17 +93,25 @@ class SVDEncoding(BaseTransform):
         attr_name: str | None = 'svd_pe',
         normalize: bool = False,
         cache_dir: str | os.PathLike | None = None,
+        edge_type: EdgeType | None = None,
     ) -> None:
         check_whole('k', k, 1)
         if not isinstance(normalize, bool):
             raise ValueError(f"'normalize' must be True or False (got {normalize!r})")
         check_name(attr_name, optional=True)
+        check_edge_type(edge_type)
         self.k, self.attr_name, self.normalize, self.cache_dir = k, attr_name, normalize, cache_dir
+        self.edge_type = edge_type
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds the encodings ``[N, k]`` of each node type and the mask ``[1, k]`` to the graph,
         and returns the graph."""
-        matrix, device = self._matrix(data)
+        if self.edge_type is None:
+            node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
+        else:
+            nodes, edges = homogeneous(data, self.edge_type)
+            node_stores, edge_stores, graph = [nodes], [edges], nodes
+        matrix, device = self._matrix(node_stores, edge_stores)
         if self.cache_dir is None:
             encodings = self._encode(matrix)
         else:
@@ -106,13 +128,15 @@ class SVDEncoding(BaseTransform):
             sizes = zip(('row', 'column'), matrix.shape, strict=True)
             expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
             encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix), expected)
-        for store, side in zip(data.node_stores, ('row', 'column'), strict=False):
+        for store, side in zip(node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:
-            data[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
+            graph[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
         return data
 
-    def _matrix(self, data: Data | HeteroData) -> tuple[csr_array, torch.device]:
+    def _matrix(
+        self, node_stores: list[NodeStorage], edge_stores: list[EdgeStorage]
+    ) -> tuple[csr_array, torch.device]:
         r"""Builds the interaction matrix ``[R, C]`` with a 1 for each pair that an edge joins, and
         returns the matrix with the device of the edges.
 
@@ -123,18 +147,18 @@ class SVDEncoding(BaseTransform):
             ValueError: If there are more than two node types, or an edge type does not join the
                 two.
         """
-        names = [store._key for store in data.node_stores]
+        names = [store._key for store in node_stores]
         if len(names) > 2 or any(
-            len(names) == 2 and store._key[0] == store._key[2] for store in data.edge_stores
+            len(names) == 2 and store._key[0] == store._key[2] for store in edge_stores
         ):
             raise ValueError(
                 "'data' must have one node type, or two that every edge type joins (got "
-                f'{data.metadata()})'
+                f"{(names, [store._key for store in edge_stores])}); set 'edge_type'"
             )
-        sizes = [num_nodes_of(store) for store in data.node_stores]
+        sizes = [num_nodes_of(store) for store in node_stores]
         shape = (sizes[0], sizes[-1])
         edges, device = [np.empty((2, 0), np.int64)], torch.device('cpu')
-        for store in data.edge_stores:
+        for store in edge_stores:
             backward = len(names) == 2 and store._key[0] == names[1]
             edge_index = edges_of(store, *(shape[::-1] if backward else shape))
             device, pairs = edge_index.device, edge_index.cpu().numpy()
@@ -160,5 +184,5 @@ class SVDEncoding(BaseTransform):
     def __repr__(self) -> str:
         return (
             f'{self.__class__.__name__}({self.k}, attr_name={self.attr_name!r}, '
-            f'normalize={self.normalize})'
+            f'normalize={self.normalize}{type_repr(self.edge_type)})'
         )

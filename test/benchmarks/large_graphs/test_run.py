@@ -9,9 +9,15 @@ from scipy.io import savemat
 from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
+from benchmarks.large_graphs import batches
+from benchmarks.large_graphs import run as run_module
+from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
+from benchmarks.large_graphs.datasets import NodeTask, accuracy
+from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.report import leaderboard_row
-from benchmarks.large_graphs.settings import DOMAINS
+from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
+from torch_geometric_lgt.data import MappedGraph, write_graph
 
 N, E = 60, 240
 
@@ -88,6 +94,100 @@ def test_what_a_node_attends_to(save, domain, ogb, monkeypatch, capsys):
     record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
     assert record['config']['attention_over'] == DOMAINS[domain]
     assert DOMAINS[domain] in row
+
+
+@pytest.mark.parametrize('domain', ['batch', 'memory'])
+def test_papers_train_and_validate_on_sampled_neighbourhoods(
+    save, domain, ogb, monkeypatch, capsys, tmp_path
+):
+    """The default has 1000 seeds and 15, 10 and 5 neighbours. All nodes are scored at the end
+    only."""
+    root, _, _, (train, valid, _) = save('ogbn-papers100M')
+    loaders, calls = [], []
+    make = batches.NeighborLoader
+    monkeypatch.setattr(
+        batches,
+        'NeighborLoader',
+        lambda data, counts, **options: (
+            loaders.append((counts, options)) or make(data, counts, **options)
+        ),
+    )
+    for name in ('validation_scores', 'scores_of'):
+        score = getattr(batches, name)
+        monkeypatch.setattr(
+            run_module, name, lambda *args, score=score: calls.append(score) or score(*args)
+        )
+    argv = ['--root', root, '--mapped', str(tmp_path / 'mapped'), '--seeds', '0', '--epochs', '18']
+    record, _ = run(monkeypatch, capsys, ogbn_papers100m, *argv, '--domain', domain)
+    config = record['config']
+    assert (config['batch_size'], config['fan_out']) == (1000, [15, 10, 5])
+    assert config['validation'] == 'sampled'
+    assert [counts for counts, _ in loaders] == [[-1], [15, 10, 5], [15, 10, 5]]
+    assert [options['batch_size'] for _, options in loaders] == [100_000, 1000, 1000]
+    assert torch.equal(loaders[1][1]['input_nodes'], torch.from_numpy(train))
+    assert torch.equal(loaders[2][1]['input_nodes'], torch.from_numpy(valid))
+    assert calls == [batches.validation_scores, batches.validation_scores, batches.scores_of]
+    assert set(record['metrics']) == {'accuracy', 'valid_accuracy', 'train_accuracy'}
+
+
+def papers_task(folder, num_nodes=4000):
+    """A random graph in files, with features in half precision and few labelled nodes."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(num_nodes, (2, 5 * num_nodes), generator=generator)
+    y = torch.full((num_nodes, 1), torch.nan)
+    split = dict(
+        zip(
+            ('train', 'valid', 'test'),
+            torch.randperm(num_nodes, generator=generator)[:300].split([150, 70, 80]),
+            strict=True,
+        )
+    )
+    for nodes in split.values():
+        y[nodes] = (nodes[:, None] % 4).float()
+    x = torch.randn(num_nodes, 6, generator=generator).half()
+    write_graph(folder, edges, num_nodes, {'x': x, 'y': y}, undirected=True)
+    return NodeTask(MappedGraph(folder), split, 4, False, 'accuracy', accuracy)
+
+
+def test_an_epoch_on_sampled_neighbourhoods(tmp_path):
+    task = papers_task(tmp_path / 'mapped')
+    config = {
+        **BASE,
+        'model': 'sgformer',
+        'hidden_channels': 8,
+        'options': {'gnn_num_layers': 3},
+        'domain': 'batch',
+        'batch_size': 32,
+        'fan_out': [3, 2, 1],
+        'validation': 'sampled',
+    }
+    torch.manual_seed(0)
+    model = network(task, config)
+    parts = Batches(task, model, config)
+    assert len(parts) == 5
+    seeds = []
+    for batch in parts:
+        assert batch.data.num_nodes <= 32 * (1 + 3 + 6 + 6)
+        seeds.append(batch.data.n_id[batch.train])
+        loss = loss_of(model, batch, binary=False, edge_loss_weight=0.0)
+        assert loss.isfinite()
+        loss.backward()
+    assert torch.equal(torch.cat(seeds).sort().values, task.split['train'].sort().values)
+    model.eval()
+    before = torch.get_rng_state()
+    with torch.no_grad():
+        scores, again = (validation_scores(model, parts) for _ in range(2))
+        torch.manual_seed(0)
+        expected = [
+            model(part.x.float(), part.edge_index)[: part.batch_size] for part in parts.validation
+        ]
+    assert torch.equal(scores, again)
+    assert torch.equal(scores, torch.cat(expected))
+    torch.set_rng_state(before)
+    validation_scores(model, parts)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert validation_scores(model, Batches(task, model, config | {'validation': 'all'})) is None
+    assert scores_of(model, parts).shape == (4000, 4)
 
 
 def test_pokec(ogb, monkeypatch, capsys, tmp_path):

@@ -1,0 +1,130 @@
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import LinkNeighborLoader as PyGLinkNeighborLoader
+from torch_geometric.sampler import NegativeSampling
+from torch_geometric.transforms import ToSparseTensor
+from torch_geometric.utils import k_hop_subgraph
+
+from torch_geometric_lgt.loader import LinkNeighborLoader, NeighborSampler
+
+N = 40
+
+
+def graph():
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(N, (2, 150), generator=generator)
+    return Data(x=torch.arange(N)[:, None].float(), edge_index=edges, edge_attr=torch.arange(150))
+
+
+@pytest.mark.parametrize('disjoint', [False, True])
+def test_all_neighbours_of_both_ends(disjoint):
+    data = graph()
+    loader = LinkNeighborLoader(data, [-1], data.edge_index, batch_size=6, disjoint=disjoint)
+    assert isinstance(loader.link_sampler, NeighborSampler)
+    for batch in loader:
+        assert torch.equal(batch.n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+        links = data.edge_index[:, batch.input_id]
+        assert torch.equal(batch.n_id[batch.edge_label_index], links)
+        nodes = k_hop_subgraph(links.unique(), 1, data.edge_index, num_nodes=N)[0]
+        assert torch.equal(batch.n_id.unique(), nodes)
+        into = torch.isin(data.edge_index[1], links).nonzero().flatten()
+        if disjoint:
+            assert torch.equal(*batch.batch[batch.edge_index])
+            assert torch.equal(*batch.batch[batch.edge_label_index])
+            expected = [
+                (data.edge_index[1] == node).nonzero().flatten() for node in links.flatten()
+            ]
+            assert torch.equal(batch.e_id.sort().values, torch.cat(expected).sort().values)
+        else:
+            assert torch.equal(batch.e_id.sort().values, into)
+
+
+@pytest.mark.sparse
+@pytest.mark.filterwarnings('ignore')
+@pytest.mark.parametrize('neg_sampling', ['binary', NegativeSampling('triplet', 2)])
+@pytest.mark.parametrize('kind', ['directional', 'bidirectional', 'induced'])
+def test_batches_are_those_of_the_compiled_sampler(kind, neg_sampling):
+    """With all neighbours, and negative edges from the same seed."""
+    data, batches = graph(), []
+    for loader in (LinkNeighborLoader, PyGLinkNeighborLoader):
+        torch.manual_seed(0)
+        options = {'subgraph_type': kind, 'neg_sampling': neg_sampling}
+        batches.append(next(iter(loader(data, [-1, -1], data.edge_index, batch_size=9, **options))))
+    ours, theirs = batches
+    names = ('edge_label_index', 'edge_label', 'src_index', 'dst_pos_index', 'dst_neg_index')
+    present = [name for name in names if name in theirs]
+    assert len(present) == (2 if neg_sampling == 'binary' else 3)
+    for name in present:
+        if name == 'edge_label':
+            assert torch.equal(ours[name], theirs[name])
+        else:
+            assert torch.equal(ours.n_id[ours[name]], theirs.n_id[theirs[name]])
+    for name in ('n_id', 'e_id'):
+        assert torch.equal(ours[name].sort().values, theirs[name].sort().values)
+
+
+def test_several_types_of_nodes():
+    generator = torch.Generator().manual_seed(0)
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = 20, 30
+    buys = torch.stack([torch.randint(size, (90,), generator=generator) for size in (20, 30)])
+    data['user', 'buys', 'item'].edge_index = buys
+    data['item', 'of', 'user'].edge_index = buys.flip(0)
+    loader = LinkNeighborLoader(
+        data, {kind: [-1] for kind in data.edge_types}, ('user', 'buys', 'item'), batch_size=8
+    )
+    assert len(loader) == 12
+    for batch in loader:
+        store = batch['user', 'buys', 'item']
+        links = buys[:, store.input_id]
+        for end, name in enumerate(('user', 'item')):
+            assert torch.equal(batch[name].n_id[store.edge_label_index[end]], links[end])
+        into = torch.isin(buys[1], links[1]).nonzero().flatten()
+        assert torch.equal(store.e_id.sort().values, into)
+        into = torch.isin(buys[0], links[0]).nonzero().flatten()
+        assert torch.equal(batch['item', 'of', 'user'].e_id.sort().values, into)
+
+
+@pytest.mark.sparse
+def test_edges_of_a_sparse_matrix():
+    data = graph()
+    data.edge_index = data.edge_index.unique(dim=1)
+    links, data.edge_attr = data.edge_index, data.edge_index[0] * N + data.edge_index[1]
+    sparse = ToSparseTensor()(data)
+    for batch in LinkNeighborLoader(sparse, [2, 2], links, batch_size=6):
+        row, col, _ = batch.adj_t.coo()
+        assert torch.equal(batch.edge_attr, batch.n_id[col] * N + batch.n_id[row])
+
+
+@pytest.mark.filterwarnings('ignore:This DataLoader will create')
+def test_seeds_fix_the_draws_and_workers_return_all_neighbours_alike():
+    data, runs = graph(), []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        loader = LinkNeighborLoader(data, [1, 1], data.edge_index, batch_size=6)
+        runs.append(torch.cat([batch.e_id for batch in loader]))
+    assert torch.equal(runs[0], runs[1])
+    assert runs[0].shape != runs[2].shape or not torch.equal(runs[0], runs[2])
+    alone, workers = (
+        list(LinkNeighborLoader(data, [-1], data.edge_index, batch_size=40, num_workers=number))
+        for number in (0, 2)
+    )
+    for left, right in zip(alone, workers, strict=True):
+        assert torch.equal(left.e_id, right.e_id)
+        assert torch.equal(left.edge_label_index, right.edge_label_index)
+
+
+def test_given_samplers_and_options_that_are_refused(monkeypatch):
+    data = graph()
+    sampler = NeighborSampler(data, [2])
+    loader = LinkNeighborLoader(data, [9], data.edge_index, neighbor_sampler=sampler)
+    assert loader.link_sampler is sampler
+    with pytest.raises(ValueError, match="Received conflicting 'edge_label_time' and 'time_attr'"):
+        LinkNeighborLoader(data, [2], data.edge_index, edge_label_time=torch.zeros(150))
+    bad = Data(edge_index=torch.tensor([[0], [40]]), num_nodes=N)
+    with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 39"):
+        LinkNeighborLoader(bad, [2])
+    monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', True)
+    assert not isinstance(LinkNeighborLoader(data, [2]).link_sampler, NeighborSampler)

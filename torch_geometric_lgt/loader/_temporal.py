@@ -1,0 +1,76 @@
+# S seeds of all node types.
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.sampler.base import SubgraphType
+
+from torch_geometric_lgt.loader._sorted_edges import ALONE
+
+STRATEGIES = ('uniform', 'last')
+
+
+def check_strategy(temporal_strategy: str) -> None:
+    r"""Checks the name of a strategy of temporal sampling.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if temporal_strategy not in STRATEGIES:
+        raise ValueError(
+            f"'temporal_strategy' must be 'uniform' or 'last' (got {temporal_strategy!r})"
+        )
+
+
+def check_attributes(
+    data: Any, subgraph_type: SubgraphType, time_attr: str | None, weight_attr: str | None
+) -> None:
+    r"""Checks that times and weights can be used with the data and with each other.
+
+    Raises:
+        ValueError: If both are set, one is set for stores, or times for induced subgraphs.
+    """
+    if time_attr is not None and weight_attr is not None:
+        raise ValueError(
+            "'time_attr' and 'weight_attr' exclude each other (got "
+            f'{time_attr!r} and {weight_attr!r}); set one'
+        )
+    for name, value in (('time_attr', time_attr), ('weight_attr', weight_attr)):
+        if value is not None and not isinstance(data, (Data, HeteroData)):
+            raise ValueError(
+                f"'{name}' needs a Data or HeteroData (got {value!r} with stores); load the graph "
+                'into memory'
+            )
+    if time_attr is not None and subgraph_type == SubgraphType.induced:
+        raise ValueError(
+            "'subgraph_type' must be 'directional' or 'bidirectional' with 'time_attr' (got "
+            "'induced', which has edges of all times)"
+        )
+
+
+def seed_times(
+    seed: dict[str, Tensor],
+    time: Tensor | dict[str, Tensor] | None,
+    node_time: dict[str, Tensor] | None,
+) -> np.ndarray:
+    r"""Returns the time of each seed ``[S]``, over all node types in the order of :obj:`seed`:
+    :obj:`time` if it is set, or else the time of the node.
+
+    Raises:
+        ValueError: If the seeds of a type have no times.
+    """
+    given = {ALONE: time} if isinstance(time, Tensor) else time
+    times = [torch.empty(0, dtype=torch.long)]
+    for kind, nodes in seed.items():
+        if given is not None:
+            times.append(given[kind].cpu())
+        elif node_time is not None and kind in node_time:
+            times.append(node_time[kind][nodes.cpu()])
+        else:
+            raise ValueError(
+                "'input_time' must be set if 'time_attr' names no attribute of the seeds' nodes "
+                '(got None)'
+            )
+    return torch.cat(times).numpy()

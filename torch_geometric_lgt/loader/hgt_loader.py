@@ -1,0 +1,58 @@
+from typing import Any
+
+from torch_geometric.data import HeteroData
+from torch_geometric.loader import NodeLoader
+
+from torch_geometric_lgt.loader._hgt_sampler import HGTSampler
+
+
+class HGTLoader(NodeLoader):
+    r"""Loads batches of seed nodes with about equally many sampled nodes of each type, without a
+    compiled sampler.
+
+    The sampling is that of `"Heterogeneous Graph Transformer" <https://arxiv.org/abs/2003.01332>`_
+    (Algorithm 1), as in :class:`torch_geometric.loader.HGTLoader`, which needs ``torch-sparse``.
+    Each sampled node gives the sources of its incoming edges of one type equal shares of 1. Each
+    hop draws nodes of each type that were not sampled yet, one after another in proportion to the
+    square of the sum of their shares. A batch has the edges between its nodes. As in PyG, at most
+    50 incoming edges of a node and type count, drawn uniformly if there are more, each time they
+    are needed.
+
+    Args:
+        data (HeteroData): The graph.
+        num_samples (list or dict): Number of nodes of each type that each hop draws, or a
+            dictionary of such lists by node type.
+        input_nodes (str or tuple): The type of the seed nodes, or a pair of the type and the ids.
+        **kwargs (optional): Further arguments of :class:`torch_geometric.loader.NodeLoader`.
+
+    Raises:
+        ValueError: If :obj:`data` is no :class:`HeteroData`, or :obj:`num_samples` lacks a node
+            type, has lists of different lengths, or a negative number. If a seed node does not
+            exist. If edges are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
+            different orders.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric_lgt.loader import HGTLoader
+        >>> data = HeteroData()
+        >>> data['user'].num_nodes, data['item'].num_nodes = 2, 3
+        >>> data['item', 'of', 'user'].edge_index = torch.tensor([[0, 1, 2], [0, 0, 1]])
+        >>> loader = HGTLoader(data, num_samples=[2], input_nodes='user', batch_size=1)
+        >>> for batch in loader:
+        ...     print(batch['user'].n_id.tolist(), batch['item'].n_id.tolist())
+        [0] [0, 1]
+        [1] [2]
+    """
+
+    def __init__(
+        self,
+        data: HeteroData,
+        num_samples: list[int] | dict[str, list[int]],
+        input_nodes: Any,
+        **kwargs,
+    ) -> None:
+        workers = kwargs.get('num_workers', 0) > 0
+        kwargs.pop('is_sorted', None)
+        super().__init__(data, HGTSampler(data, num_samples, workers), input_nodes, **kwargs)

@@ -1,0 +1,63 @@
+from typing import Any
+
+import torch_geometric.loader
+from torch_geometric.data import Data, HeteroData
+
+from torch_geometric_lgt.loader._choice import own_sampler
+from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
+from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
+
+
+class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
+    r"""Loads batches of seed edges with sampled neighbours of their ends, also without a compiled
+    sampler.
+
+    Subclass of :class:`torch_geometric.loader.LinkNeighborLoader`. If ``pyg-lib`` is not installed,
+    :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
+    distribution. Negative edges are those of PyG. With an :obj:`adj_t`, edge attributes follow the
+    order of the batch's :obj:`adj_t`, as in :class:`~torch_geometric_lgt.loader.NeighborLoader`.
+
+    Args:
+        data (Data, HeteroData or tuple): As in PyG's loader.
+        num_neighbors (list or dict): As in PyG's loader.
+        edge_label_index (optional): As in PyG's loader. (default: :obj:`None`, all edges)
+        **kwargs (optional): Further arguments of PyG's loader.
+
+    Raises:
+        ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
+            valid. If the edges are neither in :obj:`edge_index` nor in a
+            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
+            different orders.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from torch_geometric_lgt.loader import LinkNeighborLoader
+        >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
+        >>> data = Data(x=torch.arange(4.0)[:, None], edge_index=ring, time=torch.arange(4))
+        >>> loader = LinkNeighborLoader(
+        ...     data, [-1], ring[:, :1], edge_label_time=torch.tensor([2]), time_attr='time'
+        ... )
+        >>> batch = next(iter(loader))
+        >>> batch.n_id  # the ends 0 and 1, then the neighbour 0 of 1; 3 is later than 2
+        tensor([0, 1, 0])
+        >>> batch.edge_label_index
+        tensor([[0],
+                [1]])
+    """
+
+    def __init__(
+        self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
+    ) -> None:
+        sampler = own_sampler(data, num_neighbors, kwargs)
+        kwargs |= {} if sampler is None else {'neighbor_sampler': sampler}
+        foreign = not isinstance(kwargs.get('neighbor_sampler'), NeighborSampler)
+        types_to_order = (
+            check_edges(data) if foreign and isinstance(data, (Data, HeteroData)) else []
+        )
+        super().__init__(data, num_neighbors, edge_label_index, **kwargs)
+        self.types_to_order = types_to_order
+
+    def filter_fn(self, out: Any) -> Any:
+        r"""Builds the batch of a sampler's output."""
+        return super().filter_fn(order_edges(out, self.types_to_order))
