@@ -19,6 +19,7 @@ MODULES = (
     'distributed',
     'functional',
     'graphgym',
+    'info',
     'loader',
     'nn',
     'testing.checks',

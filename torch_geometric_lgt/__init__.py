@@ -16,6 +16,7 @@ submodule          contents
 ``distributed``    differentiable reductions over processes
 ``diagnostics``    measures of what attention layers do, and searches for NaN and stale features
 ``visualization``  plots (the extra ``visualization``)
+``info``           versions, devices and kernels of this machine
 ``graphgym``       registration with GraphGym (the extra ``graphgym``)
 ``testing``        dense definitions, and checks of layers, models, transforms and loaders
 =================  ================================================================================
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from torch_geometric_lgt import distributed as distributed
     from torch_geometric_lgt import functional as functional
     from torch_geometric_lgt import graphgym as graphgym
+    from torch_geometric_lgt import info as info
     from torch_geometric_lgt import loader as loader
     from torch_geometric_lgt import nn as nn
     from torch_geometric_lgt import testing as testing
@@ -49,6 +51,7 @@ SUBMODULES = (
     'distributed',
     'functional',
     'graphgym',
+    'info',
     'loader',
     'nn',
     'testing',
