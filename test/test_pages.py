@@ -30,7 +30,13 @@ def write_ratings(folder):
 
 @pytest.mark.parametrize(
     ('page', 'number'),
-    [('README.md', 2), ('docs/tour.rst', 6), ('docs/attention.rst', 2), ('docs/index.rst', 1)],
+    [
+        ('README.md', 2),
+        ('docs/tour.rst', 6),
+        ('docs/attention.rst', 2),
+        ('docs/index.rst', 1),
+        ('docs/troubleshooting.rst', 2),
+    ],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
