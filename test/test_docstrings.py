@@ -13,6 +13,7 @@ import pytest
 import torch
 
 MODULES = (
+    'convert',
     'data',
     'datasets',
     'diagnostics',

@@ -36,6 +36,12 @@ def write_ratings(folder):
         ('docs/attention.rst', 2),
         ('docs/index.rst', 1),
         ('docs/troubleshooting.rst', 2),
+        ('docs/migrate/pyg.rst', 7),
+        ('docs/migrate/sgformer.rst', 1),
+        ('docs/migrate/difformer.rst', 1),
+        ('docs/migrate/nodeformer.rst', 1),
+        ('docs/migrate/litegt.rst', 1),
+        ('docs/migrate/recbole.rst', 2),
     ],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ submodule          contents
                    ``HeteroData``
 ``loader``         batches of neighbours and of random parts of a graph
 ``data``           graphs in memory-mapped files
+``convert``        parameters of models of other packages, renamed for this package's models
 ``datasets``       user-item interactions, stochastic block models, travelling salesman problems
 ``distributed``    differentiable reductions over processes
 ``diagnostics``    measures of what attention layers do, and searches for NaN and stale features
@@ -30,6 +31,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch_geometric_lgt import convert as convert
     from torch_geometric_lgt import data as data
     from torch_geometric_lgt import datasets as datasets
     from torch_geometric_lgt import diagnostics as diagnostics
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'
 SUBMODULES = (
+    'convert',
     'data',
     'datasets',
     'diagnostics',
