@@ -4,7 +4,6 @@ models then compute the same."""
 import re
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 __all__ = ['from_difformer', 'from_pyg_sgformer', 'from_sgformer']
@@ -201,6 +200,6 @@ def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor
     return renamed
 
 
-def _check_square(name: str, value: torch.Tensor, rule: str) -> None:
+def _check_square(name: str, value: Tensor, rule: str) -> None:
     if value.size(0) != value.size(1):
         raise ValueError(f"'state_dict' must {rule} (got {name} of shape {tuple(value.shape)})")
