@@ -51,6 +51,8 @@ API_PAGES = {
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
     'distributed': 'Reductions over processes',
+    'convert': 'Parameters of other packages',
+    'info': 'The environment of a report',
     'testing.checks': 'Checks of layers, models, transforms and loaders',
     'testing.dense': 'Dense definitions',
 }

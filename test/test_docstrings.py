@@ -13,12 +13,14 @@ import pytest
 import torch
 
 MODULES = (
+    'convert',
     'data',
     'datasets',
     'diagnostics',
     'distributed',
     'functional',
     'graphgym',
+    'info',
     'loader',
     'nn',
     'testing.checks',

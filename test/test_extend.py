@@ -59,6 +59,14 @@ class Patch:
         assert rules.missing_parts(value) == []
         assert rules.failing_examples(value, value.__name__) == ''
 
+    def check_tables(self):
+        """Holds a row of a class in the page of all layers and models against the class."""
+        rules = self.load('test/test_which_page.py')
+        rules.test_all_layers_and_models_are_in_both_tables()
+        for column in rules.MEASURES:
+            rules.test_properties(column)
+        rules.test_kernels(self.monkeypatch)
+
     def run(self, path):
         """Runs all tests of a new file."""
         tests = {name: test for name, test in vars(self.load(path)).items() if name[:5] == 'test_'}
@@ -138,6 +146,7 @@ def test_layer(patch):
     assert 'GatedAttentionConv' in nn.__all__
     patch.check_docstring(nn.GatedAttentionConv)
     patch.run('test/nn/conv/test_gated_attention_conv.py')
+    patch.check_tables()
     checks = patch.load('test/testing/test_checks.py')
     checks.test_layers_keep_every_promise('gated')
     checks.test_no_exported_class_is_left_out()
@@ -150,6 +159,7 @@ def test_model(patch):
     assert 'KernelTransformer' in nn.__all__
     patch.check_docstring(nn.KernelTransformer)
     patch.run('test/nn/models/test_kernel_transformer.py')
+    patch.check_tables()
     checks = patch.load('test/testing/test_checks.py')
     checks.test_models_keep_every_promise('KernelTransformer')
     checks.test_no_exported_class_is_left_out()

@@ -30,7 +30,19 @@ def write_ratings(folder):
 
 @pytest.mark.parametrize(
     ('page', 'number'),
-    [('README.md', 2), ('docs/tour.rst', 6), ('docs/attention.rst', 2), ('docs/index.rst', 1)],
+    [
+        ('README.md', 2),
+        ('docs/tour.rst', 6),
+        ('docs/attention.rst', 2),
+        ('docs/index.rst', 1),
+        ('docs/troubleshooting.rst', 2),
+        ('docs/migrate/pyg.rst', 7),
+        ('docs/migrate/sgformer.rst', 1),
+        ('docs/migrate/difformer.rst', 1),
+        ('docs/migrate/nodeformer.rst', 1),
+        ('docs/migrate/litegt.rst', 1),
+        ('docs/migrate/recbole.rst', 2),
+    ],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -12,10 +12,12 @@ submodule          contents
                    ``HeteroData``
 ``loader``         batches of neighbours and of random parts of a graph
 ``data``           graphs in memory-mapped files
+``convert``        parameters of models of other packages, renamed for this package's models
 ``datasets``       user-item interactions, stochastic block models, travelling salesman problems
 ``distributed``    differentiable reductions over processes
 ``diagnostics``    measures of what attention layers do, and searches for NaN and stale features
 ``visualization``  plots (the extra ``visualization``)
+``info``           versions, devices and kernels of this machine
 ``graphgym``       registration with GraphGym (the extra ``graphgym``)
 ``testing``        dense definitions, and checks of layers, models, transforms and loaders
 =================  ================================================================================
@@ -29,12 +31,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from torch_geometric_lgt import convert as convert
     from torch_geometric_lgt import data as data
     from torch_geometric_lgt import datasets as datasets
     from torch_geometric_lgt import diagnostics as diagnostics
     from torch_geometric_lgt import distributed as distributed
     from torch_geometric_lgt import functional as functional
     from torch_geometric_lgt import graphgym as graphgym
+    from torch_geometric_lgt import info as info
     from torch_geometric_lgt import loader as loader
     from torch_geometric_lgt import nn as nn
     from torch_geometric_lgt import testing as testing
@@ -43,12 +47,14 @@ if TYPE_CHECKING:
 
 __version__ = '0.1.0'
 SUBMODULES = (
+    'convert',
     'data',
     'datasets',
     'diagnostics',
     'distributed',
     'functional',
     'graphgym',
+    'info',
     'loader',
     'nn',
     'testing',

@@ -1,0 +1,217 @@
+"""The tables of the page that helps to choose say what the layers and models do."""
+
+import inspect
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.nn import GCNConv, ResGatedGraphConv
+
+from torch_geometric_lgt import nn
+from torch_geometric_lgt.functional import jaccard
+from torch_geometric_lgt.functional._engine import dispatch
+from torch_geometric_lgt.testing._samples import sample
+
+PAGE = Path(__file__).parents[1] / 'docs' / 'which.rst'
+X, EDGES, _ = sample(40, 8)
+X, EDGES, INDEX = X.float(), EDGES.contiguous(), jaccard(EDGES, 40)
+FEATURES = torch.linspace(-1, 1, EDGES.size(1))[:, None]
+
+
+def degree_masked(layer, x, edges, **weights):
+    return layer(x, edge_index=edges, **weights)
+
+
+def with_jaccard(layer, x, edges, **weights):
+    return layer(x, edges, edge_jaccard=INDEX[: edges.size(1)], **weights)
+
+
+def embedded(model, x, edges, **weights):
+    return model.get_embedding(edges, **weights)
+
+
+def called(layer, x, edges, **weights):
+    return layer(x, edges, **weights)
+
+
+GRAPH_TRANSFORMER = partial(nn.GraphTransformer, 8, 8, 3, num_layers=1)
+KERNEL = partial(nn.KernelAttentionConv, 8, 8, 2)
+ROWS = {
+    'KernelAttentionConv': (called, [KERNEL, partial(KERNEL, relational_order=1)]),
+    'DegreeMaskedAttention': (degree_masked, [partial(nn.DegreeMaskedAttention, 8, 2)]),
+    'AdjacencyMaskedAttention': (called, [partial(nn.AdjacencyMaskedAttention, 8, 2)]),
+    'SGFormerConv': (called, [partial(nn.SGFormerConv, 8, 8, 2)]),
+    'DIFFormerConv': (called, [partial(nn.DIFFormerConv, 8, 8, 2)]),
+    'JaccardSubtractorConv': (with_jaccard, [partial(nn.JaccardSubtractorConv, 8, 8, 2)]),
+    'MeanAttention': (called, [partial(nn.MeanAttention, 8, 8)]),
+    'GPSConv': (called, [partial(nn.GPSConv, 8, GCNConv(8, 8), 2, norm=None)]),
+    'NodeFormer': (
+        called,
+        [partial(nn.NodeFormer, 8, 8, 3), partial(nn.NodeFormer, 8, 8, 3, num_gumbel_samples=0)],
+    ),
+    'DIFFormer': (called, [partial(nn.DIFFormer, 8, 8, 3)]),
+    'SGFormer': (called, [partial(nn.SGFormer, 8, 8, 3)]),
+    'LiteGT': (with_jaccard, [partial(nn.LiteGT, 8, 8, 3, num_layers=2)]),
+    'GraphTransformer': (
+        called,
+        [GRAPH_TRANSFORMER, partial(GRAPH_TRANSFORMER, attn_kwargs={'feature_map': 'simplex'})],
+    ),
+    'MGFormer': (
+        embedded,
+        [partial(nn.MGFormer, 20, 20, 8), partial(nn.MGFormer, 20, 20, 8, mask='adjacency')],
+    ),
+}
+FEATURED = {
+    'JaccardSubtractorConv': partial(nn.JaccardSubtractorConv, 8, 8, 2, edge_channels=1),
+    'GPSConv': partial(nn.GPSConv, 8, ResGatedGraphConv(8, 8, edge_dim=1), 2, norm=None),
+    'LiteGT': partial(nn.LiteGT, 8, 8, 3, num_layers=2, edge_channels=1),
+    'GraphTransformer': partial(GRAPH_TRANSFORMER, conv='ResGatedGraphConv', edge_channels=1),
+}  # layers and models that are made for features of edges
+
+
+def output(call, layer, edges=EDGES, **weights):
+    torch.manual_seed(0)
+    return call(layer, X, edges, **weights)
+
+
+def depends_on_edges(make, call):
+    layer = make()
+    return not torch.equal(output(call, layer), output(call, layer, EDGES[:, :20]))
+
+
+def takes_weights(make, call):
+    layer, weight = make(), torch.linspace(0.5, 1.5, EDGES.size(1))
+    if not depends_on_edges(make, call):
+        return False
+    try:
+        out = output(call, layer, edge_weight=weight)
+    except (TypeError, ValueError):
+        return False
+    return not torch.allclose(out, output(call, layer))
+
+
+def takes_features(make, call):
+    layer = make()
+    try:
+        out = output(call, layer, edge_attr=FEATURES)
+    except (TypeError, ValueError):
+        return False
+    return not torch.allclose(out, output(call, layer, edge_attr=FEATURES.flip(0)))
+
+
+def has_heads(make, call):
+    return 'heads' in inspect.signature(make.func).parameters
+
+
+def takes_batch(make, call):
+    return 'batch' in inspect.signature(make().forward).parameters
+
+
+def has_state(make, call):
+    """A layer reads a state and a model a memory of all nodes in place of keys."""
+    layer = make()
+    forward = getattr(layer, 'get_embedding', layer.forward)
+    names = inspect.signature(forward).parameters
+    return 'state' in names or 'states' in names
+
+
+def has_inference(make, call):
+    return hasattr(make(), 'inference')
+
+
+def compiles(make, call):
+    torch.compiler.reset()
+    layer = make().eval()
+    compiled = torch.compile(
+        partial(call, layer), fullgraph=True, dynamic=True, backend='aot_eager'
+    )
+    return torch.allclose(compiled(X, EDGES), call(layer, X, EDGES), rtol=1e-4, atol=1e-5)
+
+
+def has_kernel(make, call, monkeypatch):
+    """Whether Triton would compute a call in training, if this device were a GPU."""
+    found, is_fused = [], dispatch.is_fused
+
+    def record(inputs, channels):
+        found.append(is_fused(inputs, channels))
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatch, 'FUSED_DEVICES', ('cpu',))
+        patch.setattr(dispatch, 'is_fused', record)
+        output(call, make())
+    return any(found)
+
+
+def table(first_column):
+    """The cells of the table whose first column has this title, by row and column."""
+    lines = PAGE.read_text(encoding='utf-8').split(f'   * - {first_column}\n', 1)[1]
+    rows = re.split(r'^   \* - ', f'   * - {first_column}\n{lines}', flags=re.M)[1:]
+    cells = [re.split(r'\n     - ', row.split('\n\n')[0].rstrip()) for row in rows]
+    size = len(cells[0])
+    cells = cells[: next((i for i, row in enumerate(cells) if len(row) != size), len(cells))]
+    return {name.strip('`'): dict(zip(cells[0][1:], row, strict=True)) for name, *row in cells[1:]}
+
+
+def expected_cell(name, measure, *arguments):
+    call, makes = ROWS[name]
+    if measure is takes_features:
+        makes = [makes[0], FEATURED.get(name, makes[0])]
+    results = [measure(make, call, *arguments) for make in makes]
+    return 'yes' if results[0] else 'option' if any(results) else 'no'
+
+
+MEASURES = {
+    'edges': depends_on_edges,
+    'edge weights': takes_weights,
+    'edge features': takes_features,
+    'heads': has_heads,
+    'batch': takes_batch,
+    'state': has_state,
+    'inference': has_inference,
+}
+
+
+def properties():
+    return table('Properties')
+
+
+def test_all_layers_and_models_are_in_both_tables():
+    other = {'AttentionMemory', 'FeatureMap', 'GlobalAttention'}  # neither layer nor model
+    assert set(ROWS) == set(nn.__all__) - other
+    assert set(properties()) == set(table('Formula')) == set(ROWS)
+
+
+@pytest.mark.parametrize('column', MEASURES)
+def test_properties(column):
+    stated = {name: row[column] for name, row in properties().items()}
+    assert stated == {name: expected_cell(name, MEASURES[column]) for name in ROWS}
+
+
+def test_kernels(monkeypatch):
+    stated = {name: row['Triton'] for name, row in properties().items()}
+    assert stated == {name: expected_cell(name, has_kernel, monkeypatch) for name in ROWS}
+
+
+@pytest.mark.compiled
+@torch._dynamo.config.patch(specialize_float=True)
+@pytest.mark.parametrize('name', ROWS)
+def test_compiled(name):
+    call, makes = ROWS[name]
+    assert properties()[name]['compile'] == ('yes' if compiles(makes[0], call) else 'no')
+
+
+@pytest.mark.parametrize('name', ROWS)
+def test_repeats_are_equal_bit_for_bit(name):
+    """Outputs and gradients of training on the CPU, with the same random numbers."""
+    call, makes = ROWS[name]
+    for make in makes:
+        layer, results = make(), []
+        for _ in range(2):
+            layer.zero_grad()
+            out = output(call, layer)
+            out.square().sum().backward()
+            results.append([out, *(p.grad for p in layer.parameters() if p.grad is not None)])
+        assert all(map(torch.equal, *results))

@@ -1,0 +1,205 @@
+r"""Parameters of models of other packages under the names of this package's models, where both
+models then compute the same."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+__all__ = ['from_difformer', 'from_pyg_sgformer', 'from_sgformer']
+
+Rules = Sequence[tuple[str, str | None]]
+PARTS = {'q': 'query', 'k': 'key', 'v': 'value'}
+
+
+def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    r"""Renames the parameters of :class:`torch_geometric.nn.models.SGFormer` with one head for
+    :class:`~torch_geometric_lgt.nn.SGFormer`.
+
+    The model to load them has the arguments of the example. In evaluation on one graph its scores
+    are those of PyG's model before the softmax. Linear maps that have no bias in PyG get a bias
+    of 0. PyG replaces entries of queries and keys that are exactly 0 by 1e-6; this model does not.
+    A node whose hidden features are all 0 has such entries.
+
+    Args:
+        state_dict (dict): What :meth:`state_dict` of PyG's model returns.
+
+    Raises:
+        ValueError: If the model has several heads, whose outputs PyG averages, or a key is none of
+            PyG's model.
+
+    Example:
+        >>> import torch
+        >>> import torch_geometric
+        >>> from torch_geometric.nn.models.sgformer import GraphModule
+        >>> from torch_geometric_lgt.convert import from_pyg_sgformer
+        >>> from torch_geometric_lgt.nn import SGFormer
+        >>> theirs = torch_geometric.nn.SGFormer(16, 32, 3, graph_weight=0.8).eval()
+        >>> ours = SGFormer(
+        ...     16,
+        ...     32,
+        ...     3,
+        ...     num_layers=2,  # trans_num_layers
+        ...     norm='row',
+        ...     alpha=0.8,  # graph_weight
+        ...     gnn=GraphModule(16, 32, num_layers=3),  # gnn_num_layers
+        ...     gnn_input='input',
+        ...     activate_layers=True,
+        ... ).eval()
+        >>> result = ours.load_state_dict(from_pyg_sgformer(theirs.state_dict()))
+        >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+        >>> expected = theirs(x, edge_index, torch.zeros(4, dtype=torch.long))
+        >>> torch.allclose(ours(x, edge_index).log_softmax(1), expected, atol=1e-5)
+        True
+    """
+    rules = [
+        *_backbone('trans_conv.', 'attns', ''),
+        (r'graph_conv\.(.+)', r'gnn.\1'),
+        (r'fc\.(weight|bias)', r'lin_out.\1'),
+    ]
+    renamed = _renamed(state_dict, rules)
+    for name, value in list(renamed.items()):
+        if re.fullmatch(r'convs\.\d+\.lin_(query|key|value)\.weight', name):
+            bias = name.replace('weight', 'bias')
+            renamed.setdefault(bias, value.new_zeros(value.size(0)))
+    return renamed
+
+
+def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> dict[str, Tensor]:
+    r"""Renames the parameters of SGFormer in its authors' code, with one head, for
+    :class:`~torch_geometric_lgt.nn.SGFormer`.
+
+    The model has ``norm='frobenius'`` and ``gnn_input='input'``, and as :obj:`gnn` the default
+    network with as many layers as theirs (their folder ``medium`` with the backbone GCN) or
+    ``torch_geometric.nn.models.sgformer.GraphModule`` (``large`` and ``100M``). :obj:`alpha` is
+    their :obj:`graph_weight`, and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in
+    ``large``). In evaluation on one undirected graph, whose edges have a self loop of each node in
+    ``large``, both return the same scores.
+
+    Args:
+        state_dict (dict): What :meth:`state_dict` of the authors' model returns.
+        layer_norm (bool, optional): If :obj:`False`, norms are left out: those of all parts in
+            ``medium``, those of the attention in ``large``. For a model whose :obj:`use_bn` or
+            :obj:`trans_use_bn` is off, which has them without use. (default: :obj:`True`)
+
+    Raises:
+        ValueError: If the model has several heads, whose outputs are averaged, or :obj:`use_init`
+            in ``large``. Also if a key is none of these models.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.convert import from_sgformer
+        >>> found = from_sgformer({
+        ...     'trans_conv.convs.0.Wq.weight': torch.eye(2),
+        ...     'gnn.convs.0.lin.weight': torch.eye(2),
+        ...     'fc.bias': torch.zeros(2),
+        ... })
+        >>> list(found)
+        ['convs.0.lin_query.weight', 'gnn.convs.0.lin.weight', 'lin_out.bias']
+    """
+    norms: Rules = [] if layer_norm else [(r'(trans_conv|gnn)\.bns\..+', None)]
+    rules = [
+        *norms,
+        *_backbone('trans_conv.', 'convs', 'W'),
+        (r'gnn\.convs\.(\d+)\.(lin\.weight|bias)', r'gnn.convs.\1.\2'),
+        (r'gnn\.bns\.(\d+)\.(.+)', r'gnn.norms.\1.module.\2'),
+        (r'graph_conv\.convs\.(\d+)\.W\.weight', r'gnn.convs.\1.lin.weight'),
+        (r'graph_conv\.convs\.(\d+)\.W\.bias', r'gnn.convs.\1.bias'),
+        (r'graph_conv\.((?:fcs|bns)\..+)', r'gnn.\1'),
+        (r'fc\.(weight|bias)', r'lin_out.\1'),
+    ]
+    for name, value in state_dict.items():
+        if re.fullmatch(r'graph_conv\.convs\.\d+\.W\.weight', name):
+            _check_square(name, value, "be of a model without 'use_init'")
+    return _renamed(state_dict, rules)
+
+
+def from_difformer(
+    state_dict: Mapping[str, Tensor], layer_norm: bool = True, graph_weight: float = -1.0
+) -> dict[str, Tensor]:
+    r"""Renames the parameters of DIFFormer in its authors' code for node classification, with one
+    head, for :class:`~torch_geometric_lgt.nn.DIFFormer`.
+
+    The model has ``norm='frobenius'`` for their simple kernel, and :obj:`tau` is their
+    :obj:`alpha`, or 1 without their residual. In evaluation on one undirected graph without
+    weights, both return the same scores. If their :obj:`graph_weight` :math:`w` is positive, they
+    add :math:`(1 - w)` times the attention and :math:`w` times the sums over edges. Then
+    values are multiplied by :math:`1 - w`, and the model has ``graph_weight=w / (1 - w)``.
+
+    Args:
+        state_dict (dict): What :meth:`state_dict` of the authors' model returns.
+        layer_norm (bool, optional): If :obj:`False`, norms are left out, for a model whose
+            :obj:`use_bn` is off, which has them without use. (default: :obj:`True`)
+        graph_weight (float, optional): :math:`w`, the authors' argument. (default: :obj:`-1.0`,
+            their default, the plain sum of both terms)
+
+    Raises:
+        ValueError: If the model has several heads, whose outputs are averaged, or a key is none of
+            this model. If :obj:`graph_weight` is 1 or more, or positive without a linear map of
+            the values.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.convert import from_difformer
+        >>> found = from_difformer({'convs.0.Wv.bias': torch.ones(2)}, graph_weight=0.75)
+        >>> found
+        {'convs.0.lin_value.bias': tensor([0.2500, 0.2500])}
+    """
+    norms: Rules = [] if layer_norm else [(r'bns\..+', None)]
+    renamed = _renamed(
+        state_dict,
+        [*norms, *_backbone('', 'convs', 'W'), (r'fcs\.1\.(weight|bias)', r'lin_out.\1')],
+    )
+    if graph_weight <= 0:
+        return renamed
+    values = [name for name in renamed if 'lin_value' in name]
+    if graph_weight >= 1 or not values:
+        raise ValueError(
+            "'graph_weight' must be below 1, and at most 0 for a model without 'use_weight' (got "
+            f'{graph_weight} and {len(values)} parameters of values)'
+        )
+    return renamed | {name: (1 - graph_weight) * renamed[name] for name in values}
+
+
+def _backbone(prefix: str, layers: str, letter: str) -> Rules:
+    r"""Returns the rules of an input layer, norms and attention layers: the list :obj:`layers`,
+    whose linear maps are named :obj:`letter` and q, k or v."""
+    start = re.escape(prefix)
+    return [
+        (rf'{start}fcs\.0\.(weight|bias)', r'lin_in.\1'),
+        (rf'{start}bns\.(\d+)\.(weight|bias)', r'norms.\1.\2'),
+        *(
+            (rf'{start}{layers}\.(\d+)\.{letter}{part}\.(weight|bias)', rf'convs.\1.lin_{name}.\2')
+            for part, name in PARTS.items()
+        ),
+    ]
+
+
+def _renamed(state_dict: Mapping[str, Tensor], rules: Rules) -> dict[str, Tensor]:
+    r"""Returns the tensors under new names. A rule is a pattern of names and the new name, or
+    :obj:`None` for tensors to leave out.
+
+    Raises:
+        ValueError: If no rule fits a name, or a query has several heads.
+    """
+    renamed, unknown = {}, []
+    for name, value in state_dict.items():
+        found = ((re.fullmatch(pattern, name), new) for pattern, new in rules)
+        match, new = next(((match, new) for match, new in found if match), (None, None))
+        if match is None:
+            unknown.append(name)
+        elif new is not None:
+            renamed[match.expand(new)] = value
+            if re.fullmatch(r'convs\.\d+\.lin_query\.weight', match.expand(new)):
+                _check_square(name, value, 'be of a model with one head')
+    if unknown:
+        raise ValueError(
+            "'state_dict' must have no other parameters than the model that the function converts "
+            f'(got {", ".join(unknown)})'
+        )
+    return renamed
+
+
+def _check_square(name: str, value: Tensor, rule: str) -> None:
+    if value.size(0) != value.size(1):
+        raise ValueError(f"'state_dict' must {rule} (got {name} of shape {tuple(value.shape)})")

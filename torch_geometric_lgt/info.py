@@ -1,0 +1,148 @@
+r"""The versions, devices and kernels of this machine, for reports of errors.
+
+``python -m torch_geometric_lgt.info`` prints them."""
+
+import os
+import platform
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+from torch_geometric_lgt import __version__
+
+__all__ = ['environment', 'environment_report']
+REQUIRED = (
+    'torch',
+    'torch-geometric',
+    'numpy',
+    'scipy',
+    'safetensors',
+    'filelock',
+    'threadpoolctl',
+    'tqdm',
+)
+OPTIONAL = (
+    'triton',
+    'pyg-lib',
+    'torch-scatter',
+    'torch-sparse',
+    'numba',
+    'pyamg',
+    'faiss-cpu',
+    'pyarrow',
+    'matplotlib',
+    'yacs',
+    'ogb',
+    'scikit-learn',
+    'optuna',
+    'elkai',
+    'joblib',
+)
+MISSING = 'not installed'
+
+
+def environment() -> dict[str, dict[str, str]]:
+    r"""Collects what decides how this package computes: versions, extras, devices and kernels.
+
+    Versions are read without an import of the packages, except PyTorch. A part that cannot be
+    found out is the text of its error.
+
+    Returns:
+        A dictionary of four dictionaries: ``versions``, ``extras``, ``machine`` and ``kernels``,
+        which says what computes a call on this machine, and why nothing faster does.
+
+    Example:
+        >>> import torch_geometric_lgt
+        >>> from torch_geometric_lgt.info import environment
+        >>> found = environment()
+        >>> list(found)
+        ['versions', 'extras', 'machine', 'kernels']
+        >>> found['versions']['torch-geometric-lgt'] == torch_geometric_lgt.__version__
+        True
+    """
+    extras = {name: _version(name) for name in OPTIONAL}
+    versions = {'python': platform.python_version(), 'torch-geometric-lgt': __version__}
+    return {
+        'versions': versions | {name: _version(name) for name in REQUIRED},
+        'extras': extras,
+        'machine': {'system': platform.platform(), **_or_error(_devices)},
+        'kernels': _or_error(lambda: _kernels(extras)),
+    }
+
+
+def environment_report() -> str:
+    r"""Formats :meth:`environment` as a text, a line for each entry.
+
+    Example:
+        >>> from torch_geometric_lgt.info import environment_report
+        >>> print(environment_report())
+        versions
+          python                ...
+        extras
+          ...
+    """
+    lines = []
+    for title, entries in environment().items():
+        lines += [title, *(f'  {name:21} {value}' for name, value in entries.items())]
+    return '\n'.join(lines)
+
+
+def _version(name: str) -> str:
+    try:
+        return str(version(name))
+    except PackageNotFoundError:
+        return MISSING
+
+
+def _or_error(collect: Callable[[], dict[str, str]]) -> dict[str, str]:
+    r"""Returns what :obj:`collect` returns, or its error: a report of a broken installation is
+    most needed there."""
+    try:
+        return collect()
+    except Exception as error:
+        return {'error': f'{type(error).__name__}: {error}'}
+
+
+def _devices() -> dict[str, str]:
+    import torch
+
+    cuda = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    found = {
+        'processors': str(os.cpu_count()),
+        'threads of torch': str(torch.get_num_threads()),
+        'CUDA of torch': str(torch.version.cuda or 'none: built without CUDA'),
+    }
+    for index, device in enumerate(cuda):
+        memory, capability = device.total_memory / 2**30, f'{device.major}.{device.minor}'
+        found[f'cuda:{index}'] = f'{device.name}, {memory:.0f} GiB, capability {capability}'
+    return found
+
+
+def _kernels(extras: dict[str, str]) -> dict[str, str]:
+    return {
+        'attention, small': 'formulas that autograd records, in eager mode',
+        'attention, large': 'operators over chunks of nodes',
+        'attention, CUDA': _cuda_attention(extras['triton'] != MISSING),
+        'Jaccard indices': _first(extras, 'numba', 'NumPy'),
+        'Laplacian encodings': _first(extras, 'pyamg', 'SciPy') + ', for large graphs',
+        'neighbour sampling': _first(extras, 'pyg-lib', 'torch'),
+    }
+
+
+def _cuda_attention(has_triton: bool) -> str:
+    import torch
+
+    if torch.version.hip is not None:
+        return 'operators over chunks: no Triton kernels on ROCm'
+    if not has_triton:
+        return 'operators over chunks: triton is not installed'
+    if not torch.cuda.is_available():
+        return 'unused: no CUDA device'
+    return 'Triton kernels of random softmax features, else operators over chunks'
+
+
+def _first(extras: dict[str, str], name: str, other: str) -> str:
+    return name if extras[name] != MISSING else f'{other}: {name} is not installed'
+
+
+if __name__ == '__main__':
+    print(environment_report())
