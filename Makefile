@@ -58,8 +58,7 @@ docs: $(VENV)/.docs
 
 # Opens the built pages in Chromium, with MathJax in place of that of a CDN. Set CHROMIUM to a browser that is not on PATH.
 MATHJAX := docs/_build/mathjax
-docs-test: $(MATHJAX) docs
-	$(BIN)/python -m pip install -q --disable-pip-version-check '.[docs-test]'
+docs-test: $(MATHJAX) docs $(VENV)/.docs-test
 	$(BIN)/python -m pytest -m browser -rs test/test_pages_browser.py
 
 $(MATHJAX):
@@ -94,4 +93,8 @@ $(VENV)/.demo: pyproject.toml
 
 $(VENV)/.docs: pyproject.toml
 	$(ENVIRONMENT) --extras docs
+	touch $@
+
+$(VENV)/.docs-test: pyproject.toml
+	$(ENVIRONMENT) --extras docs-test
 	touch $@

@@ -3,9 +3,11 @@ import inspect
 import os
 import re
 import sys
+from functools import partialmethod
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from torch_geometric_lgt import __version__
 
@@ -36,7 +38,9 @@ html_css_files = ['style.css']
 copybutton_prompt_text = r'>>> |\.\.\. |\$ '
 copybutton_prompt_is_regexp = True
 
-torch.set_num_threads(1)  # the examples of the gallery are small
+# The examples of the gallery are small, and their pages show no progress bars.
+torch.set_num_threads(1)
+tqdm.__init__ = partialmethod(tqdm.__init__, disable=True)
 sphinx_gallery_conf = {
     'examples_dirs': 'gallery',
     'gallery_dirs': 'generated/gallery',

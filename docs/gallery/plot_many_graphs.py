@@ -87,7 +87,7 @@ left.set(xlabel='epoch', ylabel='training loss')
 left.spines[['top', 'right']].set_visible(False)
 image = right.imshow(found.numpy(), cmap='cividis', vmin=0, vmax=1)
 right.set(xlabel='community found', ylabel='community')
-figure.colorbar(image, ax=right, label='share of nodes')
+_ = figure.colorbar(image, ax=right, label='share of nodes')
 
 # %%
 # A graph alone and in its batch
