@@ -11,7 +11,7 @@ SEED ?= 12
 # Test modules are kept compiled, whatever the environment says: else each worker would rewrite their assertions anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/python -m pytest -n auto --dist loadgroup -rs -p randomly --randomly-dont-reset-seed --randomly-seed=$(SEED)
 
-.PHONY: demo venv test gpu test-distribution test-lowest test-random lint types docs mutants endurance clean
+.PHONY: demo venv test gpu test-distribution test-lowest test-random lint types docs docs-test mutants endurance clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/quickstart.py
@@ -56,6 +56,17 @@ types: venv
 docs: $(VENV)/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
 
+# Opens the built pages in Chromium, with MathJax in place of that of a CDN. Set CHROMIUM to a browser that is not on PATH.
+MATHJAX := docs/_build/mathjax
+docs-test: $(MATHJAX) docs $(VENV)/.docs-test
+	$(BIN)/python -m pytest -m browser -rs test/test_pages_browser.py
+
+$(MATHJAX):
+	mkdir -p $@
+	cd $@ && npm pack --silent mathjax@3.2.2
+	cd $@ && tar -xzf mathjax-3.2.2.tgz --strip-components=2 package/es5/tex-chtml-full.js package/es5/output/chtml/fonts
+	rm $@/mathjax-3.2.2.tgz
+
 # Changes of functional/ that no test notices: make mutants MODULES='segment neighbors.edges'
 mutants: venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check mutmut==3.8.*
@@ -82,4 +93,8 @@ $(VENV)/.demo: pyproject.toml
 
 $(VENV)/.docs: pyproject.toml
 	$(ENVIRONMENT) --extras docs
+	touch $@
+
+$(VENV)/.docs-test: pyproject.toml
+	$(ENVIRONMENT) --extras docs-test
 	touch $@

@@ -1,8 +1,13 @@
 import importlib
 import inspect
+import os
 import re
 import sys
+from functools import partialmethod
 from pathlib import Path
+
+import torch
+from tqdm import tqdm
 
 from torch_geometric_lgt import __version__
 
@@ -21,10 +26,46 @@ extensions = [
     'sphinx.ext.napoleon',
     'sphinx.ext.mathjax',
     'sphinx.ext.viewcode',
+    'sphinx_copybutton',
+    'sphinx_design',
+    'sphinx_gallery.gen_gallery',
 ]
-exclude_patterns = ['_build']
+exclude_patterns = ['_build', 'gallery']
 html_theme = 'furo'
 html_title = f'{project} {version}'
+html_static_path = ['_static']
+html_css_files = ['style.css']
+copybutton_prompt_text = r'>>> |\.\.\. |\$ '
+copybutton_prompt_is_regexp = True
+
+# The examples of the gallery are small, and their pages show no progress bars.
+torch.set_num_threads(1)
+tqdm.__init__ = partialmethod(tqdm.__init__, disable=True)
+sphinx_gallery_conf = {
+    'examples_dirs': 'gallery',
+    'gallery_dirs': 'generated/gallery',
+    'within_subsection_order': 'gallery_order.GalleryOrder',
+    'doc_module': 'torch_geometric_lgt',
+    'reference_url': {'torch_geometric_lgt': None},
+    'show_signature': False,
+    'write_computation_times': False,
+    'download_all_examples': False,
+}
+
+# LGT_DOCS_INTERSPHINX=1 links the names of PyTorch and PyG to their pages, which needs the network.
+if os.environ.get('LGT_DOCS_INTERSPHINX') == '1':
+    extensions.append('sphinx.ext.intersphinx')
+intersphinx_mapping = {
+    'python': ('https://docs.python.org/3', None),
+    'torch': ('https://docs.pytorch.org/docs/stable', None),
+    'torch_geometric': ('https://pytorch-geometric.readthedocs.io/en/latest', None),
+}
+
+# Where "make docs-test" has put MathJax; without it, pages load MathJax from a CDN.
+mathjax = Path(__file__).parent / '_build' / 'mathjax'
+if mathjax.exists():
+    html_static_path.append(str(mathjax))
+    mathjax_path = 'tex-chtml-full.js'
 toc_object_entries_show_parents = 'hide'
 
 autodoc_default_options = {

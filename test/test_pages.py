@@ -3,6 +3,8 @@
 import ast
 import csv
 import re
+import runpy
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -11,6 +13,14 @@ import pytest
 import torch_geometric_lgt
 
 ROOT = Path(__file__).parents[1]
+GALLERY = {  # the sizes that are set in capital letters at the start of a line
+    'ten_minutes': 2,
+    'nodes': 1,
+    'many_graphs': 2,
+    'large_graph': 1,
+    'recommend': 1,
+    'encodings': 0,
+}
 
 
 def blocks(path):
@@ -21,20 +31,13 @@ def blocks(path):
     return [textwrap.dedent(block) for block in found]
 
 
-def write_ratings(folder):
-    """A file in place of the public data set, which would be downloaded."""
-    folder.mkdir(parents=True)
-    pairs = [f'{user},{(7 * user + 3 * k) % 150}' for user in range(200) for k in range(20)]
-    (folder / 'raw.csv').write_text('\n'.join(['user_id,item_id', *pairs, '']))
-
-
 @pytest.mark.parametrize(
     ('page', 'number'),
     [
         ('README.md', 2),
-        ('docs/tour.rst', 6),
         ('docs/attention.rst', 2),
         ('docs/index.rst', 1),
+        ('docs/processes.rst', 1),
         ('docs/troubleshooting.rst', 2),
         ('docs/migrate/pyg.rst', 7),
         ('docs/migrate/sgformer.rst', 1),
@@ -46,10 +49,29 @@ def write_ratings(folder):
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    write_ratings(tmp_path / 'data' / 'movielens-100k')
     examples = blocks(page)
     assert len(examples) == number
     exec('\n'.join(examples), {})
+
+
+@pytest.mark.parametrize('page', GALLERY)
+def test_pages_of_the_gallery_run(page, monkeypatch, tmp_path):
+    """With few graphs and steps; the build of the documentation runs them as they are."""
+    pytest.importorskip('matplotlib').use('agg')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    text = (ROOT / 'docs' / 'gallery' / f'plot_{page}.py').read_text(encoding='utf-8')
+    sizes = re.findall(r'^[A-Z]+ = \d+$', text, re.M)
+    assert len(sizes) == GALLERY[page]
+    names = {}
+    exec(re.sub(r'^(EPOCHS|GRAPHS) = \d+$', r'\1 = 2', text, flags=re.M), names)
+    names['plt'].close('all')
+
+
+def test_the_gallery_has_an_order():
+    names = runpy.run_path(str(ROOT / 'docs' / 'gallery_order.py'))['NAMES']
+    files = (ROOT / 'docs' / 'gallery').glob('plot_*.py')
+    assert set(names) == set(GALLERY) == {file.stem.removeprefix('plot_') for file in files}
 
 
 def test_api_pages_are_those_of_all_public_modules():

@@ -1,6 +1,7 @@
 r"""Makes and saves figures with matplotlib, which is optional."""
 
 import io
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,9 @@ from torch_geometric_lgt._io import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# Colours that stay apart without red or green cones (Okabe and Ito).
+COLORS = '#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00', '#000000'
 
 
 def can_draw() -> bool:
@@ -46,3 +50,17 @@ def save_figure(figure: 'Figure', path: Path) -> None:
     figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content.getvalue())
+
+
+def draw_bars(
+    axis: Any, names: Sequence[str], values: Sequence[float], marked: Callable[[str], bool]
+) -> None:
+    r"""Draws a horizontal bar with its value for each name, the first name on top. Marked names
+    have another colour."""
+    colors = [COLORS[0] if marked(name) else '0.7' for name in names]
+    bars = axis.barh(names, values, color=colors)
+    axis.bar_label(bars, fmt='%.3g', padding=3, fontsize=8)
+    axis.invert_yaxis()
+    axis.margins(x=0.15)
+    axis.tick_params(labelsize=8)
+    axis.spines[['top', 'right']].set_visible(False)

@@ -1,10 +1,15 @@
 r"""Writes the tables of ``benchmarks.sbm`` and ``benchmarks.tsp``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.common.figures import can_draw, draw_bars, save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
+from benchmarks.many_graphs.models import CONVOLUTIONS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Table 4 of "LiteGT: Efficient and Lightweight Graph Transformers"; Table 5 for networks with two
 # equal branches. On TSP the published networks have features of edges, ours with the full preset.
@@ -43,6 +48,24 @@ PUBLISHED: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
+# Networks in words, for the pictures; the others are kernels of LiteGT.
+TITLES = {
+    'graphtransformer': 'GraphTransformer',
+    'gt': 'graph transformer',
+    'gcn': 'GCN',
+    'gin': 'GIN',
+    'gat': 'GAT',
+    'sage': 'GraphSAGE',
+    'monet': 'MoNet',
+    'gatedgcn': 'GatedGCN',
+}
+
+
+def title(network: str) -> str:
+    kernel = network.removeprefix('litegt-').replace('-alone', ' alone').replace('-', ', ')
+    return TITLES.get(network, f'LiteGT: {kernel}')
+
+
 def report(source: Path, folder: Path, metric: str) -> str:
     r"""Writes one table of all results in :obj:`source` and returns the table."""
     records = read_results(source)
@@ -52,7 +75,34 @@ def report(source: Path, folder: Path, metric: str) -> str:
     rows = [row(record, metric) for record in records]
     if not rows:
         return ''
+    picture = scores_figure(records, metric) if can_draw() else None
+    if picture is not None:
+        save_figure(picture, folder / 'scores.png')
     return write_table(folder / folder.name, rows)
+
+
+def scores_figure(records: list[dict[str, Any]], metric: str) -> 'Figure | None':
+    r"""Draws the networks of each data set with the small preset, best first. A data set has a
+    panel if it has results of at least two networks."""
+    chosen: dict[str, dict[str, float]] = {}
+    for record in records:
+        if record['protocol'] == 'small':
+            scores = chosen.setdefault(record['dataset'], {})
+            scores[record['model']] = 100 * mean(record, metric)
+    chosen = {dataset: scores for dataset, scores in chosen.items() if len(scores) > 1}
+    if not chosen:
+        return None
+    longest = max(len(scores) for scores in chosen.values())
+    figure, panels = subplots(1, len(chosen), figsize=(7.5, 0.9 + 0.26 * longest), squeeze=False)
+    convolutions = {title(name) for name in CONVOLUTIONS}
+    for axes, (dataset, scores) in zip(panels[0], chosen.items(), strict=True):
+        names = sorted(scores, key=lambda name: scores[name], reverse=True)
+        values = [scores[name] for name in names]
+        titles = [title(name) for name in names]
+        draw_bars(axes, titles, values, marked=lambda name: name not in convolutions)
+        axes.set_xlabel(f'test {metric} (%)')
+        axes.set_title(dataset.upper(), fontsize=9)
+    return figure
 
 
 def row(record: dict[str, Any], metric: str) -> dict[str, str]:

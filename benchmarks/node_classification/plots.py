@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.common.figures import can_draw, save_figure, subplots
+from benchmarks.common.figures import COLORS, can_draw, save_figure, subplots
 from benchmarks.common.tables import as_csv
 from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.models import OURS, Classifier
@@ -24,6 +24,23 @@ if TYPE_CHECKING:
 Record = dict[str, Any]
 NUMBERED = re.compile(r'(\w+)-(\d+(?:\.\d+)?)')
 PARTS = {'valid_': 'validation', '': 'test'}
+# The models in the picture of all scores, in its order, and words for protocols.
+TITLES = {
+    'mlp': 'MLP',
+    'gcn': 'GCN',
+    'nodeformer': 'NodeFormer',
+    'difformer': 'DIFFormer',
+    'sgformer': 'SGFormer',
+    'polynormer': 'Polynormer',
+    'graphtransformer': 'GraphTransformer',
+}
+BASELINES = 'mlp', 'gcn', 'polynormer'
+PROTOCOLS = {
+    'fixed-splits': 'fixed splits',
+    'published-20-per-class': '20 labels per class, one split',
+    'random-20-per-class': '20 labels per class, random',
+    'random-60-20-20': '60 % labelled, random',
+}
 
 
 def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
@@ -66,6 +83,43 @@ def save_sweeps(records: Iterable[Record], folder: Path) -> None:
                 sweeps_figure(varied, f'{model} on {dataset}'),
                 folder / f'{model}-{dataset}-sweeps.png',
             )
+
+
+def scores_figure(records: Iterable[Record], least: int = 4) -> 'Figure | None':
+    r"""Draws a panel for each data set and protocol with results of :obj:`least` models, and in it
+    the test score of each model with its settings of the table."""
+    groups: dict[tuple[str, str], dict[str, Record]] = defaultdict(dict)
+    for record in records:
+        if record['variant'] == '' and record['model'] in TITLES:
+            groups[record['dataset'], record['protocol']][record['model']] = record
+    groups = {key: group for key, group in groups.items() if len(group) >= least}
+    if not groups:
+        return None
+    rows = -(-len(groups) // 3)
+    figure, panels = subplots(rows, 3, figsize=(7.5, 0.5 + 1.9 * rows), sharey=True, squeeze=False)
+    for axes in panels.flat[len(groups) :]:
+        axes.set_axis_off()
+    for axes, ((dataset, protocol), group) in zip(panels.flat, groups.items(), strict=False):
+        for place, model in enumerate(TITLES):
+            if model in group:
+                record = group[model]
+                score = record['metrics'][metric_of(record)]
+                axes.errorbar(
+                    100 * score['mean'],
+                    place,
+                    xerr=100 * score['std'],
+                    marker='s' if model in BASELINES else 'o',
+                    color='0.4' if model in BASELINES else COLORS[0],
+                    capsize=2,
+                )
+        axes.set_title(f'{dataset}\n{PROTOCOLS.get(protocol, protocol)}', fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.grid(axis='y', color='0.9')
+        axes.spines[['top', 'right']].set_visible(False)
+    panels[0, 0].set_yticks(range(len(TITLES)), TITLES.values())
+    panels[0, 0].set_ylim(-0.6, len(TITLES) - 0.4)
+    figure.supxlabel('test score (%)', fontsize=9)
+    return figure
 
 
 def lines(model: str, records: list[Record]) -> dict[str, list[tuple[float, Record]]]:

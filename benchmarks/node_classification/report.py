@@ -5,11 +5,11 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.common.figures import save_figure, subplots
+from benchmarks.common.figures import can_draw, save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.node_classification.metrics import METRICS, metric_of
-from benchmarks.node_classification.plots import save_sweeps
+from benchmarks.node_classification.plots import save_sweeps, scores_figure
 from benchmarks.node_classification.settings import PUBLISHED
 
 
@@ -38,6 +38,9 @@ def report(source: Path, folder: Path) -> str:
             tables['accuracy'].append(row(record, published.get(record['model'])))
     text = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
     save_sweeps(records, folder)
+    picture = scores_figure(records) if records and can_draw() else None
+    if picture is not None:
+        save_figure(picture, folder / 'scores.png')
     return text
 
 

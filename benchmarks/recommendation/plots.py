@@ -3,7 +3,7 @@ r"""Draws the pictures of the recommendation benchmark."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.figures import subplots
+from benchmarks.common.figures import COLORS, draw_bars, subplots
 from benchmarks.recommendation.datasets import GROUPS
 from benchmarks.recommendation.settings import STUDIES
 
@@ -21,16 +21,41 @@ SWEEPS = {
 Record = dict[str, Any]
 
 
+TITLES = {
+    'mgformer': 'MGFormer',
+    'directau-lightgcn': 'DirectAU, LightGCN',
+    'directau-mf': 'DirectAU, factors',
+    'ease': 'EASE',
+    'sgl': 'SGL',
+    'itemknn': 'Item-kNN',
+    'simgcl': 'SimGCL',
+    'lightgcn': 'LightGCN',
+    'bprmf': 'BPR, factors',
+}
+
+
+def scores_figure(models: Sequence[Record]) -> 'Figure':
+    r"""Draws Recall@20 and NDCG@20 of each model side by side, best NDCG first."""
+    names = [TITLES.get(record['model'], record['model']) for record in models]
+    figure, panels = subplots(1, len(METRICS), figsize=(7.5, 0.9 + 0.28 * len(models)), sharey=True)
+    for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
+        values = [record['metrics'][metric]['mean'] for record in models]
+        draw_bars(axes, names, values, marked=lambda name: name == TITLES['mgformer'])
+        axes.set_xlabel(f'{title}, test')
+    panels[0].invert_yaxis()  # the panels share the axis that each of them has turned
+    return figure
+
+
 def groups_figure(models: Sequence[Record]) -> 'Figure':
     r"""Draws the recall of three groups of items, each with a third of the training pairs."""
-    figure, panels = subplots(1, len(GROUPS), figsize=(9, 0.9 + 0.28 * len(models)), sharey=True)
+    figure, panels = subplots(1, len(GROUPS), figsize=(7.5, 0.9 + 0.28 * len(models)), sharey=True)
     for axes, group in zip(panels, GROUPS, strict=True):
         _bars(
             axes,
             models[::-1],
             f'recall@20_{group}',
-            [record['model'] for record in models[::-1]],
-            'mgformer',
+            [TITLES.get(record['model'], record['model']) for record in models[::-1]],
+            TITLES['mgformer'],
         )
         axes.set_title(f'{group} items')
     return figure
@@ -54,7 +79,7 @@ def sweeps_figure(studied: dict[str, Record]) -> 'Figure':
     }
     varied = [setting for setting, line in lines.items() if len(line) > 1] or [*SWEEPS]
     figure, panels = subplots(
-        1, len(varied), figsize=(2.6 * len(varied), 2.8), sharey=True, squeeze=False
+        1, len(varied), figsize=(max(3.5, 1.85 * len(varied)), 2.8), sharey=True, squeeze=False
     )
     for axes, setting in zip(panels[0], varied, strict=True):
         line = sorted(lines[setting], key=lambda record, setting=setting: record['config'][setting])
@@ -83,7 +108,10 @@ def _bars(
         [record['metrics'][metric][key] for record in records] for key in ('mean', 'std')
     )
     axes.barh(
-        names, values, xerr=spread, color=['C1' if name == marked else 'C0' for name in names]
+        names,
+        values,
+        xerr=spread,
+        color=[COLORS[0] if name == marked else '0.45' for name in names],
     )
     for name, value in zip(names, values, strict=True):
         inside = value > 0.25 * max(values)

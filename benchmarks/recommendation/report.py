@@ -10,6 +10,7 @@ from benchmarks.recommendation.plots import (
     METRICS,
     ablation_figure,
     groups_figure,
+    scores_figure,
     sweeps_figure,
 )
 from benchmarks.recommendation.settings import DEFAULTS, PUBLISHED, STUDIES
@@ -50,6 +51,8 @@ def report(source: Path, folder: Path, dataset: str) -> str:
     drawing = bool(records) and can_draw()
     if models and drawing:
         save_figure(groups_figure(models), folder / f'{dataset}-groups.png')
+    if len(models) > 1 and drawing:
+        save_figure(scores_figure(models), folder / f'{dataset}-scores.png')
     if studied and drawing:
         save_figure(ablation_figure(studied), folder / f'{dataset}-ablation.png')
         save_figure(sweeps_figure(studied), folder / f'{dataset}-sweeps.png')

@@ -28,15 +28,36 @@ from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.public_cases import PUBLIC_CASES
 from benchmarks.runtime.roofline import PROBE, matrix_products, replay
-from benchmarks.runtime.scaling import FIGURES, Line, scaling_figure
+from benchmarks.runtime.scaling import FIGURES, Line, comparison_figure, scaling_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CASES = cases.CASES | PUBLIC_CASES
 METHODS = ('ours', 'formula', 'products')
+MEASURED = 'forward_backward', 'peak_memory_mib'
 MEMORY_GIB, LIMIT_SECONDS = 16, 300.0
 DEFAULTS = {'heads': 1, 'channels': 64, 'device': 'cpu'}
+# The layer and its peer in words, for the pictures.
+TITLES = {
+    'kernel-attention': ('kernel attention', 'its formula'),
+    'degree-masked-attention': ('degree-masked attention', 'its formula'),
+    'difformer': ('DIFFormer, row norms', 'its formula'),
+    'difformer-frobenius': ('DIFFormer', 'its formula'),
+    'sgformer': ('SGFormer, row norms', "PyG's layer"),
+    'sgformer-frobenius': ('SGFormer', 'its formula'),
+    'nodeformer': ('NodeFormer', 'its formula'),
+    'edge-probability': ("NodeFormer's edge loss", 'its formula'),
+    'performer': ('kernel attention', "PyG's Performer"),
+    'polynormer': ("Polynormer's attention", "PyG's layer"),
+    'gps': ('GPSConv', "PyG's with Performer"),
+    'edge-softmax': ('softmax over neighbours', "PyG's TransformerConv"),
+    'jaccard-subtractor': ("LiteGT's layer", "PyG's TransformerConv"),
+    'public-difformer': ('DIFFormer', "the authors' layer"),
+    'public-nodeformer': ('NodeFormer', "the authors' layer"),
+    'public-sgformer': ('SGFormer', "the authors' layer"),
+}
+GROWING = 'kernel-attention', 'degree-masked-attention', 'difformer', 'sgformer'
 PEER = ('peer (ms)', 'peer (MiB)', 'ours / peer', 'best / best', 'forward only', 'memory ratio')
 
 
@@ -178,16 +199,16 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 
 def figure(results: list[dict[str, Any]]) -> 'Figure | None':
-    r"""Draws forward plus backward against the number of nodes, for each layer with several
-    sizes."""
+    r"""Draws forward plus backward against the number of nodes, for the layers of
+    :obj:`GROWING` with several sizes."""
     columns: dict[str, dict[str, dict[str, Line]]] = {}
     for record in results:
+        if record['model'] not in GROWING or record['variant']:
+            continue
         nodes = record['config']['num_nodes']
-        title = ', '.join(filter(None, (record['model'], record['variant'])))
+        title = TITLES[record['model']][0]
         for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
-            for measured, kind in zip(
-                ('forward_backward', 'peak_memory_mib'), FIGURES, strict=True
-            ):
+            for measured, kind in zip(MEASURED, FIGURES, strict=True):
                 if f'{method}_{measured}' in record['metrics']:
                     line = columns.setdefault(title, {}).setdefault(kind, {}).setdefault(name, {})
                     line[nodes] = record['metrics'][f'{method}_{measured}']['median']
@@ -195,6 +216,37 @@ def figure(results: list[dict[str, Any]]) -> 'Figure | None':
         title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1
     }
     return scaling_figure(columns) if columns else None
+
+
+def comparisons(results: list[dict[str, Any]]) -> dict[str, list[tuple[str, float, float]]]:
+    r"""Collects, for time and memory, our value and the peer's at the largest size that both were
+    measured at."""
+    largest = {
+        record['model']: record
+        for record in results
+        if record['model'] in TITLES
+        and not record['variant']
+        and 'formula_forward_backward' in record['metrics']
+    }
+    out: dict[str, list[tuple[str, float, float]]] = {kind: [] for kind in MEASURED}
+    for case, record in largest.items():
+        layer, peer = TITLES[case]
+        title = f'{layer} beside {peer},\n{record["config"]["num_nodes"]:,} nodes'
+        for kind, rows in out.items():
+            ours, theirs = (record['metrics'][f'{name}_{kind}']['median'] for name in METHODS[:2])
+            if ours > 0 and theirs > 0:
+                rows.append((title, ours, theirs))
+    return out
+
+
+def save_pictures(results: list[dict[str, Any]], folder: Path) -> None:
+    picture = figure(results)
+    if picture is not None:
+        save_figure(picture, folder / 'layers-growth.png')
+    labels = {'time': 'seconds, forward and backward', 'memory': 'peak memory (MiB)'}
+    for (name, label), rows in zip(labels.items(), comparisons(results).values(), strict=True):
+        if rows:
+            save_figure(comparison_figure(rows, label), folder / f'layers-{name}.png')
 
 
 def main() -> None:
@@ -252,9 +304,8 @@ def main() -> None:
                 )
     results = records(source(args, 'runtime'))
     print(write_table(args.output / 'runtime' / 'layers', [row(record) for record in results]))
-    picture = figure(results) if can_draw() else None
-    if picture is not None:
-        save_figure(picture, args.output / 'runtime' / 'layers.png')
+    if can_draw():
+        save_pictures(results, args.output / 'runtime')
 
 
 if __name__ == '__main__':

@@ -27,7 +27,7 @@ from benchmarks.common.results import write_result
 from benchmarks.common.scripts import add_table, run_script, script_parser, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
-from benchmarks.runtime.scaling import FIGURES, scaling_figure, slope
+from benchmarks.runtime.scaling import FIGURES, growth_figure, slope
 from torch_geometric_lgt.nn import DIFFormer, LiteGT, MGFormer, NodeFormer, SGFormer
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
 
@@ -106,6 +106,17 @@ MODELS: dict[str, Callable[[Data], Step]] = {
     'litegt': litegt,
     'pyg-sgformer': pyg_sgformer,
     'quadratic': quadratic,
+}
+
+# The models in words, for the pictures.
+TITLES = {
+    'nodeformer': 'NodeFormer',
+    'difformer': 'DIFFormer',
+    'sgformer': 'SGFormer',
+    'mgformer': 'MGFormer',
+    'litegt': 'LiteGT',
+    'pyg-sgformer': 'SGFormer of PyG',
+    'quadratic': 'exact attention',
 }
 
 
@@ -211,12 +222,12 @@ def table(results: dict[str, dict[str, Any]]) -> list[dict[str, str]]:
 
 def figure(results: dict[str, dict[str, Any]]) -> 'Figure':
     r"""Draws the seconds and memory of a pass against the number of nodes."""
-    return scaling_figure(
+    return growth_figure(
         {
-            '': {
-                name: {model: curve(record, name) for model, record in results.items()}
-                for name in FIGURES
+            kind: {
+                TITLES.get(model, model): curve(record, kind) for model, record in results.items()
             }
+            for kind in FIGURES
         }
     )
 

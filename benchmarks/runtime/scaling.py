@@ -1,17 +1,17 @@
-r"""Draws seconds and memory against the number of nodes, with slopes."""
+r"""Draws seconds and memory against the number of nodes, with slopes, and beside peers."""
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.figures import subplots
+from benchmarks.common.figures import COLORS, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Line = dict[int, float]
-WIDTH = 4
 FIGURES = {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}
-REFERENCES = {'quadratic': '--', 'peer': '--', 'products': ':', 'pyg-sgformer': ':'}
+MARKERS = 'os^DvPX'
+WIDTH = 7.5  # inches, the width of a page
 
 
 def slope(line: Line) -> str:
@@ -25,32 +25,79 @@ def slope(line: Line) -> str:
 
 
 def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
-    r"""Draws a column of two panels for each title: seconds above and memory below. Four columns
-    make a band. Each panel has the lines by name, with their slopes."""
-    width = min(len(columns), WIDTH)
-    bands = math.ceil(len(columns) / width)
-    out, panels = subplots(
-        2 * bands, width, figsize=(max(5, 3.2 * width), 6.4 * bands), squeeze=False
+    r"""Draws a column of two panels for each title: seconds above and memory below. All panels
+    share the lines by name, and the legend of a panel has the slopes."""
+    names = list(
+        dict.fromkeys(
+            name for figures in columns.values() for lines in figures.values() for name in lines
+        )
     )
-    for axis in panels.flat:
-        axis.set_axis_off()
-    for i, (title, figures) in enumerate(columns.items()):
-        band, place = divmod(i, width)
-        panels[2 * band, place].set_title(title, fontsize='medium')
-        for axis, (figure, label) in zip(
-            panels[2 * band : 2 * band + 2, place], FIGURES.items(), strict=True
-        ):
-            axis.set_axis_on()
-            for name, line in sorted(
-                (name, line) for name, line in figures.get(figure, {}).items() if line
-            ):
-                style = {'linestyle': REFERENCES.get(name, '-'), 'marker': 'o', 'markersize': 3}
-                axis.loglog(
-                    list(line),
-                    list(line.values()),
-                    label=f'{name} ({slope(line) or "no slope"})',
-                    **style,
-                )
-            axis.set(xlabel='nodes', ylabel='' if place else label)
-            axis.legend(fontsize=7)
-    return out
+    figure, panels = subplots(
+        2, len(columns), figsize=(WIDTH, 5), sharex=True, sharey='row', squeeze=False
+    )
+    for column, (title, figures) in zip(panels.T, columns.items(), strict=True):
+        column[0].set_title(title, fontsize=9)
+        column[1].set_xlabel('nodes', fontsize=9)
+        for axis, kind in zip(column, FIGURES, strict=True):
+            draw_lines(axis, figures.get(kind, {}), names)
+    for axis, label in zip(panels[:, 0], FIGURES.values(), strict=True):
+        axis.set_ylabel(label, fontsize=9)
+    return figure
+
+
+def growth_figure(figures: dict[str, dict[str, Line]]) -> 'Figure':
+    r"""Draws a panel of seconds and a panel of memory side by side, with the lines by name."""
+    figure, panels = subplots(1, len(FIGURES), figsize=(WIDTH, 4.2), squeeze=False)
+    names = list(figures['seconds'])
+    for axis, (kind, label) in zip(panels[0], FIGURES.items(), strict=True):
+        draw_lines(axis, figures[kind], names)
+        axis.set(xlabel='nodes', title=label)
+    return figure
+
+
+def draw_lines(axis: Any, lines: dict[str, Line], names: list[str]) -> None:
+    r"""Draws lines on logarithmic axes. The place of a name in :obj:`names` is its style."""
+    for name, line in lines.items():
+        place = names.index(name)
+        axis.loglog(
+            list(line),
+            list(line.values()),
+            color=COLORS[place],
+            marker=MARKERS[place],
+            markersize=4,
+            label=f'{name} ({slope(line) or "no slope"})',
+        )
+    axis.tick_params(which='both', labelsize=8)
+    axis.spines[['top', 'right']].set_visible(False)
+    axis.legend(fontsize=7, frameon=False)
+
+
+def comparison_figure(rows: list[tuple[str, float, float]], label: str) -> 'Figure':
+    r"""Draws a row for each comparison: our value, the value of the peer, and how many
+    times as large the latter is.
+
+    Args:
+        rows (list): The title, our value and the value of the peer.
+        label (str): What the values are.
+    """
+    rows = sorted(rows, key=lambda row: row[1] / row[2])
+    figure, axis = subplots(figsize=(WIDTH, 0.36 * len(rows) + 1.1))
+    titles = [title for title, _, _ in rows]
+    ours, peers = ([row[i] for row in rows] for i in (1, 2))
+    axis.hlines(titles, ours, peers, color='0.7', linewidth=2, zorder=1)
+    axis.scatter(ours, titles, color=COLORS[0], marker=MARKERS[0], s=42, label='this package')
+    axis.scatter(peers, titles, color=COLORS[1], marker=MARKERS[1], s=36, label='the other program')
+    for title, own, peer in rows:
+        text = f'× {peer / own:.1f}'
+        place = (max(own, peer), title)
+        offset = {'xytext': (8, 0), 'textcoords': 'offset points'}
+        axis.annotate(text, place, **offset, va='center', fontsize=8)
+    axis.set_xscale('log')
+    low, high = min(*ours, *peers), max(*ours, *peers)
+    axis.set_xlim(low / 1.5, high * (high / low) ** 0.2)  # room for the ratios
+    axis.set_xlabel(label)
+    axis.tick_params(labelsize=8)
+    axis.invert_yaxis()
+    axis.spines[['top', 'right']].set_visible(False)
+    figure.legend(loc='outside upper left', ncols=2, fontsize=9, frameon=False)
+    return figure

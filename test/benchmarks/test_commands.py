@@ -14,6 +14,7 @@ TEXTS = [
     *sorted((ROOT / 'benchmarks').rglob('README.md')),
     *sorted((ROOT / 'docs').glob('*.rst')),
     *sorted((ROOT / 'docs').glob('*.py')),
+    *sorted((ROOT / 'docs' / 'gallery').glob('*.*')),
     *sorted((ROOT / 'docs' / 'theory').rglob('*.rst')),
 ]
 SCRIPTS = sorted((ROOT / 'benchmarks').rglob('*.py'))

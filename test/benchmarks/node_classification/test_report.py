@@ -1,5 +1,5 @@
 from benchmarks.common.results import summary
-from benchmarks.node_classification.plots import sweeps_figure
+from benchmarks.node_classification.plots import scores_figure, sweeps_figure
 from benchmarks.node_classification.report import report, row
 
 
@@ -55,3 +55,17 @@ def test_a_sweep_names_its_metric():
     assert axes.get_ylabel() == 'ROC-AUC (%)'
     valid, test = ([float(y) for y in drawn.lines[0].get_ydata()] for drawn in axes.containers)
     assert (valid, test) == ([5, 10], [10, 20])
+
+
+def test_scores_of_the_models_of_a_data_set():
+    """A panel needs four models; results of a variant are left out."""
+    results = [
+        record('', {}, accuracy=[0.25 * i, 0.25 * i]) | {'model': model}
+        for i, model in enumerate(('mlp', 'gcn', 'sgformer', 'difformer'))
+    ]
+    assert scores_figure(results[1:]) is None
+    variant = record('wide', {}, accuracy=[0.9]) | {'model': 'sgformer'}
+    axes = scores_figure([*results, variant]).axes[0]
+    points = [drawn.lines[0].get_xydata().tolist() for drawn in axes.containers]
+    assert points == [[[0, 0]], [[25, 1]], [[75, 3]], [[50, 4]]]
+    assert axes.get_title() == 'toy\nfixed splits'

@@ -67,7 +67,7 @@ def test_tables_and_pictures(tmp_path):
         {'default': '', 'wide': '-50.0%'},
         {variant: '+20.0%' if change else '' for variant, change in studied.items()},
     ]
-    for name in ('groups', 'ablation', 'sweeps'):
+    for name in ('scores', 'groups', 'ablation', 'sweeps'):
         assert (folder / f'amazon-beauty-{name}.png').read_bytes().startswith(PNG)
 
 

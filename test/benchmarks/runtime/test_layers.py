@@ -117,8 +117,19 @@ def test_table_of_results(tmp_path):
         *[''] * 6,
     ]
     picture = layers.figure(actual)
-    assert [axis.get_title() for axis in picture.axes] == ['sgformer', '']
+    assert [axis.get_title() for axis in picture.axes] == ['SGFormer, row norms', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
     assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (no slope)': [[1000, 0.4]]}
     assert layers.figure(actual[:1]) is None
+    title = "SGFormer, row norms beside PyG's layer,\n1,000 nodes"
+    assert layers.comparisons(actual) == {
+        'forward_backward': [(title, 0.2, 0.4)],
+        'peak_memory_mib': [(title, 0.2, 0.4)],
+    }
+    layers.save_pictures(actual, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob('*.png')) == [
+        'layers-growth.png',
+        'layers-memory.png',
+        'layers-time.png',
+    ]
     assert slope({10: 0.0, 20: 3.0}) == ''

@@ -1,0 +1,118 @@
+r"""
+Encodings, scores and caches
+============================
+
+Attention does not see edges. Encodings tell it where a node is, or with whom it shares
+neighbours. They are computed once per graph, as transforms.
+"""
+
+# %%
+# Where a node is
+# ---------------
+#
+# :class:`~torch_geometric_lgt.transforms.LaplacianPE` has smooth columns: neighbours have similar
+# values. The first ones vary slowly over the graph, here a grid with a hole.
+import matplotlib.pyplot as plt
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import grid, subgraph
+
+from torch_geometric_lgt.transforms import LaplacianPE
+
+edge_index, place = grid(20, 30)
+keep = (place - torch.tensor([14.0, 9.0])).norm(dim=1) > 5
+edge_index, _ = subgraph(keep, edge_index, relabel_nodes=True)
+data = Data(edge_index=edge_index, pos=place[keep], num_nodes=int(keep.sum()))
+data = LaplacianPE(8)(data)
+data
+
+# %%
+figure, axes = plt.subplots(2, 4, figsize=(7, 3), layout='constrained')
+for column, axis in enumerate(axes.flat):
+    value = data.laplacian_pe[:, column]
+    limit = value.abs().max()
+    axis.scatter(*data.pos.t(), c=value, s=5, cmap='cividis', vmin=-limit, vmax=limit)
+    axis.set(title=f'column {column}', aspect='equal')
+    axis.set_axis_off()
+
+# %%
+# The columns have length 1, so their entries get small in large graphs. Multiply by the square root
+# of the number of nodes before you add them to other features. ``laplacian_pe_mask`` marks the
+# columns that the graph really has:
+scaled = data.laplacian_pe * data.num_nodes**0.5
+scaled.square().mean(0), data.laplacian_pe_mask
+
+# %%
+# The sign of an eigenvector means nothing. Models either use products of entries at two nodes, as
+# attention with ``position='laplacian_pe'`` does, or see random signs in training:
+from torch_geometric_lgt.transforms import RandomSignFlip
+
+flipped = RandomSignFlip()(data)
+torch.equal(flipped.laplacian_pe.abs(), data.laplacian_pe.abs())
+
+# %%
+# Which transform
+# ---------------
+#
+# .. list-table::
+#    :header-rows: 1
+#    :widths: 32 68
+#
+#    * - Transform
+#      - Take it for
+#    * - :class:`~torch_geometric_lgt.transforms.LaplacianPE`
+#      - where a node is: communities, distances, routes
+#    * - :class:`~torch_geometric_lgt.transforms.SVDEncoding`
+#      - users and items, and directed graphs
+#    * - :class:`~torch_geometric_lgt.transforms.NodeDegree`
+#      - degrees of the whole graph, for sampled batches
+#    * - :class:`~torch_geometric_lgt.transforms.JaccardScores`
+#      - edges between nodes with common neighbours, for ``LiteGT``
+#    * - :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`
+#      - the nodes of ``LiteGT`` that attend by a softmax
+#
+# All of them leave the graph that they get unchanged, and loaders slice what they add: a sampled
+# batch has the values of the whole graph.
+from torch_geometric.transforms import Compose
+
+from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, NodeDegree
+
+prepare = Compose([NodeDegree(), JaccardScores(), AttentionNodeSampling()])
+prepared = prepare(data)
+batch = next(iter(NeighborLoader(prepared, [5, 5], batch_size=64)))
+assert torch.equal(batch.degree, prepared.degree[batch.n_id])
+batch
+
+# %%
+# Compute once
+# ------------
+#
+# Give a data set the transform as ``pre_transform``, or give the transform a folder: ``cache_dir``
+# stores encodings by the content of the graph. The same graph is read, and a changed graph is
+# computed anew, so a cache cannot be out of date.
+from pathlib import Path
+from tempfile import mkdtemp
+
+folder = Path(mkdtemp())
+encode = LaplacianPE(8, cache_dir=folder)
+first, again = encode(data), encode(data)
+assert torch.equal(first.laplacian_pe, again.laplacian_pe)
+one = len([*folder.glob('*')])
+
+changed = data.clone()
+changed.edge_index = changed.edge_index[:, 2:]
+encode(changed)
+one, len([*folder.glob('*')])
+
+# %%
+# Scores and encodings that stand in a graph do not follow its edges. ``check_fresh`` finds those
+# of an earlier version, by applying the transforms again:
+from torch_geometric_lgt.diagnostics import check_fresh
+
+stale = prepared.clone()
+stale.edge_index, stale.edge_jaccard = stale.edge_index[:, 2:], stale.edge_jaccard[2:]
+try:
+    check_fresh(stale, [NodeDegree(), JaccardScores()])
+except ValueError as error:
+    print(error)

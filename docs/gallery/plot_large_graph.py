@@ -1,0 +1,127 @@
+r"""
+A graph too large for memory
+============================
+
+Sample the neighbours of some nodes, as always with PyG, and let every batch still attend to *all*
+nodes of the graph. Then score the whole graph layer by layer, with memory for one part of it.
+"""
+
+# %%
+# A graph in files
+# ----------------
+#
+# :func:`~torch_geometric_lgt.data.write_graph` writes edges and node attributes to mapped files,
+# and :class:`~torch_geometric_lgt.data.MappedGraph` gives them to loaders. Only what a batch reads
+# comes into memory. A graph that fits into memory needs no files: pass its ``Data`` to the loader.
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+import torch.nn.functional as F
+from torch_geometric.utils import stochastic_blockmodel_graph
+
+from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.loader import NeighborLoader
+from torch_geometric_lgt.nn import SGFormer
+
+torch.manual_seed(0)
+classes, per_class = 4, 1500
+num_nodes = classes * per_class
+y = torch.arange(classes).repeat_interleave(per_class)
+probabilities = torch.full((classes, classes), 0.0004).fill_diagonal_(0.003)
+edge_index = stochastic_blockmodel_graph([per_class] * classes, probabilities)
+x = 1.5 * F.one_hot(y, 32).float() + torch.randn(num_nodes, 32)
+
+folder = Path(mkdtemp())
+graph = MappedGraph(
+    write_graph(folder / 'graph', edge_index, num_nodes, attributes={'x': x, 'y': y})
+)
+graph
+
+# %%
+# Two loaders
+# -----------
+#
+# :class:`~torch_geometric_lgt.loader.NeighborLoader` is PyG's, with a sampler that needs no
+# compiler. The first loader draws neighbours for training, the second has all of them.
+store = (graph, graph)  # features and edges, for PyG's loaders
+train_nodes = torch.randperm(num_nodes)[:2000]
+train_loader = NeighborLoader(
+    store, [10, 10], batch_size=250, input_nodes=train_nodes, shuffle=True
+)
+all_neighbors = NeighborLoader(store, [-1], batch_size=2000)
+
+# %%
+# Train with attention to all nodes
+# ---------------------------------
+#
+# ``attention_memory`` reads the graph once and keeps a small state of each layer. A batch takes
+# its own nodes out of the state and adds them with their present keys, which have gradients.
+torch.manual_seed(1)
+model = SGFormer(32, 64, classes)
+optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-3)
+EPOCHS = 6
+accuracies = []
+for _ in range(EPOCHS):
+    memory = model.attention_memory(all_neighbors)  # renewed once per epoch
+    hits = 0
+    for batch in train_loader:
+        nodes = batch.n_id[: batch.batch_size]
+        optimizer.zero_grad()
+        out = model(
+            batch.x, batch.edge_index, states=memory.without(nodes), num_keys=nodes.numel()
+        )[: batch.batch_size]
+        target = batch.y[: batch.batch_size]
+        F.cross_entropy(out, target).backward()
+        optimizer.step()
+        hits += int((out.argmax(1) == target).sum())
+    accuracies.append(100 * hits / len(train_nodes))
+accuracies
+
+# %%
+# Score all nodes, layer by layer
+# -------------------------------
+#
+# ``inference`` writes each layer to the folder. A killed run resumes there. The scores are those
+# of the whole graph in one piece:
+scores = model.inference(all_neighbors, folder / 'scores')
+model.eval()
+with torch.no_grad():
+    whole = model(x, edge_index)
+torch.testing.assert_close(torch.as_tensor(scores), whole, rtol=1e-4, atol=1e-4)
+
+test = torch.ones(num_nodes, dtype=torch.bool)
+test[train_nodes] = False
+print(f'test accuracy {100 * (scores.argmax(1) == y)[test].float().mean():.1f} %')
+
+# %%
+# How much is in memory
+# ---------------------
+#
+# The state of a layer has the same size for any number of nodes. A matrix of all pairs grows with
+# its square.
+import matplotlib.pyplot as plt
+
+sizes = 10.0 ** torch.arange(3, 9)
+channels = 64
+figure, axis = plt.subplots(figsize=(7, 3), layout='constrained')
+for name, size, color in (
+    ('weights of all pairs', sizes**2, '#D55E00'),
+    ('keys and values of all nodes', 2 * channels * sizes, '#E69F00'),
+    ('state of a layer', torch.full_like(sizes, channels * (channels + 2)), '#0072B2'),
+):
+    axis.loglog(sizes, 4 * size / 2**30, label=name, color=color, marker='o')
+axis.axhline(64, color='0.4', linestyle=':')
+axis.text(1e3, 90, '64 GiB of memory')
+axis.set(xlabel='nodes', ylabel='GiB, 64 channels')
+axis.legend()
+axis.spines[['top', 'right']].set_visible(False)
+
+# %%
+# Next
+# ----
+#
+# - :doc:`/theory/scale` says which terms need the degrees of the whole graph, and what is exact.
+# - :doc:`/processes` splits the graph over GPUs or machines.
+# - ``python -m benchmarks.ogb.ogbn_arxiv --root data --download`` and the other scripts in
+#   ``benchmarks/ogb`` train in this way on the data sets of OGB.

@@ -1,0 +1,35 @@
+import pytest
+
+from benchmarks.many_graphs.report import scores_figure, title
+
+
+def record(model, protocol, accuracy):
+    metrics = {'accuracy': {'mean': accuracy}}
+    return {'dataset': 'cluster', 'protocol': protocol, 'model': model, 'metrics': metrics}
+
+
+@pytest.mark.parametrize(
+    ('network', 'words'),
+    [
+        ('gt', 'graph transformer'),
+        ('litegt-jaccard-sampling', 'LiteGT: jaccard, sampling'),
+        ('mean-alone', 'LiteGT: mean alone'),
+    ],
+)
+def test_titles(network, words):
+    assert title(network) == words
+
+
+def test_scores_of_the_small_preset_best_first():
+    results = [
+        record('gcn', 'small', 0.25),
+        record('gt', 'small', 0.5),
+        record('gin', 'medium', 0.75),
+    ]
+    assert scores_figure(results[::2], 'accuracy') is None
+    (axes,) = scores_figure(results, 'accuracy').axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ['graph transformer', 'GCN']
+    assert [bar.get_width() for bar in axes.patches] == [50, 25]
+    assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
+    assert axes.get_title() == 'CLUSTER'
