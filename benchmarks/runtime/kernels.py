@@ -22,20 +22,19 @@ from tqdm import tqdm
 from benchmarks.common.scripts import run_script, script_parser
 from benchmarks.common.tables import write_table
 
-SIZES = ((64, 64, 1), (64, 64, 2), (128, 128, 1), (128, 128, 2))
+SIZES = ['64/64/1', '64/64/2', '128/128/1', '128/128/2']
 NUMBERS = ('n', 'span', 'H', 'M')
 NODES, FEATURES = 1_000_000, 64
 BANDWIDTH, FLOPS = 4.8e12, 495e12
 
 
-def size(text: str) -> tuple[int, int, int]:
-    r"""Reads the channels of a key, those of a value and the rank of the mask."""
+def size(text: str) -> str:
+    r"""Checks the channels of a key, those of a value and the rank of the mask."""
     if not re.fullmatch(r'(16|32|64|128)/(16|32|64|128)/[1-9]', text):
         raise argparse.ArgumentTypeError(
             f'{text} must be KEYS/VALUES/RANK, as 64/64/2, with powers of 2 from 16 to 128'
         )
-    keys, values, rank = map(int, text.split('/'))
-    return keys, values, rank
+    return text
 
 
 def resources(kernel: Any, config: Any, keys: int, values: int, rank: int) -> dict[str, int]:
@@ -63,7 +62,11 @@ def resources(kernel: Any, config: Any, keys: int, values: int, rank: int) -> di
     compiled = triton.compile(
         ASTSource(kernel, kinds, used, aligned),
         target=GPUTarget('cuda', 90, 32),
-        options={'num_warps': config.num_warps, 'num_stages': config.num_stages},
+        options={
+            'num_warps': config.num_warps,
+            'num_stages': config.num_stages,
+            'maxnreg': config.maxnreg,
+        },
     )
     tool = Path(triton.__file__).parent / 'backends' / 'nvidia' / 'bin' / 'cuobjdump'
     with tempfile.TemporaryDirectory() as folder:
@@ -81,20 +84,20 @@ def least_seconds(kernel: str, keys: int, values: int, rank: int) -> float:
     products, numbers = {
         'build': (rank * (keys + values), keys + values + mask),
         'key_grads': (3 * keys + 2 * rank * values, 2 * (keys + values + mask)),
-        'read': (2 * keys + rank * values, keys + values + mask + 1),
-        'query_grads': (4 * keys + 2 * rank * values, 2 * keys + values + 2 * mask + 3),
+        'read': (keys + rank * values, keys + values + mask + 1),
+        'query_grads': (3 * keys + 2 * rank * values, 2 * keys + values + 2 * mask + 3),
         'sums_grads': (rank * (keys + values), keys + values + mask + 3),
     }[kernel]
     return max(4 * NODES * numbers / BANDWIDTH, 3 * 2 * NODES * FEATURES * products / FLOPS)
 
 
-def rows(sizes: list[tuple[int, int, int]]) -> Iterator[dict[str, str]]:
+def rows(sizes: list[str]) -> Iterator[dict[str, str]]:
     r"""Compiles every kernel with every config that is tried for the sizes."""
     from torch_geometric_lgt.functional._engine.triton.blocks import CONFIGS, KERNELS, launchable
 
     cases = [
         (name, config, widths)
-        for widths in sizes
+        for widths in (tuple(map(int, text.split('/'))) for text in sizes)
         for name in KERNELS
         for config in launchable(CONFIGS, {}, CP=widths[0], DP=widths[1])
     ]
@@ -107,7 +110,6 @@ def rows(sizes: list[tuple[int, int, int]]) -> Iterator[dict[str, str]]:
             'nodes x features': f'{config.kwargs["BN"]} x {config.kwargs["BM"]}',
             'channels at a time': str(config.kwargs['BK']),
             'warps': str(config.num_warps),
-            'stages': str(config.num_stages),
             'registers': str(taken['registers']),
             'spilled (bytes)': str(taken['spilled']),
             'shared (KiB)': f'{taken["shared"] / 1024:.0f}',

@@ -46,7 +46,7 @@ def test_table_has_a_row_for_each_config(tmp_path, monkeypatch, capsys, constant
     assert capsys.readouterr().out.count('\n| ') == 1 + 5 * (len(CONFIGS) + 3)
     # 3 * 2 * 1e6 * 64 * (2 * 128) / 495e12 seconds
     assert (tmp_path / 'runtime' / 'kernels.csv').read_text().splitlines()[1] == (
-        'build,64 / 64,2,32 x 16,32,4,1,96,0,32,199'
+        'build,64 / 64,2,32 x 16,16,8,96,0,32,199'
     )
 
 

@@ -20,7 +20,7 @@ def test_blocks_are_chosen_for_each_size(constants):
     first = tuned(keys.build)
     assert (first.fn, {name: value({}) for name, value in first.values.items()}) == (
         keys.build,
-        {'BN': 32, 'BM': 16, 'BK': 32},
+        {'BN': 32, 'BM': 16, 'BK': 16},
     )
     constants(triton_interpreted=False)
     tuner = tuned(keys.build)

@@ -9,14 +9,15 @@ from torch_geometric_lgt.functional._engine.triton import keys, queries
 NARROW = 64  # the most channels for which a block of many nodes or features fits the registers
 
 
-def config(nodes: int, features: int, channels: int, warps: int, stages: int) -> triton.Config:
-    r"""Returns a config with blocks of some nodes, features and channels."""
+def config(nodes: int, features: int, channels: int, warps: int) -> triton.Config:
+    r"""Returns a config with blocks of some nodes, features and channels. A thread may have 255
+    registers, the most there are: with fewer, for more blocks at a time, some kernels spill."""
     blocks = {'BN': nodes, 'BM': features, 'BK': channels}
-    return triton.Config(blocks, num_warps=warps, num_stages=stages)
+    return triton.Config(blocks, num_warps=warps, num_stages=1, maxnreg=255)
 
 
-WIDE_CONFIGS = [config(32, 16, 32, 4, 1), config(32, 16, 16, 4, 2), config(64, 16, 16, 8, 1)]
-NARROW_CONFIGS = [config(64, 32, 16, 4, 1), config(64, 32, 16, 8, 1), config(128, 32, 16, 8, 1)]
+WIDE_CONFIGS = [config(32, 16, 16, 8), config(32, 16, 32, 4), config(64, 16, 16, 8)]
+NARROW_CONFIGS = [config(64, 16, 16, 4), config(64, 32, 16, 8), config(128, 16, 16, 8)]
 CONFIGS = WIDE_CONFIGS + NARROW_CONFIGS
 INTERPRETED = os.environ.get('TRITON_INTERPRET') == '1'
 

@@ -9,10 +9,10 @@ from torch_geometric_lgt.functional._engine.triton.tiles import (
     column,
     exponentials,
     inverse_of,
-    largest,
     load_tile,
     mask_weight,
     products,
+    raised,
 )
 
 
@@ -34,17 +34,16 @@ def read(
     d = tl.arange(0, DP)
     position = tl.program_id(0) * BN + tl.arange(0, BN)
     is_node, rows, state = position < n, base + position, head.to(tl.int64) * M
-    row_maximum = largest(
-        q + h * C, rows, H * C, is_node, w, maximum + state, M,
-        C, CP, BN, BM, BK, LEAST, PRECISION,
-    )  # fmt: skip
+    row_maximum = tl.full((BN,), LEAST, tl.float32)
     numerator, denominator = tl.zeros((BN, DP), tl.float32), tl.zeros((BN,), tl.float32)
     for first in range(0, M, BM):
         m = first + tl.arange(0, BM)
         logits = bounded(
             q + h * C, rows, H * C, is_node, w, maximum + state, m, M, C, CP, BN, BM, BK, PRECISION
         )  # fmt: skip
+        row_maximum, rescale = raised(row_maximum, logits, m, M, LEAST)
         feature = exponentials(logits, row_maximum[:, None], m, M, LOG_TINY)
+        numerator, denominator = numerator * rescale[:, None], denominator * rescale
         row = (state + m) * (R * (D + 1))
         for r in range(R):
             z = tl.load(sums + row + R * D + r, mask=m < M, other=0.0)
@@ -78,10 +77,7 @@ def query_grads(
     position = tl.program_id(0) * BN + tl.arange(0, BN)
     is_node, rows, state = position < n, base + position, head.to(tl.int64) * M
     inverse = inverse_of(tl.load(denominators + rows * H + h, mask=is_node, other=0.0))
-    row_maximum = largest(
-        q + h * C, rows, H * C, is_node, w, maximum + state, M,
-        C, CP, BN, BM, BK, LEAST, PRECISION,
-    )  # fmt: skip
+    row_maximum = tl.full((BN,), LEAST, tl.float32)
     # the gradient of a_r is a part from the numerator and one from the denominator
     grad_a, z_products = tl.zeros((BN, RP), tl.float32), tl.zeros((BN, RP), tl.float32)
     grad_denominator = tl.zeros((BN,), tl.float32)
@@ -90,7 +86,10 @@ def query_grads(
         logits = bounded(
             q + h * C, rows, H * C, is_node, w, maximum + state, m, M, C, CP, BN, BM, BK, PRECISION
         )  # fmt: skip
+        row_maximum, rescale = raised(row_maximum, logits, m, M, LEAST)
         feature = exponentials(logits, row_maximum[:, None], m, M, LOG_TINY)
+        grad_a, z_products = grad_a * rescale[:, None], z_products * rescale[:, None]
+        grad_denominator *= rescale
         row = (state + m) * (R * (D + 1))
         for r in range(R):
             product = products(

@@ -88,19 +88,9 @@ def bounded(
 
 
 @triton.jit
-def largest(
-    q, rows, stride, is_node, w, maximum, M,
-    C: tl.constexpr, CP: tl.constexpr, BN: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr,
-    LEAST: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    r"""Returns ``[BN]``: for each query the largest sum of a logit and the :obj:`maximum` of the
-    keys' log-features."""
-    row_maximum = tl.full((BN,), LEAST, tl.float32)
-    for first in range(0, M, BM):
-        m = first + tl.arange(0, BM)
-        logits = bounded(
-            q, rows, stride, is_node, w, maximum, m, M, C, CP, BN, BM, BK, PRECISION
-        )  # fmt: skip
-        block_maximum = tl.max(tl.where((m < M)[None, :], logits, LEAST), 1)
-        row_maximum = tl.maximum(row_maximum, block_maximum)
-    return row_maximum
+def raised(row_maximum, logits, m, M, LEAST: tl.constexpr):
+    r"""Returns for each query the largest of :obj:`row_maximum` ``[BN]`` and the :obj:`logits`
+    ``[BN, BM]`` of the features :obj:`m`, and the factor that divides sums by its exponential in
+    place of that of :obj:`row_maximum`."""
+    maximum = tl.maximum(row_maximum, tl.max(tl.where((m < M)[None, :], logits, LEAST), 1))
+    return maximum, tl.exp(row_maximum - maximum)
