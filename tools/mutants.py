@@ -97,6 +97,7 @@ class Forks:
         seconds, by_function = stats['duration_by_test'], stats['tests_by_mangled_function_name']
         recorded = set().union(*by_function.values())
         items = sorted(session.items, key=lambda item: seconds[item.nodeid])
+        first = next(iter(seconds))  # it counts as a test of what ran when it was imported
         elsewhere = [item for item in items if item.nodeid not in recorded]
         done = (
             {line.split(' ')[0] for line in self.results.read_text().splitlines()}
@@ -116,6 +117,8 @@ class Forks:
         for name in tqdm([name for name in names if name not in done]):
             function = name.rpartition('__mutmut_')[0]
             module, tests = function.rpartition('.')[0], set(by_function.get(function, ()))
+            if function in at_import:
+                tests.discard(first)
             if afresh := not tests and function in at_import:
                 tests.update(
                     *(
