@@ -277,3 +277,8 @@ def test_what_is_not_served(fused):
     fused.clear()
     assert kernel_attention(x, x, x, 'softmax', torch.randn(3, 4, device=DEVICE)).isfinite().all()
     assert fused
+
+
+@pytest.mark.parametrize(('size', 'expected'), [(1, 1), (2, 2), (3, 4), (16, 16), (17, 32)])
+def test_powers_of_2(size, expected):
+    assert module.power_of_2(size) == expected

@@ -1,0 +1,86 @@
+"""The sizes up to which a call is computed in another way."""
+
+import pytest
+import torch
+
+from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
+from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain
+from torch_geometric_lgt.functional._engine.flops import pair_flops
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.segment import Segments
+
+CHANNELS = 4
+
+
+def inputs(num_nodes, **options):
+    """Features that are the input itself, 4 of each node."""
+    return KernelInput(x=torch.ones(num_nodes, CHANNELS), heads=1, kind='values', **options)
+
+
+@pytest.mark.parametrize(
+    ('sizes', 'expected'),
+    [
+        ([2], True),
+        ([3], False),
+        ([16, 16], True),
+        ([17, 17], False),
+        ([4, 0], True),
+        ([4, 0, 0], False),
+        ([0], False),
+    ],
+)
+def test_small_graphs_are_computed_by_formulas(sizes, expected, constants):
+    """8 numbers of one graph; 16 times as many of several, of which padding may be half."""
+    constants(plain_elements=8)
+    nodes, same = Segments(torch.tensor(sizes), None), inputs(sum(sizes))
+    assert is_plain(same, same, CHANNELS, nodes, nodes) is expected
+
+
+def test_samples_are_computed_by_operators():
+    nodes, sampled = Segments(torch.tensor([2]), None), inputs(2, samples=2)
+    assert not is_plain(sampled, sampled, CHANNELS, nodes, nodes)
+    assert not is_paired(sampled, CHANNELS, 8, 0, 2)
+
+
+@pytest.mark.parametrize(
+    ('targets', 'sources', 'expected'),
+    [
+        (0, 3, False),
+        (3, 0, False),
+        (1, 3, True),
+        (3, 1, True),
+        (4, 3, True),
+        (3, 4, True),
+        (5, 3, False),
+        (3, 5, False),
+    ],
+)
+def test_graphs_of_one_chunk_are_computed_by_pairs(targets, sources, expected):
+    """A chunk has at most 4 nodes here. A pair has 4 + 4 products, a node 4 * (4 + 1)."""
+    assert bool(is_paired(inputs(4), CHANNELS, 4, targets, sources)) is expected
+
+
+def test_pairs_that_take_more_products_than_states():
+    """A pair has 4 + 4 products, a node 4 * (4 + 1): equal work at 5 targets and 5 sources."""
+    assert is_paired(inputs(5), CHANNELS, 100, 5, 5)
+    assert not is_paired(inputs(6), CHANNELS, 100, 6, 5)
+
+
+def test_flops_of_pairs_with_masks():
+    """2 * 6 pairs, 4 products for the weights and 4 for the values; masks of rank 3 take 3."""
+    values = ValueInput(x=torch.ones(3, CHANNELS))
+    masked = inputs(2, mask=torch.ones(2, 3))
+    masked_keys = inputs(3, mask=torch.ones(3, 3))
+
+    def flops(queries, keys):
+        return pair_flops(queries, keys, values, False, 2, 3, 6)
+
+    assert flops(inputs(2), inputs(3)) == 2 * 6 * (4 + 4)
+    assert flops(masked, inputs(3)) == 2 * 6 * (4 + 4 + 3)
+    assert flops(masked, masked_keys) == 2 * 6 * (4 + 4 + 3)
+
+
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
+def test_gradients_of_narrow_numbers_are_added_in_float32(dtype):
+    grad = AffineGrad(Affine(torch.ones(3, CHANNELS, dtype=dtype), (None, None, 1.0)))
+    assert grad.x.dtype == torch.float32
