@@ -3,7 +3,10 @@ from typing import Any
 
 import torch
 import torch_geometric.typing
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt.loader._edge_order import check_edges
 from torch_geometric_lgt.loader._temporal import check_strategy
 from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
 
@@ -17,19 +20,33 @@ OPTIONS = (
 )
 
 
-def own_sampler(
+def with_sampler(
     data: Any, num_neighbors: list[int] | dict, arguments: dict[str, Any]
-) -> NeighborSampler | None:
-    r"""Makes the sampler of a loader that has PyG's :obj:`arguments`, or returns :obj:`None` if
-    the loader must use another one: a given sampler, or that of ``pyg-lib``.
+) -> tuple[dict[str, Any], list[EdgeType]]:
+    r"""Adds a :class:`NeighborSampler` to the :obj:`arguments` of one of PyG's loaders, unless they
+    have a sampler or that of ``pyg-lib`` can be used.
+
+    Returns:
+        The arguments, and the edge types whose sampled edges the loader must sort: those with an
+        :obj:`adj_t`, unless the sampler sorts them.
 
     Raises:
-        ValueError: If an argument of the sampler is not valid.
+        ValueError: If an argument of the sampler is not valid, or the loader cannot read the edges.
     """
     check_strategy(arguments.get('temporal_strategy', 'uniform'))
+    sampler = arguments.get('neighbor_sampler')
     compiled = torch_geometric.typing.WITH_PYG_LIB and not _has_short_ids(data)
-    if arguments.get('neighbor_sampler') is not None or compiled:
-        return None
+    if sampler is None and not compiled:
+        sampler = _make_sampler(data, num_neighbors, arguments)
+        arguments = arguments | {'neighbor_sampler': sampler}
+    if isinstance(sampler, NeighborSampler) or not isinstance(data, (Data, HeteroData)):
+        return arguments, []
+    return arguments, check_edges(data)
+
+
+def _make_sampler(
+    data: Any, num_neighbors: list[int] | dict, arguments: dict[str, Any]
+) -> NeighborSampler:
     options = {name: arguments[name] for name in OPTIONS if name in arguments}
     if not arguments.get('directed', True):  # PyG's older name of it
         options.setdefault('subgraph_type', 'induced')

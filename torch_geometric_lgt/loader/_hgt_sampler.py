@@ -8,7 +8,7 @@ from torch_geometric.sampler import BaseSampler, HeteroSamplerOutput, NodeSample
 
 from torch_geometric_lgt.loader._draws import weighted_distinct
 from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
-from torch_geometric_lgt.loader._neighborhoods import SampledNodes
+from torch_geometric_lgt.loader._neighborhoods import SampledNodes, seed_ids
 from torch_geometric_lgt.loader._sorted_edges import sorted_graph
 
 MAX_NEIGHBORS = 50
@@ -76,14 +76,9 @@ class HGTSampler(BaseSampler):
             ValueError: If a seed node does not exist.
         """
         random = np.random.default_rng(int(torch.randint(1 << 62, ())))
-        none, seeds = np.empty(0, np.int64), index.node.cpu().numpy().astype(np.int64)
-        size = self.sizes[cast(str, index.input_type)]
-        if seeds.size > 0 and not 0 <= seeds.min() <= seeds.max() < size:
-            raise ValueError(
-                f"'input_nodes' must hold ids of nodes, from 0 to {size - 1} (got {seeds.min()} to "
-                f'{seeds.max()})'
-            )
-        latest = dict.fromkeys(self.sizes, none) | {cast(str, index.input_type): seeds}
+        none, input_type = np.empty(0, np.int64), cast(str, index.input_type)
+        seeds = seed_ids(index.node, self.sizes[input_type])
+        latest = dict.fromkeys(self.sizes, none) | {input_type: seeds}
         sampled = {
             kind: SampledNodes(nodes, np.zeros_like(nodes), self.sizes[kind])
             for kind, nodes in latest.items()

@@ -187,6 +187,21 @@ class SampledNodes:
         return out
 
 
+def seed_ids(nodes: Tensor, num_nodes: int) -> np.ndarray:
+    r"""Returns the ids of seed nodes in int64.
+
+    Raises:
+        ValueError: If an id is outside the :obj:`num_nodes` nodes.
+    """
+    seeds = nodes.cpu().numpy().astype(np.int64)
+    if seeds.size > 0 and not 0 <= seeds.min() <= seeds.max() < num_nodes:
+        raise ValueError(
+            f"'input_nodes' must hold ids of nodes, from 0 to {num_nodes - 1} (got {seeds.min()} "
+            f'to {seeds.max()})'
+        )
+    return seeds
+
+
 def induced_edges(
     edges: Edges, sources: SampledNodes, targets: SampledNodes
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

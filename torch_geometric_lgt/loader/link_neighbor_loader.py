@@ -1,11 +1,9 @@
 from typing import Any
 
 import torch_geometric.loader
-from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._choice import own_sampler
-from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
-from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
+from torch_geometric_lgt.loader._choice import with_sampler
+from torch_geometric_lgt.loader._edge_order import order_edges
 
 
 class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
@@ -49,12 +47,7 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     def __init__(
         self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
     ) -> None:
-        sampler = own_sampler(data, num_neighbors, kwargs)
-        kwargs |= {} if sampler is None else {'neighbor_sampler': sampler}
-        foreign = not isinstance(kwargs.get('neighbor_sampler'), NeighborSampler)
-        types_to_order = (
-            check_edges(data) if foreign and isinstance(data, (Data, HeteroData)) else []
-        )
+        kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, edge_label_index, **kwargs)
         self.types_to_order = types_to_order
 

@@ -4,9 +4,8 @@ import torch
 import torch_geometric.loader
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.loader._choice import own_sampler
-from torch_geometric_lgt.loader._edge_order import check_edges, order_edges
-from torch_geometric_lgt.loader.neighbor_sampler import NeighborSampler
+from torch_geometric_lgt.loader._choice import with_sampler
+from torch_geometric_lgt.loader._edge_order import order_edges
 
 
 class NeighborLoader(torch_geometric.loader.NeighborLoader):
@@ -56,12 +55,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
     ) -> None:
         if isinstance(data, tuple) and input_nodes is None:
             input_nodes = torch.arange(max(data[1].get_all_edge_attrs()[0].size))
-        sampler = own_sampler(data, num_neighbors, kwargs)
-        kwargs |= {} if sampler is None else {'neighbor_sampler': sampler}
-        foreign = not isinstance(kwargs.get('neighbor_sampler'), NeighborSampler)
-        types_to_order = (
-            check_edges(data) if foreign and isinstance(data, (Data, HeteroData)) else []
-        )
+        kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, input_nodes, **kwargs)
         self.types_to_order = types_to_order
 

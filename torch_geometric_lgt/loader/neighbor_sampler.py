@@ -19,7 +19,7 @@ from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from torch_geometric_lgt.loader._edge_order import ONLY, Output, check_edges, order_edges
-from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges
+from torch_geometric_lgt.loader._neighborhoods import SampledNodes, induced_edges, seed_ids
 from torch_geometric_lgt.loader._sorted_edges import ALONE, sorted_graph, stored_graph
 from torch_geometric_lgt.loader._temporal import check_attributes, check_strategy, seed_times
 
@@ -198,13 +198,8 @@ class NeighborSampler(BaseSampler):
                 if self.disjoint
                 else np.zeros(nodes.numel(), np.int64)
             )
-            seeds, size = nodes.cpu().numpy().astype(np.int64), self.sizes[kind]
-            if seeds.size > 0 and not 0 <= seeds.min() <= seeds.max() < size:
-                raise ValueError(
-                    f"'input_nodes' must hold ids of nodes, from 0 to {size - 1} (got "
-                    f'{seeds.min()} to {seeds.max()})'
-                )
-            sampled[kind] = SampledNodes(seeds, batch, size)
+            size = self.sizes[kind]
+            sampled[kind] = SampledNodes(seed_ids(nodes, size), batch, size)
             first += nodes.numel() if self.disjoint else 0
         times = seed_times(seed, time, self.node_time) if self.temporal else None
         none = np.empty(0, np.int64)
