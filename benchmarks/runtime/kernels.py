@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
 from tqdm import tqdm
 
 from benchmarks.common.scripts import run_script, script_parser
@@ -44,11 +45,13 @@ def resources(kernel: Any, config: Any, keys: int, values: int, rank: int) -> di
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from torch_geometric_lgt.functional._engine.fused import PRECISION, power_of_2
+    from torch_geometric_lgt.functional._engine.fused import Sizes
+    from torch_geometric_lgt.functional.inputs import KernelInput
 
-    constants = {'C': keys, 'CP': keys, 'D': values, 'DP': values, 'R': rank}
-    constants |= {'RP': power_of_2(rank), 'MASKED': rank > 1, 'PRECISION': PRECISION}
-    constants |= {'LEAST': -8.5e37, 'LOG_TINY': -87.3, **config.kwargs}
+    x, mask = torch.empty(1, keys), torch.empty(1, rank) if rank > 1 else None
+    inputs = KernelInput(x=x, heads=1, kind='softmax', mask=mask, projection=x)
+    sizes = Sizes(inputs, graphs=1, nodes=1, channels=values)
+    constants = sizes.constants | sizes.least | sizes.padded_rank | config.kwargs
     kinds = {
         name: 'constexpr' if name in constants else 'i32' if name in NUMBERS else '*fp32'
         for name in kernel.arg_names
