@@ -50,7 +50,7 @@ kernels
   attention, CUDA       operators over chunks: triton is not installed
   Jaccard indices       numba
   Laplacian encodings   SciPy: pyamg is not installed, for large graphs
-  neighbour sampling    torch: pyg-lib is not installed"""
+  neighbour sampling    NumPy: pyg-lib is not installed"""
 
 
 @pytest.fixture

@@ -124,7 +124,7 @@ def _kernels(extras: dict[str, str]) -> dict[str, str]:
         'attention, CUDA': _cuda_attention(extras['triton'] != MISSING),
         'Jaccard indices': _first(extras, 'numba', 'NumPy'),
         'Laplacian encodings': _first(extras, 'pyamg', 'SciPy') + ', for large graphs',
-        'neighbour sampling': _first(extras, 'pyg-lib', 'torch'),
+        'neighbour sampling': _first(extras, 'pyg-lib', 'NumPy'),
     }
 
 
