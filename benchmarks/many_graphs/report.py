@@ -51,7 +51,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
 # Networks in words, for the pictures; the others are kernels of LiteGT.
 TITLES = {
     'graphtransformer': 'GraphTransformer',
-    'gt': 'graph transformer',
+    'gt': 'GT (Dwivedi and Bresson)',
     'gcn': 'GCN',
     'gin': 'GIN',
     'gat': 'GAT',

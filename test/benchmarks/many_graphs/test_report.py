@@ -11,7 +11,7 @@ def record(model, protocol, accuracy):
 @pytest.mark.parametrize(
     ('network', 'words'),
     [
-        ('gt', 'graph transformer'),
+        ('gt', 'GT (Dwivedi and Bresson)'),
         ('litegt-jaccard-sampling', 'LiteGT: jaccard, sampling'),
         ('mean-alone', 'LiteGT: mean alone'),
     ],
@@ -29,7 +29,7 @@ def test_scores_of_the_small_preset_best_first():
     assert scores_figure(results[::2], 'accuracy') is None
     (axes,) = scores_figure(results, 'accuracy').axes
     names = [label.get_text() for label in axes.get_yticklabels()]
-    assert names == ['graph transformer', 'GCN']
+    assert names == ['GT (Dwivedi and Bresson)', 'GCN']
     assert [bar.get_width() for bar in axes.patches] == [50, 25]
     assert axes.patches[0].get_facecolor() != axes.patches[1].get_facecolor()
     assert axes.get_title() == 'CLUSTER'
