@@ -15,13 +15,16 @@ def page(results: Path) -> str:
         'Each mutant of ``torch_geometric_lgt.functional`` changes one operator, number, name or '
         'argument'
     )
-    lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each mutant:']
     outcomes = ('noticed', 'without an end', 'survived')
     counts = {
         f'``{module}``': [each.get(outcome, 0) for outcome in outcomes]
         for module, each in found['modules'].items()
     }
     counts['**all**'] = [sum(column) for column in zip(*counts.values(), strict=True)]
+    tried = sum(counts['**all**'])
+    lines = [title, '=' * len(title), '', f'{text} ({of}), and the tests run with each mutant.']
+    if tried < found['changes']:
+        lines += [f'These {tried:,} are drawn at random from all {found["changes"]:,}.']
     rows = [(module, sum(each), *each) for module, each in counts.items()]
     lines += list_table(
         [('Module', 'Mutants', 'Caught', 'Timed out', 'Not caught'), *rows], '40 15 15 15 15'

@@ -7,7 +7,8 @@ changes of the module first, then from the shortest on.
 python tools/mutants.py segment neighbors.edges --tests test/functional   # two modules
 python tools/mutants.py --copy FOLDER                                     # all modules
 
-The folder of ``--copy`` is not removed: the same command goes on where it was killed.
+The folder of ``--copy`` is not removed: the same command goes on where it was killed. ``--sample
+N`` tries N changes, drawn at random in the same order each time, in place of all.
 
 Changes that do the same, or that only a GPU could tell, are explained in ``survivors.toml``. Needs
 Python 3.11 and mutmut 3.8; tests of torch.compile cannot run with it.
@@ -16,6 +17,7 @@ Python 3.11 and mutmut 3.8; tests of torch.compile cannot run with it.
 import argparse
 import json
 import os
+import random
 import re
 import resource
 import shutil
@@ -80,12 +82,25 @@ def prepare(copy: Path, modules: list[str], tests: list[str]) -> None:
     subprocess.run([sys.executable, '-c', code], cwd=copy, check=True)
 
 
+def drawn(folder: Path, sample: int | None) -> list[str]:
+    r"""Returns the names of the changes below the folder that are tried."""
+    names = [
+        name
+        for path in sorted(folder.joinpath(FUNCTIONAL).rglob('*.meta'))
+        for name in json.loads(path.read_text())['exit_code_by_key']
+    ]
+    if sample is None:
+        return names
+    random.Random(0).shuffle(names)
+    return sorted(names[:sample])
+
+
 class Forks:
     r"""Plugin of pytest that runs, in place of the tests, each change in forks of the process that
     collected them."""
 
-    def __init__(self, children: int, limit: float) -> None:
-        self.children, self.limit, self.running = children, limit, {}
+    def __init__(self, children: int, limit: float, sample: int | None) -> None:
+        self.children, self.limit, self.sample, self.running = children, limit, sample, {}
         self.noticed = defaultdict(Counter)
         self.results = Path('results.txt')
 
@@ -104,11 +119,7 @@ class Forks:
             if self.results.exists()
             else set()
         )
-        names = [
-            name
-            for path in sorted(Path(FUNCTIONAL).rglob('*.meta'))
-            for name in json.loads(path.read_text())['exit_code_by_key']
-        ]
+        names = drawn(Path(), self.sample)
         for afresh in (False, True):
             self.fork('', items[:200] if afresh else items, 3600, afresh)
             self.wait()
@@ -194,7 +205,7 @@ def pattern(change: str) -> re.Pattern[str]:
     )
 
 
-def report(copy: Path, record: Path | None) -> int:
+def report(copy: Path, sample: int | None, record: Path | None) -> int:
     r"""Prints the changes that were not noticed and that nothing in ``survivors.toml`` explains,
     and returns their number."""
     from mutmut.mutation.diff_apply import get_diff_for_mutant
@@ -206,6 +217,7 @@ def report(copy: Path, record: Path | None) -> int:
     ]
     lines = (copy / 'mutants' / 'results.txt').read_text().splitlines()
     outcomes = dict(line.split(' ', 1) for line in lines if not line.startswith(' '))
+    outcomes = {name: outcomes[name] for name in drawn(copy / 'mutants', sample)}
     os.chdir(copy)
     modules, survived = {}, []
     for name, outcome in sorted(outcomes.items()):
@@ -240,7 +252,13 @@ def report(copy: Path, record: Path | None) -> int:
         versions = {package: version(package) for package in ('mutmut', 'torch', 'torch-geometric')}
         record.write_text(
             json.dumps(
-                {'commit': commit, 'versions': versions, 'modules': modules, 'survived': survived},
+                {
+                    'commit': commit,
+                    'versions': versions,
+                    'changes': len(drawn(Path('mutants'), None)),
+                    'modules': modules,
+                    'survived': survived,
+                },
                 indent=1,
             )
             + '\n'
@@ -265,13 +283,15 @@ def main() -> None:
     parser.add_argument('--copy', type=Path, help='folder of the copy, which is kept')
     parser.add_argument('--children', type=int, default=os.cpu_count())
     parser.add_argument('--seconds', type=float, default=30, help='of tests at most for a change')
+    parser.add_argument('--sample', type=int, help='of changes, in place of all')
     parser.add_argument(
         '--record', type=Path, help='file for the results, which the documentation shows'
     )
     parser.add_argument('--forks', action='store_true', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.forks:
-        sys.exit(pytest.main([*args.tests, '-qs', *SELECTED], [Forks(args.children, args.seconds)]))
+        forks = Forks(args.children, args.seconds, args.sample)
+        sys.exit(pytest.main([*args.tests, '-qs', *SELECTED], [forks]))
     os.environ |= {'OMP_NUM_THREADS': '1', 'NUMBA_DISABLE_JIT': '1', 'MUTANT_UNDER_TEST': 'stats'}
     with tempfile.TemporaryDirectory() as temporary:
         copy = args.copy or Path(temporary) / 'copy'
@@ -286,6 +306,7 @@ def main() -> None:
             '--seconds',
             str(args.seconds),
         ]
+        command += ['--sample', str(args.sample)] if args.sample else []
         command += ['--tests', *args.tests]
         subprocess.run(
             command,
@@ -294,7 +315,7 @@ def main() -> None:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        sys.exit(min(1, report(copy, args.record and args.record.resolve())))
+        sys.exit(min(1, report(copy, args.sample, args.record and args.record.resolve())))
 
 
 if __name__ == '__main__':
