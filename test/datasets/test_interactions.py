@@ -87,6 +87,62 @@ def test_formats_give_the_same_data(tmp_path, suffix):
     assert pairs(dataset) == [[('a', 'x1'), ('b', 'x1')], [('b', 'x2')], [('b', 'x3')]]
 
 
+TIMES = {
+    'integers': ['30', '9', '100', '9'],
+    'large integers': [str(2**53 + 1), str(2**53), str(2**53 + 2), str(2**53)],
+    'floats': ['3e1', '9.5', '100', '9.5'],
+    'dates': ['2024-01-30', '2023-12-31', '2024-02-01', '2023-12-31'],
+    'date and time': ['2024-01-01 10:00:01', '2024-01-01T10', '2024-02-01', '2024-01-01 10:00'],
+    'time zones': [
+        '2024-01-01T10:00Z',
+        '2024-01-01T11:00+02:00',
+        '2024-01-01T10:01',
+        '2024-01-01T09:00',
+    ],
+}
+
+
+@pytest.mark.parametrize('times', TIMES.values(), ids=TIMES)
+@pytest.mark.parametrize('suffix', ['csv', 'csv.gz', 'parquet'])
+def test_rows_are_sorted_by_a_column_of_times(tmp_path, suffix, times):
+    """Of two rows at the same time, the later one in the file comes later."""
+    rows = [('b', item, time) for item, time in zip('cabd', times, strict=True)]
+    path = tmp_path / 'mine' / f'raw.{suffix}'
+    path.parent.mkdir()
+    names = ('item_id', 'time', 'user_id')
+    if suffix == 'parquet':
+        users, items, texts = map(list, zip(*rows, strict=True))
+        parquet.write_table(pa.table(dict(zip(names, (items, texts, users), strict=True))), path)
+    else:
+        lines = [','.join(names), *(f'{item},{time},{user}' for user, item, time in rows)]
+        content = '\n'.join(lines).encode()
+        path.write_bytes(gzip.compress(content) if suffix.endswith('gz') else content)
+    arguments = {'root': tmp_path, 'name': 'mine', 'split': 'leave-one-out'}
+    by_time = InteractionDataset(**arguments, columns=('user_id', 'item_id', 'time'))
+    assert pairs(by_time) == [[('b', 'a'), ('b', 'd')], [('b', 'c')], [('b', 'b')]]
+    assert pairs(InteractionDataset(**arguments))[2] == [('b', 'd')]
+
+
+@pytest.mark.parametrize(
+    'kind', [pa.int64(), pa.float32(), pa.timestamp('ns'), pa.timestamp('s', 'UTC'), pa.date32()]
+)
+def test_times_of_parquet_files_have_any_type(tmp_path, kind):
+    (tmp_path / 'mine').mkdir()
+    table = {
+        'user_id': ['b'] * 4,
+        'item_id': list('cabd'),
+        'time': pa.array([30, 9, 100, 9], pa.int32() if kind == pa.date32() else None).cast(kind),
+    }
+    parquet.write_table(pa.table(table), tmp_path / 'mine' / 'raw.parquet')
+    arguments = {'split': 'leave-one-out', 'columns': ('user_id', 'item_id', 'time')}
+    dataset = InteractionDataset(tmp_path, 'mine', **arguments)
+    assert pairs(dataset) == [[('b', 'a'), ('b', 'd')], [('b', 'c')], [('b', 'b')]]
+    table['time'] = pa.array([None, 1, 2, 3], pa.int64())
+    parquet.write_table(pa.table(table), tmp_path / 'mine' / 'raw.parquet')
+    with pytest.raises(ValueError, match=r"all numbers or all dates .* \(got 'None' in row 1\)"):
+        InteractionDataset(tmp_path, 'mine', **arguments)
+
+
 def test_ids_that_look_like_numbers_stay_apart(tmp_path):
     root = write(tmp_path / 'mine', raw_txt='07 1\n7 1\n')
     assert InteractionDataset(root, 'mine').user_ids.tolist() == ['07', '7']
@@ -224,7 +280,78 @@ def test_download_of_an_archive(tmp_path, file_server, monkeypatch):
             "'ratios' must be three shares",
         ),
         ({'raw_csv': 'user,item\n1,2\n'}, {}, ValueError, "'columns' must name columns"),
-        ({'raw_csv': 'user_id,item_id\n1,\n'}, {}, ValueError, 'an empty id'),
+        (
+            {'raw_csv': 'user_id,item_id\n1,2\n\n1,\n'},
+            {},
+            ValueError,
+            r"raw.csv' must have two ids in each row \(got an empty id in line 4\)",
+        ),
+        (
+            {'raw_csv': 'user_id,item_id,n\nann,tea,1\ndan, Jr.,tea,3\n'},
+            {},
+            ValueError,
+            r"raw.csv' must have 3 fields in each row, as in its header \(got 4 in line 3\)",
+        ),
+        (
+            {'raw_csv': 'user_id,item_id,n\nann,tea\n'},
+            {},
+            ValueError,
+            r'3 fields in each row, as in its header \(got 2 in line 2\)',
+        ),
+        (
+            {'raw_csv': 'user_id,item_id\n1,2\nuser_id,item_id\n3,4\n'},
+            {},
+            ValueError,
+            r"raw.csv' must have one header \(got another in line 3\); remove it",
+        ),
+        (
+            {'raw_csv': 'user_id,item_id\n1,2\n1,"3\n4,5\n6,7\n'},
+            {},
+            ValueError,
+            r"raw.csv' must be csv \(got a row from line 3 on with the error: unexpected end",
+        ),
+        (
+            {'raw_csv': 'user_id,item_id\nann,tea\n"ann ",rice\n'},
+            {},
+            ValueError,
+            r"user ids must differ by more than white space .* \(got 'ann' and 'ann '\)",
+        ),
+        (
+            {'train_csv': 'user_id,item_id\n1, b\n', 'test_csv': 'user_id,item_id\n1,b \n'},
+            {},
+            ValueError,
+            r"item ids must differ by more than white space .* \(got ' b' and 'b '\)",
+        ),
+        (
+            {'raw_txt': '0 0\n'},
+            {'columns': ('user_id', 'item_id', 'time')},
+            ValueError,
+            "'columns' must be two names for '.*raw.txt', which has no times",
+        ),
+        *(
+            (
+                {'raw_csv': 'user_id,item_id\n1,2\n'},
+                {'columns': columns},
+                ValueError,
+                "'columns' must name two columns, users and items, or three, then times",
+            )
+            for columns in (('user_id',), ('user_id', 'item_id', 'a', 'b'), 'ui')
+        ),
+        *(
+            (
+                {'raw_csv': 'user_id,item_id,time\n' + ''.join(f'1,2,{time}\n' for time in times)},
+                {'columns': ('user_id', 'item_id', 'time')},
+                ValueError,
+                rf'times that are all numbers or all dates .* \(got {wrong!r} in line {line}\)',
+            )
+            for times, wrong, line in (
+                (('1', '2', ''), '', 4),
+                (('1.5', 'nan'), 'nan', 3),
+                (('3', '2024-01-01'), '2024-01-01', 3),
+                (('2024-01-01', '3'), '3', 3),
+                (('noon', '3'), 'noon', 2),
+            )
+        ),
     ],
 )
 def test_raises(tmp_path, files, arguments, error, message):
@@ -241,7 +368,7 @@ def test_damaged_files(tmp_path, name):
         if name.endswith('gz')
         else b'\xff\xfe\x00user_id,item_id\n'
     )
-    with pytest.raises(ValueError, match='holds a damaged file'):
+    with pytest.raises(ValueError, match=rf"'.*{name}' is damaged"):
         InteractionDataset(tmp_path, 'mine')
 
 
@@ -277,7 +404,8 @@ def test_ids_that_are_no_numbers_are_refused(tmp_path, value):
         tmp_path / 'mine' / 'raw.parquet',
     )
     with pytest.raises(
-        ValueError, match="'root' holds a file with an empty id, NaN or an infinite number"
+        ValueError,
+        match=r"mine/raw.parquet' must have two ids in each row \(got .* NaN .* in row 2\)",
     ):
         InteractionDataset(tmp_path, 'mine')
 
@@ -359,9 +487,7 @@ def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
 @pytest.mark.parametrize('value', [0.5, 2.0**53, -1e300])
 def test_floats_that_are_no_exact_ids_are_refused(tmp_path, value):
     root = write_tables(tmp_path / 'mine', raw=([1.0, value], [1, 2]))
-    with pytest.raises(
-        ValueError, match="'root' holds a file with an id that is no exact whole number"
-    ):
+    with pytest.raises(ValueError, match=r"mine/raw.parquet' must have exact whole numbers as ids"):
         InteractionDataset(root, 'mine')
 
 
@@ -370,7 +496,7 @@ def test_bytes_are_the_text_they_encode(tmp_path):
         tmp_path / 'mine', train=(['a', 'é'], [1, 2]), test=([b'a', 'é'.encode()], [3, 4])
     )
     assert InteractionDataset(root, 'mine').user_ids.tolist() == ['a', 'é']
-    for value, message in ((b'\xff', 'an id that is no UTF-8 text'), (b'', 'an empty id')):
+    for value, message in ((b'\xff', 'must have ids of UTF-8 text'), (b'', 'an empty id')):
         parquet.write_table(
             pa.table({'user_id': [b'a', value], 'item_id': [1, 2]}),
             tmp_path / 'mine' / 'test.parquet',

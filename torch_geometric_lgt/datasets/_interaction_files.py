@@ -3,12 +3,15 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
+
+from torch_geometric_lgt.datasets._interaction_times import time_order
 
 LARGEST_FLOAT = 2**53  # from it on, whole numbers are rounded to it
 FRACTIONS = (float, Decimal, np.floating)
@@ -40,68 +43,119 @@ def find(folders: list[Path], name: str) -> Path | None:
     )
 
 
-def read(path: Path, columns: tuple[str, str]) -> Interactions:
-    r"""Reads interactions from LightGCN text (``user item item ..`` in each line), or from two
-    :obj:`columns` of a csv file with a header or of a parquet file.
+def read(path: Path, columns: Sequence[str]) -> Interactions:
+    r"""Reads interactions from LightGCN text (``user item item ..`` in each line), or from the
+    :obj:`columns` of a csv file with a header or of a parquet file: users, items, and optionally
+    times, by which the rows are sorted. Rows of the same time keep their order.
 
     An id of a text or csv file may be any word. A floating-point column of a parquet file must have
     whole numbers, which are read as integers.
 
     Raises:
         ValueError: If the file is damaged, a column is missing or repeated, or an id is empty. If a
-            floating-point id is NaN, infinite or no whole number.
+            floating-point id is NaN, infinite or no whole number. If a row of a csv file has
+            another number of fields than its header, or repeats the header. If a text file should
+            have times.
         ImportError: If the file is a parquet file and pyarrow is not installed.
     """
     if path.suffix == '.parquet':
         return _read_parquet(path, columns)
+    is_csv = '.csv' in path.suffixes
+    if not is_csv and len(columns) > 2:
+        raise ValueError(
+            f"'columns' must be two names for {str(path)!r}, which has no times (got {columns})"
+        )
+    fields: list[list[str]] = [[] for _ in columns]
+    lines = array('q')
     try:
         with (
             gzip.open(path, 'rt', encoding='utf-8-sig')
             if path.suffix == '.gz'
             else open(path, encoding='utf-8-sig', newline='') as file
         ):
-            pairs = (
-                _csv_pairs(file, columns, path) if '.csv' in path.suffixes else _text_pairs(file)
-            )
-            users, items = [], []
-            for user, item in pairs:
-                users.append(user)
-                items.append(item)
-    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(
-            f"'root' holds a damaged file {str(path)!r} ({error}); fetch or write it again"
-        ) from error
-    return Interactions(_ids(users, path), _ids(items, path))
+            for line, row in _csv_rows(file, columns, path) if is_csv else _text_rows(file):
+                lines.append(line)
+                for column, field in zip(fields, row, strict=True):
+                    column.append(field)
+    except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f'{str(path)!r} is damaged ({error}); fetch or write it again') from error
+    places = [f'line {line}' for line in lines] if len(columns) > 2 else []
+    return _interactions(fields, path, places)
 
 
-def _text_pairs(file: TextIO) -> Iterator[tuple[str, str]]:
-    r"""Yields the pairs of a user id and an item id, as strings, of an open LightGCN text file."""
-    for line in file:
+def _interactions(fields: list[list], path: Path, places: Sequence[str]) -> Interactions:
+    r"""Converts the columns users, items, and optionally times. The rows are sorted by the times.
+    Errors name the :obj:`path`, and for a time its place."""
+    users, items = (_ids(values, path) for values in fields[:2])
+    if len(fields) > 2:
+        order = time_order(fields[2], path, places)
+        users, items = users[order], items[order]
+    return Interactions(users, items)
+
+
+def _text_rows(file: TextIO) -> Iterator[tuple[int, tuple[str, str]]]:
+    r"""Yields the line number and the pair of a user id and an item id, as strings, of each
+    interaction in an open LightGCN text file."""
+    for number, line in enumerate(file, 1):
         user, *items = line.split() or ('',)
-        yield from ((user, item) for item in items)
+        yield from ((number, (user, item)) for item in items)
 
 
-def _csv_pairs(file: TextIO, columns: tuple[str, str], path: Path) -> Iterator[tuple[str, str]]:
-    r"""Yields the pairs of a user id and an item id, as strings, from two columns of an open csv
-    file. Error messages name the :obj:`path`.
+def _csv_rows(
+    file: TextIO, columns: Sequence[str], path: Path
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    r"""Yields the number of the first line and the fields of :obj:`columns`, as strings, of each
+    row of an open csv file. Error messages name the :obj:`path` and the line.
 
     Raises:
-        ValueError: If a column is missing or repeated.
+        ValueError: If a column is missing or repeated, or a row is no csv, has another number of
+            fields than the header, repeats the header, or has an empty id.
     """
-    rows = csv.DictReader(file)
-    _check_columns(rows.fieldnames or (), columns, path)
-    yield from ((row[columns[0]], row[columns[1]]) for row in rows)
+    rows, line = csv.reader(file, strict=True), 1
+    try:
+        header = next(rows, [])
+        _check_columns(header, columns, path)
+        places = [header.index(column) for column in columns]
+        line = rows.line_num + 1
+        for row in rows:
+            if row:
+                _check_row(row, header, places, f'{str(path)!r} must have', line)
+                yield line, tuple(row[place] for place in places)
+            line = rows.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f'{str(path)!r} must be csv (got a row from line {line} on with the error: {error}); '
+            'close each quote, and write a quote within an id twice'
+        ) from error
 
 
-def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
-    r"""Reads the interactions from two columns of a parquet file.
+def _check_row(
+    row: list[str], header: list[str], places: list[int], subject: str, line: int
+) -> None:
+    r"""Raises a ValueError, which begins with :obj:`subject` and names the :obj:`line`, if a csv
+    row has another number of fields than the :obj:`header`, repeats it, or has an empty id."""
+    if len(row) != len(header):
+        raise ValueError(
+            f'{subject} {len(header)} fields in each row, as in its header (got {len(row)} in line '
+            f'{line}); put a field with a comma in quotes'
+        )
+    if row == header:
+        raise ValueError(f'{subject} one header (got another in line {line}); remove it')
+    if not all(row[place] for place in places[:2]):
+        raise ValueError(
+            f'{subject} two ids in each row (got an empty id in line {line}); remove the row'
+        )
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Interactions:
+    r"""Reads the interactions from columns of a parquet file.
 
     Raises:
         ValueError: If the file is damaged, a column is missing or repeated, or an id is invalid.
         ImportError: If pyarrow is not installed.
     """
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError as error:
         raise ImportError(
             f"reading {str(path)!r} needs pyarrow; pip install 'torch-geometric-lgt[recommend]'"
@@ -110,13 +164,16 @@ def _read_parquet(path: Path, columns: tuple[str, str]) -> Interactions:
         _check_columns(parquet.read_schema(path).names, columns, path)
         table = parquet.read_table(path, columns=list(columns))
     except (ArrowException, OSError) as error:
-        raise ValueError(
-            f"'root' holds a damaged file {str(path)!r} ({error}); write it again"
-        ) from error
-    return Interactions(*(_ids(table.column(name).to_pylist(), path) for name in columns))
+        raise ValueError(f'{str(path)!r} is damaged ({error}); write it again') from error
+    fields = [table.column(name) for name in columns]
+    if len(fields) > 2 and types.is_temporal(fields[2].type):
+        width = fields[2].type.bit_width
+        fields[2] = fields[2].cast(f'int{width}')
+    places = [f'row {row}' for row in range(1, table.num_rows + 1)] if len(fields) > 2 else []
+    return _interactions([field.to_pylist() for field in fields], path, places)
 
 
-def _check_columns(names, columns: tuple[str, str], path: Path) -> None:
+def _check_columns(names: Sequence[str], columns: Sequence[str], path: Path) -> None:
     r"""Checks that the column :obj:`names` of a file have each of :obj:`columns` once.
 
     Raises:
@@ -142,15 +199,18 @@ def _ids(values: list, path: Path) -> np.ndarray:
         ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
             :obj:`path`.
     """
-    if any(
-        value is None
+    invalid = (
+        row
+        for row, value in enumerate(values, 1)
+        if value is None
         or (isinstance(value, str | bytes) and not value)
         or (isinstance(value, FRACTIONS) and not math.isfinite(value))
-        for value in values
-    ):
+    )
+    row = next(invalid, None)
+    if row is not None:
         raise ValueError(
-            f"'root' holds a file with an empty id, NaN or an infinite number: {str(path)!r}; "
-            'remove those rows'
+            f'{str(path)!r} must have two ids in each row (got an empty id, NaN or an infinite '
+            f'number in row {row}); remove the row'
         )
     strings = [_text(value, path) for value in values]
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
@@ -176,14 +236,13 @@ def _text(value: Any, path: Path) -> str:
             return value.decode()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"'root' holds a file with an id that is no UTF-8 text: {str(path)!r} (got "
-                f'{value!r})'
+                f'{str(path)!r} must have ids of UTF-8 text (got {value!r})'
             ) from error
     if not isinstance(value, FRACTIONS):
         return str(value)
     if value != int(value) or (not isinstance(value, Decimal) and abs(value) >= LARGEST_FLOAT):
         raise ValueError(
-            f"'root' holds a file with an id that is no exact whole number: {str(path)!r} (got "
-            f'{value}); write ids as integers'
+            f'{str(path)!r} must have exact whole numbers as ids (got {value}); write ids as '
+            'integers'
         )
     return str(int(value))

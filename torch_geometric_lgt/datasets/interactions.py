@@ -20,12 +20,15 @@ class InteractionDataset(InMemoryDataset):
     :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and
     :obj:`"movielens-100k"` are downloaded from their public sources, with a checksum. Any other
     :obj:`name` is a folder with the files ``train``, ``test`` and optionally ``valid``. Instead of
-    these it may have one file ``raw`` with all interactions in the order of time.
+    these it may have one file ``raw`` with all interactions.
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
     ``root/name/raw``. The files are read each time and nothing is written beside downloads, so no
     cache can be outdated.
+
+    Rows are in the order of time, which ``split='leave-one-out'`` needs. Rows in another order need
+    a column of times: name it as the third of :obj:`columns`. Other columns are not read.
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
     get numbers from 0 in the order of their ids; :obj:`user_ids` and :obj:`item_ids` have the id of
@@ -42,22 +45,25 @@ class InteractionDataset(InMemoryDataset):
         split (str, optional): :obj:`"given"` uses the split of the files; without a validation
             file, validation pairs are taken out of the training part. :obj:`"ratio"` splits each
             user's interactions at random. :obj:`"leave-one-out"` takes each user's last interaction
-            for test and the last but one for validation, and needs a file ``raw``. (default:
+            for test and the last but one for validation, and needs a file ``raw`` in the order of
+            time, or with a column of times. (default:
             :obj:`None`, :obj:`"given"` if the data set has files for training and test, else
             :obj:`"ratio"`; the attribute :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
             0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
         columns (tuple, optional): Names of the columns with users and items in csv and parquet
-            files. (default: :obj:`("user_id", "item_id")`)
+            files. With a third name, rows are sorted by the times in that column, which are numbers
+            or dates as in ISO 8601; equal times keep their order. (default: :obj:`("user_id",
+            "item_id")`)
         relabel (bool, optional): If set to :obj:`False`, ids must be the whole numbers from 0
             without gaps, else an error is raised. (default: :obj:`True`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, after reading. (default: :obj:`None`)
 
     Raises:
-        ValueError: If an argument or a file is not as described, or a pair is in two parts of the
-            files' split.
+        ValueError: If an argument or a file is not as described, a pair is in two parts of the
+            files' split, or two ids differ only by white space around them.
         FileNotFoundError: If the files are missing and :obj:`name` has no public source.
         RuntimeError: If a download fails.
 
@@ -82,7 +88,7 @@ class InteractionDataset(InMemoryDataset):
         split: str | None = None,
         ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
         seed: int = 2022,
-        columns: tuple[str, str] = ('user_id', 'item_id'),
+        columns: tuple[str, str] | tuple[str, str, str] = ('user_id', 'item_id'),
         relabel: bool = True,
         transform: Callable | None = None,
         pre_transform: Callable | None = None,
@@ -93,6 +99,11 @@ class InteractionDataset(InMemoryDataset):
             raise ValueError(f"'split' must be one of {METHODS} (got {split!r})")
         check_ratios(ratios)
         check_seed(seed)
+        if isinstance(columns, str) or len(columns) not in (2, 3):
+            raise ValueError(
+                "'columns' must name two columns, users and items, or three, then times (got "
+                f'{columns!r})'
+            )
         self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = (
             name,
             split,
@@ -212,7 +223,7 @@ class InteractionDataset(InMemoryDataset):
 
         Raises:
             ValueError: If :obj:`relabel` is :obj:`False` and the ids are not the whole numbers from
-                0.
+                0. If two ids differ only by white space around them.
         """
         if any(column.dtype == object for column in columns):  # text, while others may be numbers
             columns = [
@@ -220,6 +231,7 @@ class InteractionDataset(InMemoryDataset):
                 for column in columns
             ]
         ids, number = np.unique(np.concatenate(columns), return_inverse=True)
+        _check_spaces(kind, ids)
         if not self.relabel and not np.array_equal(ids, np.arange(ids.size)):
             raise ValueError(
                 f'{kind} ids must be the numbers from 0 to {ids.size - 1} (got {ids[0]} to '
@@ -262,3 +274,18 @@ class InteractionDataset(InMemoryDataset):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.name!r})'
+
+
+def _check_spaces(kind: str, ids: np.ndarray) -> None:
+    r"""Raises a ValueError, which begins with the :obj:`kind`, if two of the distinct :obj:`ids`
+    differ only by white space around them. Numbers are accepted."""
+    if ids.dtype.kind != 'U':
+        return
+    _, name, counts = np.unique(np.char.strip(ids), return_inverse=True, return_counts=True)
+    repeated = ids[counts[name] > 1]
+    if repeated.size > 0:
+        same = [str(other) for other in repeated if other.strip() == repeated[0].strip()]
+        raise ValueError(
+            f'{kind} ids must differ by more than white space around them (got {same[0]!r} and '
+            f'{same[1]!r}); remove the white space'
+        )
