@@ -53,7 +53,7 @@ ATTENTIONS: dict[str, Any] = {
 }
 
 
-class PaddedGPSConv(torch.nn.Module):
+class _PaddedGPSConv(torch.nn.Module):
     r"""Applies PyG's :class:`torch_geometric.nn.GPSConv` with a layer of this package in
     :class:`~torch_geometric_lgt.nn.GlobalAttention` as its attention.
 
@@ -100,7 +100,7 @@ LAYERS = {
     **ATTENTIONS,
     'jaccard_subtractor_conv': JaccardSubtractorConv,
     'gps_conv': GPSConv,
-    'global_attention': PaddedGPSConv,
+    'global_attention': _PaddedGPSConv,
 }
 NETWORKS = {
     'nodeformer': NodeFormer,
