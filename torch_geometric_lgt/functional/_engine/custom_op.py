@@ -154,7 +154,8 @@ def _rules(
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
     def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
+        tensors = ctx.saved_tensors  # read once: checkpointing computes them anew for one reading
+        results, tensors = tensors[: len(saved)], iter(tensors[len(saved) :])
         values = [next(tensors) if other is None else other[0] for other in ctx.others]
         output_grads = (grads[i].contiguous() for i in outputs)
         input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
