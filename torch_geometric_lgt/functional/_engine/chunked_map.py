@@ -64,8 +64,7 @@ class _ChunkedMap(torch.autograd.Function):
 
     @staticmethod
     @first_order('edge_scores')
-    def backward(ctx: Any, grad: Tensor) -> Rows:
-        saved = ctx.saved_tensors  # read once: checkpointing computes them anew for one reading
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> Rows:
         indices, tensors = list(saved[: ctx.num_indices]), saved[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]
         totals = [
