@@ -246,6 +246,22 @@ def in_parts(**options):
             ),
         ),
         (
+            "'edge_weight' must be None with conv=None",
+            lambda: GraphTransformer(6, 8, 3, conv=None).double()(
+                features(), EDGES, edge_weight=torch.rand(8)
+            ),
+        ),
+        (
+            "'edge_attr' must be None for a model with 'edge_channels' = 0",
+            lambda: GraphTransformer(6, 8, 3, conv=None).double()(
+                features(), EDGES, edge_attr=features(1)[:8]
+            ),
+        ),
+        (
+            "'edge_channels' must be 0 with conv=None",
+            lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
+        ),
+        (
             "'encodings' must be laplacian_pe",
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES

@@ -20,6 +20,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_not_negative,
     check_rates,
     check_sizes,
+    check_unused,
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
@@ -179,6 +180,11 @@ class GraphTransformer(LayerwiseModel):
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
+        if conv is None and edge_channels > 0:
+            raise ValueError(
+                "'edge_channels' must be 0 with conv=None, where nothing reads the features of "
+                f'edges (got {edge_channels})'
+            )
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (
@@ -458,6 +464,8 @@ class GraphTransformer(LayerwiseModel):
         degree: Degree,
     ) -> LocalInput | None:
         if not self.uses_edges:
+            check_unused(edge_weight, 'with conv=None')
+            check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
         conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
         size = x.size(0)
