@@ -288,6 +288,24 @@ def test_wrong_inputs_are_named(message, call):
         call()
 
 
+@pytest.mark.parametrize(
+    ('conv', 'conv_kwargs'),
+    [('TAGConv', None), ('SGConv', None), ('ChebConv', {'K': 2}), ('EGConv', None)],
+)
+def test_message_passing_beyond_one_hop_is_not_evaluated_in_parts(conv, conv_kwargs):
+    """Of several hops, or by degrees of the neighbours: a part of the graph has neither."""
+    with pytest.raises(ValueError, match="'conv' must be 'GCNConv', by name, or a layer whose"):
+        in_parts(conv=conv, conv_kwargs=conv_kwargs)
+
+
+@pytest.mark.parametrize('conv', ['GATConv', 'GINConv', 'LEConv', 'MFConv', 'TransformerConv'])
+def test_message_passing_of_one_hop_is_evaluated_in_parts(conv):
+    data = Data(x=features(), edge_index=EDGES)
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv).double().eval()
+    scores = model.inference(NeighborLoader(data, [-1], batch_size=5))
+    assert_close(scores, model(data.x, EDGES).detach(), rtol=1e-10, atol=1e-12)
+
+
 def test_a_model_without_attention_has_no_memory():
     data = Data(x=features().float(), edge_index=EDGES)
     with pytest.raises(ValueError, match='the model has no layer with attention'):

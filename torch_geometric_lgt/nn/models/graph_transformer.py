@@ -37,13 +37,13 @@ from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._local_conv import (
     LocalInput,
+    check_one_hop,
     local_input,
     make_conv,
     named_arguments,
 )
 from torch_geometric_lgt.nn.models._local_gcn import (
     LocalConv,
-    counts_degrees,
     local_degree_edges,
     local_matrix,
 )
@@ -427,6 +427,13 @@ class GraphTransformer(LayerwiseModel):
         layers."""
         return self.lin_out(layers[-1][:, : self.hidden_channels])
 
+    def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+        weight = reference(self.lin_in)
+        for conv in (block.conv for block in self.blocks):
+            if conv is not None and not isinstance(conv, LocalConv):
+                check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
+        return super()._stream_layers(stream, num_layers)
+
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""
         return local_degree_edges(part)
@@ -436,18 +443,12 @@ class GraphTransformer(LayerwiseModel):
         normalised weights for GCN, else a list with weights and features.
 
         Raises:
-            ValueError: If the message passing counts the degrees of its input, or the graph lacks
-                edge features.
+            ValueError: If the graph lacks edge features.
         """
         weight, conv = reference(self.lin_in), self.conv
         if degree is not None:
             matrix = local_matrix(part, degree, weight.dtype).to(weight.device)
             return GraphContext(LocalInput(matrix, {}))
-        if counts_degrees(conv):
-            raise ValueError(
-                "'conv' must be 'GCNConv', by name, or a layer that counts no degrees, to be "
-                f'evaluated in parts (got {conv})'
-            )
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
         check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
         part = part.to(weight.device)
