@@ -167,7 +167,8 @@ def test_encodings_are_read_in_parts_too():
 
 def test_sparse_features_are_those_of_a_dense_matrix():
     model, x = GraphTransformer(6, 8, 3).double().eval(), features().relu()
-    assert_close(model(x.to_sparse_csr(), EDGES), model(x, EDGES), rtol=1e-12, atol=1e-12)
+    for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
+        assert_close(model(sparse, EDGES), model(x, EDGES), rtol=1e-12, atol=1e-12)
     dropped = GraphTransformer(6, 8, 3, input_dropout=0.5).double()._dropped_features
     sparse = dropped(x.to_sparse_csr()).to_dense()
     assert bool(((sparse == 0) | (sparse == 2 * x)).all())

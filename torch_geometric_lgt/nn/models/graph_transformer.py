@@ -483,6 +483,7 @@ class GraphTransformer(LayerwiseModel):
     def _dropped_features(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
             return dropout(x, self.input_dropout, self.training)
+        x = x.to_sparse_csr()
         values = dropout(x.values(), self.input_dropout, self.training)
         return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
 
