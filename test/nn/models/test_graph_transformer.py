@@ -247,8 +247,8 @@ def in_parts(**options):
             ),
         ),
         (
-            "'edge_weight' must be None with conv=None",
-            lambda: GraphTransformer(6, 8, 3, conv=None).double()(
+            "'edge_weight' must be None without message passing",
+            lambda: GraphTransformer(6, 8, 3, gate=True).double()(
                 features(), EDGES, edge_weight=torch.rand(8)
             ),
         ),
@@ -259,7 +259,7 @@ def in_parts(**options):
             ),
         ),
         (
-            "'edge_channels' must be 0 with conv=None",
+            "'edge_channels' must be 0 without message passing",
             lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
         ),
         (

@@ -180,11 +180,6 @@ class GraphTransformer(LayerwiseModel):
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
-        if conv is None and edge_channels > 0:
-            raise ValueError(
-                "'edge_channels' must be 0 with conv=None, where nothing reads the features of "
-                f'edges (got {edge_channels})'
-            )
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (
@@ -229,6 +224,11 @@ class GraphTransformer(LayerwiseModel):
                 block = self._make_block(local, attention, heads, dropout, act)
             self.blocks.append(block)
         self.uses_edges = self.conv is not None
+        if edge_channels > 0 and not self.uses_edges:
+            raise ValueError(
+                "'edge_channels' must be 0 without message passing, which alone reads the features "
+                f'of edges (got {edge_channels})'
+            )
         read = hidden_channels * (2 if level == 'edge' else 1)
         self.lin_out = (
             Linear(read, out_channels)
@@ -465,7 +465,7 @@ class GraphTransformer(LayerwiseModel):
         degree: Degree,
     ) -> LocalInput | None:
         if not self.uses_edges:
-            check_unused(edge_weight, 'with conv=None')
+            check_unused(edge_weight, 'without message passing')
             check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
         conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
