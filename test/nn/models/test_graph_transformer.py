@@ -362,6 +362,14 @@ def test_scores_of_graphs_without_edges():
         assert_close(model(x, None, batch), model(x, edges, batch), rtol=0, atol=0)
 
 
+def test_scores_of_graphs_are_not_those_of_a_part():
+    """The mean over the nodes of a mini-batch or a process is another one."""
+    model, x = GraphTransformer(6, 8, 3, 1, 2, level='graph').double().eval(), features()
+    states = [model.attentions[0].attention_state(model.lin_in(x))]
+    with pytest.raises(ValueError, match="'level' must be 'node' or 'edge' with 'states'"):
+        model(x, EDGES, states=states)
+
+
 def test_arguments_of_no_named_attention_are_refused():
     for attn_type in (None, lambda channels, heads: MeanAttention(channels, channels)):
         with pytest.raises(ValueError, match="'attn_kwargs' must be None unless"):

@@ -314,6 +314,12 @@ class GraphTransformer(LayerwiseModel):
             ValueError: If an argument does not fit the model.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        is_part = states is not None or process_group is not None
+        if self.level == 'graph' and is_part:
+            raise ValueError(
+                "'level' must be 'node' or 'edge' with 'states' or 'process_group': the score of a "
+                "graph needs the mean of all its nodes (got 'graph')"
+            )
         if process_group is not None:
             for block in self.blocks:
                 check_statistics(block, 'conv')
