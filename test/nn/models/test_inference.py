@@ -102,24 +102,41 @@ def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
         {'kernel': 'subtractor'},
         {'num_layers': 4, 'heads': 4, 'reduce': True},
         {'pe_channels': 3},
+        {'edge_channels': 2},
+        {'edge_channels': 2, 'num_layers': 3, 'kernel': 'subtractor'},
+        {'edge_channels': 2, 'num_layers': 5, 'heads': 4, 'reduce': True},
     ],
 )
-def test_litegt(options):
+def test_litegt(options, tmp_path):
     data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))
     data.laplacian_pe = data.laplacian_pe.double()
+    data.edge_attr = torch.randn(data.num_edges, 2, dtype=torch.float64)
+    edge_attr = data.edge_attr if 'edge_channels' in options else None
     model = LiteGT(5, 16, 3, **{'num_layers': 2, **options}).double()
     pe = data.laplacian_pe if 'pe_channels' in options else None
     for _ in range(3):
-        model(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard)
+        model(
+            data.x,
+            data.edge_index,
+            laplacian_pe=pe,
+            edge_jaccard=data.edge_jaccard,
+            edge_attr=edge_attr,
+        )
     scores = model.inference(loader(data))
+    torch.testing.assert_close(model.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
     whole = model.eval()(
         data.x,
         data.edge_index,
         laplacian_pe=pe,
         edge_jaccard=data.edge_jaccard,
         sampled_mask=data.attention_mask,
+        edge_attr=edge_attr,
     )
     torch.testing.assert_close(scores, whole.detach(), rtol=1e-10, atol=1e-12)
+    if edge_attr is not None:
+        del data.edge_attr
+        with pytest.raises(ValueError, match="'edge_attr' must"):
+            model.inference(loader(data))
 
 
 @pytest.mark.parametrize('layers', [0, 2])
