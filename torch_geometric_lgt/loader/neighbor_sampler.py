@@ -103,8 +103,8 @@ class NeighborSampler(BaseSampler):
         weight_attr: str | None = None,
     ) -> None:
         self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
-        self.temporal, self.last = time_attr is not None, temporal_strategy == 'last'
-        self.disjoint = disjoint or self.temporal
+        self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
+        self.disjoint = disjoint or self.is_temporal
         check_strategy(temporal_strategy)
         check_attributes(data, temporal_strategy, time_attr, weight_attr)
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
@@ -203,7 +203,7 @@ class NeighborSampler(BaseSampler):
             size = self.sizes[kind]
             sampled[kind] = SampledNodes(seed_ids(nodes, size), batch, size)
             first += nodes.numel() if self.disjoint else 0
-        times = seed_times(seed, time, self.node_time) if self.temporal else None
+        times = seed_times(seed, time, self.node_time) if self.is_temporal else None
         none = np.empty(0, np.int64)
         sampled |= {
             kind: SampledNodes(none, none, size)

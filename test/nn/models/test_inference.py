@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.transforms import ToUndirected
 from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -351,6 +352,21 @@ def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
         ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"
     ):
         model.inference(NeighborLoader(data, [-1], batch_sampler=batches))
+
+
+def test_loaders_of_another_graph_than_the_data_are_refused():
+    """Each would return other scores than the model has for the data."""
+    data, model = graph(), BACKBONES['difformer']().double()
+    data.time = torch.arange(N)
+    with pytest.raises(ValueError, match="'loader' must have time_attr=None"):
+        model.inference(NeighborLoader(data, [-1], batch_size=7, time_attr='time'))
+    with pytest.raises(ValueError, match="'loader' must have transform=None"):
+        model.attention_memory(NeighborLoader(data, [-1], batch_size=7, transform=ToUndirected()))
+    nodes = HeteroData(
+        {'node': {'x': data.x}, ('node', 'to', 'node'): {'edge_index': data.edge_index}}
+    )
+    with pytest.raises(ValueError, match="'loader' must be of nodes of one type"):
+        model.inference(NeighborLoader(nodes, [-1], input_nodes='node', batch_size=7))
 
 
 WEIGHTED = {
