@@ -119,7 +119,7 @@ def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> lis
             plan_variant(name, protocol, default, dict(change))
             for name, change in variants_of[args.study].items()
         ]
-        return [plan for plan in plans if plan._replace(variant='') != same]
+        return [plan for plan in plans if plan._replace(variant='') != same and has_layers(plan)]
     try:
         config = apply_overrides(default, args.model, args.set)
     except ValueError as error:
@@ -136,6 +136,13 @@ def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> lis
     }
     differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
     return [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
+
+
+def has_layers(plan: Plan) -> bool:
+    r"""Tells whether a network has message passing or attention. Without a graph there is none
+    without attention."""
+    options = plan.config['options']
+    return options.get('conv', 'GCNConv') is not None or options['attention'] != 'no-attention'
 
 
 def plan_variant(
