@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from tqdm import trange
 
+from benchmarks.common.arguments import positive, script_parser
 from benchmarks.common.figures import require_drawing, save_figure, subplots
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
-from benchmarks.node_classification.datasets import LAYOUT, NAMES, load
+from benchmarks.common.scripts import data_from, run_script
+from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def layer_weights(x: Tensor, num_layers: int, tau: float) -> list[Tensor]:
     nodes = torch.arange(x.size(0))
     weights: list[Tensor] = []
     target, source = torch.cartesian_prod(nodes, nodes).t()
-    for _ in range(num_layers):
+    for _ in trange(num_layers, desc='layers'):
         conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False).to(x.dtype)
         with torch.no_grad():
             weights.append(
@@ -118,17 +120,16 @@ def figure(comparison: Comparison) -> 'Figure':
 
 def main() -> None:
     parser = script_parser(__doc__)
-    add_root(parser, LAYOUT)
-    parser.add_argument(
-        '--dataset',
-        default='cora',
-        help=f'a .npz file, or one of {", ".join(NAMES)}',
+    add_dataset(parser)
+    parser.groups['model'].add_argument(
+        '--layers', type=positive, default=8, help='layers one after the other'
     )
-    parser.add_argument('--layers', type=int, default=8, help='layers one after the other')
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--tau', type=float, default=0.5, help='share of the attention in the output of a layer'
     )
-    parser.add_argument('--channels', type=int, default=64, help='channels of the layers')
+    parser.groups['model'].add_argument(
+        '--channels', type=positive, default=64, help='channels of the layers'
+    )
     args = parser.parse_args()
     torch.manual_seed(0)
     require_drawing()

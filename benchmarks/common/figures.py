@@ -7,9 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.results import say
+from benchmarks.common.files import say, write_file
 from benchmarks.common.scripts import EXTRAS
-from torch_geometric_lgt._io import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -48,8 +47,7 @@ def save_figure(figure: 'Figure', path: Path) -> None:
     r"""Writes a figure; equal figures give equal files."""
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    write_file(path, content.getvalue(), 'pictures')
 
 
 def draw_bars(

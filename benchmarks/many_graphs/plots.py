@@ -13,9 +13,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter, to_dense_adj, to_scipy_sparse_matrix
 
 from benchmarks.common.figures import save_figure, subplots
+from benchmarks.common.files import write_file
 from benchmarks.common.tables import as_csv
 from benchmarks.many_graphs.models import Transformer
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     attention_distance,
     largest_per_graph,
@@ -33,7 +33,6 @@ def draw(model: Transformer, graphs: Sequence[Data], path: Path) -> None:
     sampled nodes, and a table of the latter. All file names start with :obj:`path`."""
     model.eval()
     batch, name = Batch.from_data_list(list(graphs)), path.name
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(map_figure(model, graphs[0]), path.with_name(f'{name}-map.png'))
     weights = model.attention_scores(batch, None)
     save_figure(
@@ -44,9 +43,8 @@ def draw(model: Transformer, graphs: Sequence[Data], path: Path) -> None:
     save_figure(
         sampling_figure(drawn_layer(deficits), chosen), path.with_name(f'{name}-sampling.png')
     )
-    write_atomically(
-        path.with_name(f'{name}-sampling.csv'), as_csv(sampling_rows(deficits, chosen)).encode()
-    )
+    table = as_csv(sampling_rows(deficits, chosen))
+    write_file(path.with_name(f'{name}-sampling.csv'), table.encode(), 'tables')
 
 
 def drawn_layer(layers: Sequence[Tensor]) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch_geometric.data import Data
 
 from benchmarks.common.figures import COLORS, can_draw, save_figure, subplots
+from benchmarks.common.files import write_file
 from benchmarks.common.tables import as_csv
 from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.models import OURS, Classifier
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import attention_report
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
 
@@ -53,18 +53,16 @@ def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
         title (str): The title of the figures.
     """
     model, name = classifier.model, path.name
-    path.parent.mkdir(parents=True, exist_ok=True)
     report = attention_report(
         model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0)
     )
-    plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
+    save_figure(plot_attention_report(report, title=title), path.with_name(f'{name}-attention.png'))
     generator = torch.Generator().manual_seed(0)
-    numbers = plot_latent_structure(
-        model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title
-    )[1]
+    figure, numbers = plot_latent_structure(model, data, generator=generator, title=title)
+    save_figure(figure, path.with_name(f'{name}-structure.png'))
     for kind, rows in (('attention', report), ('structure', [numbers])):
         content = as_csv([{key: _text(value) for key, value in row.items()} for row in rows])
-        write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
+        write_file(path.with_name(f'{name}-{kind}.csv'), content.encode(), 'tables')
 
 
 def _text(value: str | float | None) -> str:
