@@ -19,7 +19,7 @@ from benchmarks.common.command import program
 from benchmarks.common.files import say, say_files
 from benchmarks.common.results import PUBLISHED, DataError
 
-EXTRAS = {  # what to install for a module that the core does not need
+EXTRAS = {  # the extra that has a module, or none where the help of the script tells the command
     'elkai': 'tsp',
     'joblib': 'tsp',
     'igraph': 'peers',
@@ -31,6 +31,7 @@ EXTRAS = {  # what to install for a module that the core does not need
     'pandas': 'ogb',
     'optuna': 'tune',
     'pyarrow': 'recommend',
+    'recbole': None,
     'sklearn': 'examples',
     'tensorboard': 'dev',
 }
@@ -107,9 +108,13 @@ def run_script(main: Callable[[], object]) -> None:
         module = (error.name or '').partition('.')[0]
         if module not in EXTRAS:
             raise
-        message = f"{module} is missing: pip install 'torch-geometric-lgt[{EXTRAS[module]}]'"
+        extra = EXTRAS[module]
+        command = (
+            f"pip install 'torch-geometric-lgt[{extra}]'" if extra else '--help has the command'
+        )
+        message = f'{module} is missing: {command}'
     except KeyboardInterrupt:
-        message = 'stopped; a training goes on from its checkpoint with the same command'
+        message = 'stopped: the same command continues a training, and starts a measurement anew'
     else:
         say_files()
         return

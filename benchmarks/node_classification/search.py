@@ -13,6 +13,7 @@ configuration. The same command continues a search that was killed.
 import argparse
 import inspect
 import json
+import shlex
 import statistics
 import tempfile
 from pathlib import Path
@@ -215,9 +216,11 @@ def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
     options = fixed.pop('options', {}) | best.pop('options')
     overrides = [f'{name}={_text(value)}' for name, value in (fixed | best).items()]
     overrides += [f'options.{name}={_text(value)}' for name, value in options.items()]
+    root = '' if args.root == 'data' else f' --root {shlex.quote(args.root)}'
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
+    dataset = shlex.quote(args.dataset)
     start = (
-        f'python -m benchmarks.node_classification --dataset {args.dataset} --model '
+        f'python -m benchmarks.node_classification{root} --dataset {dataset} --model '
         f'{args.model}{protocol}'
     )
     return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(overrides)}'

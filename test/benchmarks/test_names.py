@@ -103,8 +103,8 @@ WRONG = [
     ),
     (
         'node_classification.__main__',
-        '--study temperture --model gcn',
-        "argument --study: unknown name 'temperture', did you mean 'temperature'?",
+        '--study temperatures --model gcn',
+        "argument --study: unknown name 'temperatures', did you mean 'temperature'?",
         CLASSIFIER_STUDIES,
     ),
     (

@@ -194,7 +194,15 @@ def test_a_missing_module_names_its_extra(monkeypatch):
         .split('[tool')[0]
         .split()
     )
-    assert set(scripts.EXTRAS.values()) <= extras
+    assert set(scripts.EXTRAS.values()) <= {*extras, None}
+
+    def without_recbole():
+        raise ModuleNotFoundError("No module named 'recbole'", name='recbole.evaluator')
+
+    with pytest.raises(
+        SystemExit, match=r'^search.py: error: recbole is missing: --help has the command$'
+    ):
+        run_script(without_recbole)
 
     def broken():
         raise ModuleNotFoundError("No module named 'benchmarks.other'", name='benchmarks.other')
@@ -237,7 +245,7 @@ def test_a_stopped_script_says_how_it_goes_on(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['sbm.py'])
     with pytest.raises(
         SystemExit,
-        match=r'^sbm.py: error: stopped; a training goes on from its checkpoint with the same ',
+        match=r'^sbm.py: error: stopped: the same command continues a training, and starts a ',
     ):
         run_script(main)
 
