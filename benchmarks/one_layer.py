@@ -15,7 +15,7 @@ from torch import Tensor
 from tqdm import trange
 
 from benchmarks.common.arguments import positive, script_parser
-from benchmarks.common.figures import require_drawing, save_figure, subplots
+from benchmarks.common.figures import COLORS, WIDTH, require_drawing, save_figure, subplots
 from benchmarks.common.scripts import data_from, run_script
 from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
@@ -97,21 +97,21 @@ def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
 
 
 def figure(comparison: Comparison) -> 'Figure':
-    out, (left, right) = subplots(1, 2, figsize=(9, 3.2))
+    out, (left, right) = subplots(1, 2, figsize=(WIDTH, 3.2))
     left.plot(
         range(len(comparison.stacked) + 1),
         [1.0, *comparison.stacked],
         marker='o',
         label='layers one after the other',
     )
-    left.axhline(comparison.single, color='C1', linestyle='--', label='the one layer')
-    left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
+    left.axhline(comparison.single, color=COLORS[1], linestyle='--', label='the one layer')
+    left.set(xlabel='layers', ylabel='spread of the nodes (input: 1)', yscale='log')
     left.legend()
     values = comparison.singular_values / comparison.singular_values[0]
     right.semilogy(range(1, values.numel() + 1), values.clamp(min=1e-17))
     right.set(
         xlabel='number',
-        ylabel='singular value / the largest',
+        ylabel='singular value (largest: 1)',
         title='weights of the one layer',
         xscale='log',
     )

@@ -209,13 +209,17 @@ def figure(results: list[dict[str, Any]]) -> 'Figure | None':
             continue
         nodes = record['config']['num_nodes']
         title = TITLES[record['model']][0]
-        for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
+        for method, name in zip(
+            METHODS, ('this package', 'the other program', 'bare matrix products'), strict=True
+        ):
             for measured, kind in zip(MEASURED, FIGURES, strict=True):
                 if f'{method}_{measured}' in record['metrics']:
                     line = columns.setdefault(title, {}).setdefault(kind, {}).setdefault(name, {})
                     line[nodes] = record['metrics'][f'{method}_{measured}']['median']
     columns = {
-        title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1
+        title: kinds
+        for title, kinds in columns.items()
+        if len(kinds['seconds']['this package']) > 1
     }
     return scaling_figure(columns) if columns else None
 
