@@ -169,7 +169,7 @@ def add_table(parser: Parser) -> None:
 def positive(text: str) -> int:
     r"""Reads a number of things, at least one."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'must be an integer of at least 1 (got {text!r})')
+        raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least 1')
     return int(text)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from benchmarks.common.attentions import ATTENTIONS
 from benchmarks.common.names import hint
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.metrics import METRICS
 
 CONFIGS = Path(__file__).parent / 'configs'
@@ -100,6 +101,9 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             'row-norm': {'options': {'norm': 'row'}},
         },
         'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+        'attention': {
+            f'attention-{name}': {'options': {'attention': name}} for name in REPLACEMENTS
+        },
     },
     'graphtransformer': {
         'attention': {

@@ -20,8 +20,8 @@ def test_changes_of_the_configuration(capsys):
     faults = {
         'no such setting: rate': ['--set', 'rate=1'],
         (
-            "unknown study of sgformer 'temperature' (there are ablation, depth, neighbors, "
-            'precision, encodings, labels)'
+            "unknown study of sgformer 'temperature' (there are ablation, depth, attention, "
+            'neighbors, precision, '
         ): ['--study', 'temperature'],
         '--study names its own variants: leave out --set and --variant': [
             *('--study', 'depth', '--variant', 'mine')

@@ -168,3 +168,16 @@ def test_large_graphs_are_computed_by_operators(calls, constants):
     assert len(calls) == 1
     layer(torch.randn(13, 6))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize('heads', [1, 2])
+@pytest.mark.parametrize('batch', ['one', 'unsorted'])
+def test_an_activation_may_change_the_output_in_place(batch, heads, calls):
+    """As that of any layer of PyTorch, of which the output is no view."""
+    layer, x = KernelAttentionConv(6, 8, heads), torch.randn(12, 6, requires_grad=True)
+    grads = []
+    for activation in (torch.nn.ReLU(), torch.nn.ReLU(inplace=True)):
+        out = activation(layer(x, None, BATCHES[batch]))
+        grads.append(torch.autograd.grad(out.square().sum(), [x, *layer.parameters()]))
+    torch.testing.assert_close(grads[1], grads[0], rtol=0, atol=0)
+    assert len(calls) == 2

@@ -69,7 +69,7 @@ def attend(arguments: AttendArguments) -> Tensor:
         targets = sources if same else positions(arguments.targets, x)
         out = _attend_positions(arguments, targets, sources)
         out = out if targets.of_node is None else out.index_select(0, targets.of_node)
-    return FirstOrderOutput.apply(out.to(x.dtype)) if out.requires_grad else out.to(x.dtype)
+    return out.to(x.dtype)
 
 
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
@@ -101,7 +101,12 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     if chunk.self_value is not None:
         numerator = numerator + chunk.self_value
     num_keys = key_feature[..., :1].sum(2, keepdim=True) if keys.map.has_constant else 0.0
-    return join(numerator * inverse_of(guarded(denominator, queries, num_keys)))
+    inverse = inverse_of(guarded(denominator, queries, num_keys))
+    return join(
+        FirstOrderProduct.apply(numerator, inverse)
+        if numerator.requires_grad
+        else numerator * inverse
+    )
 
 
 def _pair_sums(
@@ -132,15 +137,20 @@ def _state_sums(
     return product[..., :-1], product[..., -1:]
 
 
-class FirstOrderOutput(torch.autograd.Function):
-    r"""Returns its input unchanged. Differentiating its gradient raises a RuntimeError, so that a
-    small graph has the derivatives that a large one has."""
+class FirstOrderProduct(torch.autograd.Function):
+    r"""Multiplies the rows of numerators ``[B, H, n, D]`` by numbers ``[B, H, n, 1]``.
+    Differentiating its gradient raises a RuntimeError, so that a small graph has the derivatives
+    that a large one has."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
+    def forward(ctx: Any, numerator: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(numerator, inverse)
+        return numerator * inverse
 
     @staticmethod
     @first_order('attend')
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-        return (grad,)
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor, Tensor | None]:
+        numerator, inverse = saved
+        needs_inverse = ctx.needs_input_grad[1]
+        grad_inverse = (grad * numerator).sum(-1, keepdim=True) if needs_inverse else None
+        return grad * inverse, grad_inverse
