@@ -15,7 +15,7 @@ SETTINGS = (
     'epochs, patience, lr, weight_decay, attention_weight_decay, edge_loss_weight, '
     'normalize_features, laplacian_pe, precision, metric, options'
 )
-DOMAINS = 'graph, partition, batch, memory'
+DOMAINS = 'graph, partition, training, batch, memory'
 CLASSIFIER_STUDIES = (
     'ablation, temperature, features, depth, attention, gate, neighbors, precision, encodings, '
     'labels'
