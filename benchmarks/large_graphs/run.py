@@ -9,10 +9,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from benchmarks.common.arguments import (
+    Parser,
+    add_device,
+    add_root,
+    add_seeds,
+    positive,
+    script_parser,
+)
 from benchmarks.common.results import process_peak_mib, read_results, write_result
-from benchmarks.common.scripts import add_root, add_seeds, script_parser
 from benchmarks.common.seeds import Schedule, train_seeds
-from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
+from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import MODELS, loss_of, network
@@ -23,22 +30,22 @@ from torch_geometric_lgt.data import MappedGraph
 
 def make_parser(
     description: str | None, layout: str, protocols: tuple[str, ...] = ('published',)
-) -> argparse.ArgumentParser:
+) -> Parser:
     r"""Makes the parser of a script, with the :obj:`layout` of the data in ``--root``."""
     parser = script_parser(description)
     add_root(parser, layout)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--download', action='store_true', help='download the data set if it is not there'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model that is trained'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--domain',
         choices=DOMAINS,
         help='what a node attends to in training (default: the setting of the model)',
     )
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--protocol',
         choices=protocols,
         default=protocols[0],
@@ -47,10 +54,10 @@ def make_parser(
         else 'the rule of the split',
     )
     add_seeds(parser, [*range(10)])
-    parser.add_argument(
-        '--epochs', type=int, help='epochs at most (default: the setting of the model)'
+    parser.groups['training'].add_argument(
+        '--epochs', type=positive, help='epochs at most (default: the setting of the model)'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--variant',
         default='',
         help=(

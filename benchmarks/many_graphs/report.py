@@ -3,7 +3,7 @@ r"""Writes the tables of ``benchmarks.sbm`` and ``benchmarks.tsp``."""
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.figures import can_draw, draw_bars, save_figure, subplots
+from benchmarks.common.figures import WIDTH, can_draw, draw_bars, save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.many_graphs.models import CONVOLUTIONS
@@ -105,7 +105,7 @@ def scores_figure(records: list[dict[str, Any]], metric: str) -> 'Figure | None'
     if not chosen:
         return None
     longest = max(len(scores) for scores in chosen.values())
-    figure, panels = subplots(1, len(chosen), figsize=(7.5, 0.9 + 0.26 * longest), squeeze=False)
+    figure, panels = subplots(1, len(chosen), figsize=(WIDTH, 0.9 + 0.26 * longest), squeeze=False)
     convolutions = {title(name) for name in CONVOLUTIONS}
     for axes, (dataset, scores) in zip(panels[0], chosen.items(), strict=True):
         names = sorted(scores, key=lambda name: scores[name], reverse=True)

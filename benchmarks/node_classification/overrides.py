@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.names import hint
 from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.models import BRANCHES, NETWORKS, OURS, make
 from benchmarks.node_classification.settings import (
@@ -64,9 +65,7 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
         defaults['attention'] = 'simple'
     unknown = sorted(set(overrides) - set(defaults))
     if unknown and model in SIGNATURES:
-        raise ValueError(
-            f'{model} does not take options.{unknown[0]} (there are {", ".join(defaults)})'
-        )
+        raise ValueError(f'{model} does not take options.{unknown[0]}{hint(unknown[0], defaults)}')
     check_options(options, defaults)
     if 'gnn' in overrides and (model != 'sgformer' or overrides['gnn'] not in ('gcn', *BRANCHES)):
         raise ValueError(

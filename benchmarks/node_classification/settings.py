@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.attentions import ATTENTIONS
+from benchmarks.common.names import hint
 from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.metrics import METRICS
 
@@ -222,7 +223,7 @@ def merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(set(overrides) - set(config))
     if unknown:
-        raise ValueError(f'no such setting: {", ".join(unknown)} (there are {", ".join(config)})')
+        raise ValueError(f'no such setting: {unknown[0]}{hint(unknown[0], config)}')
     return config | overrides | {'options': config['options'] | overrides.get('options', {})}
 
 

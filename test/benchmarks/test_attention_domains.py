@@ -21,7 +21,7 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
     argv = [
         'x',
         '--dataset',
-        'toy',
+        'toy.npz',
         '--model',
         'sgformer',
         '--batch-size',

@@ -84,3 +84,11 @@ def test_faults_are_named(arguments, message, capsys):
     with pytest.raises(SystemExit):
         node_classification.parse(['--model', 'sgformer', '--device', 'cpu', *arguments])
     assert message in capsys.readouterr().err
+
+
+def test_study_without_message_passing():
+    """A network has attention there, in all variants."""
+    _, plans = node_classification.parse(
+        ['--dataset', 'digits', '--model', 'graphtransformer', '--study', 'attention']
+    )
+    assert [plan.variant for plan in plans] == ['simplex', 'groups', 'mean', 'exact']

@@ -43,7 +43,9 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
 
 
 def test_unknown_names_are_told():
-    with pytest.raises(ValueError, match=r"'dataset' must be a .npz file or one of cora"):
+    with pytest.raises(
+        ValueError, match=r"'dataset' must be a .npz file or a known name .*there are cora"
+    ):
         load('', 'coras')
 
 
