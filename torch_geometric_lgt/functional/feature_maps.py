@@ -28,11 +28,13 @@ class Map:
         has_unit_rows (bool): Whether rows are first divided by their lengths.
         has_unit_sums (bool): Whether the features of a key are divided by their sum, so that
             :math:`l` is :math:`x - \log \sum_m \exp(x_m)`.
+        has_finite_logits (bool): Whether :math:`l` is finite for finite inputs, and :math:`s` is 1.
         takes_samples (bool): Whether keys may be weighed at random several times.
     """
 
     is_public = True
     is_positive = is_exponential = has_projection = has_unit_sums = takes_samples = False
+    has_finite_logits = False
 
     def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
         self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
@@ -96,7 +98,7 @@ class Softmax(Map):
     :math:`\mathbf{w}_m` of the projection. They estimate
     :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
 
-    is_positive = is_exponential = has_projection = takes_samples = True
+    is_positive = is_exponential = has_projection = takes_samples = has_finite_logits = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -207,7 +209,8 @@ class Assignment(Logits):
     r"""Computes the softmax over the features, :math:`l = \mathbf{x} - \log \sum_m \exp(x_m)`: the
     share of each of :math:`M` groups in a node. The factor of a query cancels and is left out."""
 
-    has_unit_sums, takes_samples = True, False
+    has_unit_sums = has_finite_logits = True
+    takes_samples = False
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor

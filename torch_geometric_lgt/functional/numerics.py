@@ -1,4 +1,5 @@
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -37,3 +38,11 @@ def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
     r"""Returns :obj:`denominator` with 0 in place of entries whose absolute value is at most
     :obj:`least`, a bound of their rounding errors. The terms of such a sum cancel."""
     return denominator.masked_fill(denominator.abs() <= least, 0)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager:
+    r"""Returns a context without autocast for devices of type :obj:`device_type`. Nothing is
+    entered if autocast is disabled already."""
+    if not torch.is_autocast_enabled(device_type):
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)

@@ -71,7 +71,9 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
         return cast(Tensor, value)
     log_tiny = math.log(torch.finfo(log.dtype).tiny)
     power = log - maximum
-    feature = threshold(power, log_tiny, -math.inf, inplace=not power.requires_grad).exp_()
+    # not recorded: the gradient of an exponential that is 0 is 0
+    threshold(power.detach(), log_tiny, -math.inf, inplace=True)
+    feature = power.exp_()
     return feature if value is None else feature * value
 
 

@@ -1,3 +1,5 @@
+from typing import cast
+
 from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import KernelInput
@@ -24,7 +26,7 @@ def split(x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""Views :obj:`x` ``[G * n, H * C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G and :obj:`heads`
     = H. Without graphs, n is 1."""
     num_nodes = x.size(0) // graphs if graphs > 0 else 1
-    return x.unflatten(0, (graphs, num_nodes)).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(graphs, num_nodes, heads, x.size(1) // heads).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
@@ -47,6 +49,25 @@ def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""Returns the mask weights ``[G, 1, n, R]`` of the rows :obj:`nodes`, which belong to
     :obj:`graphs` = G graphs of equal size; :obj:`None` without a mask."""
     return None if inputs.mask is None else split(take(inputs.mask, nodes), graphs, 1)
+
+
+def both_masks(
+    query_mask: Tensor | None, key_mask: Tensor | None, num_targets: int, num_sources: int
+) -> tuple[Tensor, Tensor] | None:
+    r"""Returns the mask weights of :obj:`num_targets` = n queries ``[G, 1, n, R]`` and
+    :obj:`num_sources` = m keys ``[G, 1, m, R]`` of each graph, with weights 1 on a side that has
+    none. Returns :obj:`None` if both sides have none."""
+    if query_mask is None and key_mask is None:
+        return None
+    if query_mask is None:
+        query_mask = _ones(cast(Tensor, key_mask), num_targets)
+    if key_mask is None:
+        key_mask = _ones(query_mask, num_sources)
+    return query_mask, key_mask
+
+
+def _ones(mask: Tensor, num_nodes: int) -> Tensor:
+    return mask.new_ones(1).expand(mask.size(0), 1, num_nodes, 1)
 
 
 def noise_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
