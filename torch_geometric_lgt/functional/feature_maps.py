@@ -39,6 +39,13 @@ class Map:
     def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
         self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
 
+    @property
+    def without_constant(self) -> 'Map':
+        r"""Returns the map of the same features without the constant feature 1."""
+        if not self.has_constant:
+            return self
+        return MAPS['unit' if self.has_unit_rows else 'values']
+
     def num_features(self, channels: int, w: OptTensor) -> int:
         r"""Returns the number of features :math:`M` of a vector with :obj:`channels` entries;
         :obj:`w` is the projection, if there is one."""
@@ -223,7 +230,10 @@ def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     inverse lengths ``[..., 1]``; both are 0 for rows of zeros."""
     length = x.norm(dim=-1, keepdim=True)
     length = length.masked_fill(length == 0, torch.inf)
-    return x / length, length.reciprocal()  # x / length of one channel is exactly a sign
+    inverse = length.reciprocal()
+    if x.size(-1) == 1:  # x / length is exactly a sign
+        return x / length, inverse
+    return x * inverse, inverse
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

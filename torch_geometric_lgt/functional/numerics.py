@@ -13,7 +13,12 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def convert(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     r"""Returns :obj:`x` in :obj:`dtype`, or :obj:`None` if :obj:`x` is :obj:`None`."""
-    return None if x is None else x.to(dtype)
+    return x if x is None or x.dtype == dtype else x.to(dtype)
+
+
+def has_dtype(dtype: torch.dtype, *tensors: Tensor | None) -> bool:
+    r"""Returns whether all :obj:`tensors` that are not :obj:`None` have the dtype :obj:`dtype`."""
+    return {x.dtype for x in tensors if x is not None} <= {dtype}
 
 
 def neutral(dtype: torch.dtype) -> float:

@@ -4,7 +4,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from torch_geometric_lgt.functional._engine.affine import (
     Affine,
@@ -72,7 +71,7 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
     log_tiny = math.log(torch.finfo(log.dtype).tiny)
     power = log - maximum
     # not recorded: the gradient of an exponential that is 0 is 0
-    threshold(power.detach(), log_tiny, -math.inf, inplace=True)
+    torch.threshold_(power.detach(), log_tiny, -math.inf)
     feature = power.exp_()
     return feature if value is None else feature * value
 

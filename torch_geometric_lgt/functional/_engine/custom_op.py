@@ -14,6 +14,7 @@ from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional.tracing import is_watched
 
 PLAIN_TENSORS = {Tensor, Parameter}
 
@@ -121,7 +122,7 @@ def operator(
 def is_eager(values: Sequence[Any]) -> bool:
     r"""Returns whether an operator of :obj:`values` may run without PyTorch's dispatcher: in eager
     mode, outside of modes that watch or replace operators, and with plain tensors only."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if is_watched():
         return False
     return not any(issubclass(kind, Tensor) for kind in {*map(type, values)} - PLAIN_TENSORS)
 

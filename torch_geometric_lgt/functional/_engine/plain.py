@@ -12,11 +12,18 @@ from torch.nn.functional import linear
 from torch_geometric_lgt.functional._engine.chunked import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.custom_op import refuse_second_order
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
-from torch_geometric_lgt.functional._engine.layout import both_masks, split
+from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
-from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, without_autocast
+from torch_geometric_lgt.functional.numerics import (
+    compute_dtype,
+    convert,
+    inverse_of,
+    without_autocast,
+)
 from torch_geometric_lgt.functional.segment import Segments
+
+REFUSAL = refuse_second_order('attend')
 
 
 class Positions(NamedTuple):
@@ -68,13 +75,7 @@ def attend(arguments: AttendArguments) -> Tensor:
         targets = sources if same else positions(arguments.targets, x)
         out = _attend_positions(arguments, targets, sources)
         out = out if targets.of_node is None else out.index_select(0, targets.of_node)
-    out = out.to(x.dtype)
-    if out.requires_grad:
-        out.register_hook(_first_order)
-    return out
-
-
-_first_order = refuse_second_order('attend')
+    return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
@@ -93,22 +94,26 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     masks = both_masks(_mask(queries, targets, graphs), _mask(keys, sources, graphs), *num_nodes)
     if keys.map.has_finite_logits and masks is None and queries.self_value is None:
         mean = _pair_mean if by_pairs else _state_mean
-        out = mean(cast(Tensor, log), maximum, key_feature, v)
+        out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
     else:
         if keys.map.is_exponential:
             log = maximum if log is None else log + maximum
             value = scaled(log, value, largest(log, -1))
         query_feature = cast(Tensor, value).transpose(1, 2)
-        if arguments.factor is not None:
-            query_feature = query_feature * arguments.factor[:, :, None]
         sums = _pair_sums if by_pairs else _state_sums
-        numerator, denominator = sums(query_feature, key_feature, v, masks)
+        factor = _factor(arguments)
+        numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
+        num_keys = 0.0
+        if keys.map.has_constant:
+            num_keys, total = _constant_sums(arguments, sources, v)
+            numerator, denominator = numerator + total, denominator + num_keys
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
             numerator = numerator + _split(self_value, graphs, heads).transpose(1, 2)
-        num_keys = key_feature[..., :1].sum(2, keepdim=True) if keys.map.has_constant else 0.0
         out = numerator * inverse_of(guarded(denominator, queries, num_keys))
-    return out.transpose(1, 2).reshape(query_x.size(0), -1)
+    if out.requires_grad:
+        out.register_hook(REFUSAL)
+    return join(out)
 
 
 def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
@@ -119,7 +124,7 @@ def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
 def _evaluate(inputs: KernelInput | ValueInput, x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
     Returns queries, keys or values ``[B, n, H, C]``."""
-    x = x.to(compute_dtype(x.dtype))
+    x = cast(Tensor, convert(x, compute_dtype(x.dtype)))
     if inputs.weight is not None:
         x = linear(x, inputs.weight, inputs.bias)
     return _split(x, graphs, heads)
@@ -129,7 +134,8 @@ def _log_features(
     inputs: KernelInput, x: Tensor, graphs: int, is_key: bool = False
 ) -> tuple[Tensor | None, Tensor | None]:
     r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
-    for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys."""
+    for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
+    left out."""
     x, projection = _evaluate(inputs, x, graphs, inputs.heads), inputs.projection
     scale = inputs.scale if projection is not None else 1.0
     if projection is None and inputs.scale != 1.0:
@@ -142,7 +148,7 @@ def _log_features(
         projection = projection * scale
     if inputs.head_projection is not None:
         x = (x.transpose(1, 2) @ inputs.head_projection.transpose(1, 2)).transpose(1, 2)
-    return inputs.map.log_features(x, projection, inputs.power, squared)
+    return inputs.map.without_constant.log_features(x, projection, inputs.power, squared)
 
 
 def _key_features(
@@ -164,30 +170,67 @@ def _mask(inputs: KernelInput, nodes: Positions, graphs: int) -> Tensor | None:
     return None if inputs.mask is None else split(nodes.take(inputs.mask), graphs, 1)
 
 
-def _pair_mean(log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor) -> Tensor:
+def _factor(arguments: AttendArguments) -> Tensor | None:
+    r"""Returns the factor ``[B, H, M, 1]`` of the features, without that of a constant feature,
+    which is 1."""
+    factor = arguments.factor
+    if factor is not None and arguments.keys.map.has_constant:
+        factor = factor[..., 1:]
+    return None if factor is None else factor[..., None]
+
+
+def _constant_sums(
+    arguments: AttendArguments, sources: Positions, v: Tensor
+) -> tuple[float | Tensor, Tensor]:
+    r"""Returns the sums of a constant feature 1 and its products with the values: the number of
+    keys ``[B, 1, 1, 1]`` or of all graphs, and the sums ``[B, H, 1, D]`` of :obj:`v`."""
+    if sources.is_repeated is None:
+        return float(v.size(2)), v.sum(2, keepdim=True)
+    v = v.masked_fill(sources.is_repeated.transpose(1, 2), 0)
+    num_keys = arguments.sources.sizes.to(v.dtype).view(-1, 1, 1, 1)
+    return num_keys, v.sum(2, keepdim=True)
+
+
+def _pair_mean(
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+) -> Tensor:
     r"""Returns the attention outputs ``[B, H, n, D]`` from the weights of all pairs of nodes.
 
     :obj:`log` ``[B, n, H, M]`` are the logarithms of the features of queries, and
-    :obj:`maximum` those by which the features of keys were divided."""
+    :obj:`maximum` those by which the features of keys were divided. :obj:`has_empty` tells whether
+    graphs may have no keys; their outputs are 0."""
     query_feature = (log + maximum).softmax(-1).transpose(1, 2)
     weight = query_feature @ key_feature.transpose(2, 3)
-    # at least 1 up to rounding, since a row of features has the sum 1; 0 without keys
-    return weight @ v / weight.sum(-1, keepdim=True).clamp(min=0.5)
+    total = weight.sum(-1, keepdim=True)
+    if has_empty:
+        total = total.clamp(min=0.5)  # is at least 1 up to rounding, but 0 without keys
+    return weight @ v / total
 
 
-def _state_mean(log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor) -> Tensor:
+def _state_mean(
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+) -> Tensor:
     r"""Returns the results of :meth:`_pair_mean` from sums over the keys: the means of the values
     with the weights of each feature, and their mean with the weights of a query."""
-    total = key_feature.sum(2).clamp(min=1)  # [B, H, M]; less only without keys
+    total = key_feature.sum(2)  # [B, H, M]
+    if has_empty:
+        total = total.clamp(min=1)  # is less only without keys
     means = key_feature.transpose(2, 3) @ v / total[..., None]
     return (log + (maximum + total[:, None].log())).softmax(-1).transpose(1, 2) @ means
 
 
 def _pair_sums(
-    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
+    query_feature: Tensor,
+    key_feature: Tensor,
+    v: Tensor,
+    masks: tuple[Tensor, Tensor] | None,
+    factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Returns the numerators ``[B, H, n, D]`` and denominators ``[B, H, n, 1]`` of the attention
-    from the weights of all pairs of nodes."""
+    from the weights of all pairs of nodes. :obj:`factor` ``[B, H, M, 1]`` multiplies the
+    features."""
+    if factor is not None:
+        query_feature = query_feature * factor.transpose(2, 3)
     weight = query_feature @ key_feature.transpose(2, 3)
     if masks is not None:
         weight = weight * (masks[0] @ masks[1].transpose(2, 3))
@@ -195,17 +238,25 @@ def _pair_sums(
 
 
 def _state_sums(
-    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
+    query_feature: Tensor,
+    key_feature: Tensor,
+    v: Tensor,
+    masks: tuple[Tensor, Tensor] | None,
+    factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Returns the results of :meth:`_pair_sums` from sums over the keys."""
     transposed = key_feature.transpose(2, 3)
     if masks is None:
         # a sum of terms that cancel has smaller rounding errors than a product
         sums, total = transposed @ v, transposed.sum(-1, keepdim=True)
+        if factor is not None:
+            sums, total = sums * factor, total * factor
         return query_feature @ sums, query_feature @ total
     query_mask, key_mask = masks
     columns = torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1)
     columns = (columns[..., None, :] * key_mask[..., None]).flatten(-2)
-    product = (query_feature @ (transposed @ columns)).unflatten(-1, (key_mask.size(-1), -1))
+    sums = transposed @ columns
+    sums = sums if factor is None else sums * factor
+    product = (query_feature @ sums).unflatten(-1, (key_mask.size(-1), -1))
     product = (product * query_mask[..., None]).sum(-2)
     return product[..., :-1], product[..., -1:]
