@@ -1,8 +1,8 @@
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor
 
-from torch_geometric_lgt.functional.inputs import KernelInput
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 18
@@ -16,10 +16,31 @@ def rows(inputs: KernelInput) -> int:
     return min(4096, max(64, CHUNK_ELEMENTS // (inputs.heads * inputs.num_features())))
 
 
+def defers_values(inputs: KernelInput, values: ValueInput, num_nodes: Any) -> Any:
+    r"""Returns whether the linear part of the values multiplies the finished sums over the keys of
+    a graph, and not each value: for one head and one sample, if this takes no more products and the
+    sums of the values' input are no larger.
+
+    :obj:`num_nodes` is the number of keys of the graph, or a tensor of those of several graphs."""
+    if values.weight is None or inputs.heads > 1 or inputs.samples > 1 or inputs.noise is not None:
+        return num_nodes < 0
+    num_channels, width = values.weight.shape
+    if width > num_channels:
+        return num_nodes < 0
+    return num_nodes >= inputs.num_features() * inputs.rank()
+
+
 def take(x: Tensor, nodes: Nodes) -> Tensor:
     r"""Returns the rows :obj:`nodes` of :obj:`x`, float16 and bfloat16 as float32."""
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))
+
+
+def count_nodes(chunks: list[Nodes]) -> int:
+    r"""Returns the number of nodes of some chunks: slices or index tensors of node positions."""
+    return sum(
+        nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks
+    )
 
 
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
