@@ -93,7 +93,7 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
     parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
     parser.add_argument(
         '--attention',
-        choices=ATTENTIONS,
+        choices=[name for name in ATTENTIONS if name != 'groups'],
         default='positions',
         help=f'the all-pair attention of {GRAPH_TRANSFORMER}: by Laplacian encodings, by a '
         'feature map, the mean of the graph, exact softmax or none',

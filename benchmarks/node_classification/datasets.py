@@ -67,7 +67,12 @@ PUBLISHED_SPLITS = (
     'published-20-per-class',
     'published-50-25-25',
 )  # one split for all seeds, from which the papers' figures are
-PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
+SHARES = {  # per cent of the nodes for validation, and for the test
+    'random-50-25-25': (25, 25),
+    'random-60-20-20': (20, 20),
+    'random-5-10-85': (10, 85),
+}
+PROTOCOLS = (*PER_CLASS, *SHARES, *PUBLISHED_SPLITS, 'fixed-splits')
 
 
 def add_dataset(parser: argparse.ArgumentParser) -> None:
@@ -214,8 +219,8 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
             'random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000
         )
     else:
-        share = 0.25 if protocol == 'random-50-25-25' else 0.2
-        rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)
+        valid, test = (share / 100 for share in SHARES[protocol])
+        rule = RandomNodeSplit('train_rest', num_val=valid, num_test=test)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         masks = rule(part)

@@ -55,7 +55,7 @@ SPARSE_INPUT = (
 def takes_sparse(name: str, options: dict[str, Any]) -> bool:
     r"""Tells whether a model with these options can be trained on a CSR matrix of features."""
     reads_by_matrix = options.get('gnn') == 'sage' and options['gnn_input'] == 'input'
-    return name in SPARSE_INPUT and not reads_by_matrix
+    return name in SPARSE_INPUT and not reads_by_matrix and options.get('attention') != 'groups'
 
 
 class Classifier(torch.nn.Module):
@@ -96,6 +96,8 @@ class Classifier(torch.nn.Module):
             return self.model(x, self.edges, return_edge_loss=True)
         if self.name in ('pyg-sgformer', 'polynormer'):
             return self.model(x, self.edges, self.batch), no_loss
+        if self.name == GRAPH_TRANSFORMER and self.model.position == 'features':
+            return self.model(x, self.edges, features=x), no_loss
         return self.model(x, self.edges), no_loss
 
 
@@ -133,6 +135,8 @@ def _make_transformer(
         )
     if name == GRAPH_TRANSFORMER:
         options = with_attention(options)
+        if options.get('position') == 'features':
+            options['encodings'] = {'features': in_channels}
     if name in OURS:
         return OURS[name](in_channels, hidden, out_channels, **options)
     network = pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer

@@ -103,6 +103,7 @@ def test_features_of_each_layout_are_read(layout, monkeypatch, tmp_path):
         ('random-20-per-class', (60, 500, 1000)),
         ('random-50-25-25', (1000, 500, 500)),
         ('random-60-20-20', (1200, 400, 400)),
+        ('random-5-10-85', (100, 200, 1700)),
     ],
 )
 def test_random_splits(protocol, sizes):
