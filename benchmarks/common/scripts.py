@@ -55,6 +55,13 @@ def output_folder(text: str) -> Path:
     return path
 
 
+def positive_integer(text: str) -> int:
+    r"""Reads an integer of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least 1')
+    return int(text)
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     r"""Shows the default of each option that has one."""
 

@@ -36,13 +36,20 @@ def make_parser(
     parser.add_argument(
         '--domain',
         choices=DOMAINS,
-        help='what a node attends to in training (default: as published)',
+        help='what a node attends to in training (default: the setting of the model)',
     )
     parser.add_argument(
-        '--protocol', choices=protocols, default=protocols[0], help='the rule of the split'
+        '--protocol',
+        choices=protocols,
+        default=protocols[0],
+        help='the rule of the split; nodeformer also trains as its authors'
+        if 'nodeformer' in protocols
+        else 'the rule of the split',
     )
     add_seeds(parser, [*range(10)])
-    parser.add_argument('--epochs', type=int, help='epochs at most (default: as published)')
+    parser.add_argument(
+        '--epochs', type=int, help='epochs at most (default: the setting of the model)'
+    )
     parser.add_argument(
         '--variant',
         default='',
@@ -99,7 +106,12 @@ def run(
         return Training(
             model,
             optimizer,
-            partial(loss_of, binary=task.binary, edge_loss_weight=config['edge_loss']),
+            partial(
+                loss_of,
+                binary=task.binary,
+                edge_loss_weight=config['edge_loss'],
+                edge_loss_mean=config['edge_loss_mean'],
+            ),
             lambda: batches,
             partial(valid_metric, batches=batches),
             checkpoint(config['model'], name, [name, args.protocol, config, seed], content),

@@ -24,6 +24,7 @@ from benchmarks.common.scripts import (
     add_seeds,
     add_table,
     data_from,
+    positive_integer,
     script_parser,
     source,
 )
@@ -90,7 +91,9 @@ def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentP
         default='full',
         help='the published sizes, all graphs with fewer layers and epochs, or fewer graphs too',
     )
-    parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
+    parser.add_argument(
+        '--layers', type=positive_integer, help='number of layers (default: that of the preset)'
+    )
     parser.add_argument(
         '--attention',
         choices=[name for name in ATTENTIONS if name != 'groups'],
@@ -131,7 +134,7 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         edge_channels = training.pop('edge_channels', 0)
         with data_from(args.root, LAYOUT):
             splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
-        num_layers = args.layers or preset['layers'] or task.settings['layers']
+        num_layers = args.layers or default_layers(task, args.preset)
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
         for model_name in args.models:
             overrides, options = {}, dict(config['options'])
@@ -167,12 +170,18 @@ def learning_rates(config: Config) -> Plateau | Cosine:
     return Plateau(config['lr'], config['patience'], config['least_lr'])
 
 
+def default_layers(task: Task, preset: str) -> int:
+    r"""Returns the number of layers of a preset, or else of the data set."""
+    return PRESETS[preset]['layers'] or task.settings['layers']
+
+
 def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
+    has_other_layers = args.layers not in (None, default_layers(task, args.preset))
     has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
         '' if args.preset == 'full' else args.preset,
-        f'{args.layers}-layers' if args.layers else '',
+        f'{args.layers}-layers' if has_other_layers else '',
         '' if args.precision == 'float32' else args.precision,
         args.attention if has_other_attention else '',
         task.graphs,

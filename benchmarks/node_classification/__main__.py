@@ -48,6 +48,17 @@ MISSING = object()
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
     r"""Parses the arguments and plans the runs."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    plans = make_plans(parser, args)
+    attentions = {plan.config['options'].get('attention', 'simple') for plan in plans}
+    if args.pictures and args.model == 'sgformer' and attentions != {'simple'}:
+        parser.error('--pictures needs the attention of SGFormer, which options.attention replaces')
+    return args, plans
+
+
+def make_parser() -> argparse.ArgumentParser:
+    r"""Makes the parser of the script."""
     parser = script_parser(__doc__)
     add_dataset(parser)
     parser.add_argument(
@@ -88,7 +99,11 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
     parser.add_argument('--tensorboard', help='folder for the curves of the training')
     parser.add_argument('--curves', help='PNG for the curves of the last seed')
     add_table(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Plan]:
+    r"""Plans one run, or the runs of a study, from the parsed arguments."""
     protocol, default = settings(args.dataset, args.protocol, args.model)
     if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
         parser.error(f'--pictures is for {", ".join(OURS)} on the CPU')
@@ -104,7 +119,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
             plan_variant(name, protocol, default, dict(change))
             for name, change in variants_of[args.study].items()
         ]
-        return args, [plan for plan in plans if plan._replace(variant='') != same]
+        return [plan for plan in plans if plan._replace(variant='') != same]
     try:
         config = apply_overrides(default, args.model, args.set)
     except ValueError as error:
@@ -120,7 +135,7 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
         if value != default['options'].get(name, MISSING)
     }
     differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
-    return args, [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
+    return [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
 
 
 def plan_variant(

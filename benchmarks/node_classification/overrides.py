@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.models import BRANCHES, NETWORKS, OURS, make
 from benchmarks.node_classification.settings import (
     OPTIONS,
@@ -59,6 +60,8 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
     parameters = inspect.signature(SIGNATURES[model]).parameters if model in SIGNATURES else {}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     defaults |= OPTIONS[model]
+    if model == 'sgformer':
+        defaults['attention'] = 'simple'
     unknown = sorted(set(overrides) - set(defaults))
     if unknown and model in SIGNATURES:
         raise ValueError(
@@ -69,6 +72,12 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
         raise ValueError(
             f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got "
             f'{overrides["gnn"]!r} for {model})'
+        )
+    attentions = 'simple', *REPLACEMENTS
+    if model == 'sgformer' and options.get('attention', 'simple') not in attentions:
+        raise ValueError(
+            f"'options.attention' is {', '.join(attentions)} for sgformer (got "
+            f'{options["attention"]!r})'
         )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.attentions import ATTENTIONS
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.metrics import METRICS
 
 CONFIGS = Path(__file__).parent / 'configs'
@@ -99,6 +100,9 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             'row-norm': {'options': {'norm': 'row'}},
         },
         'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+        'attention': {
+            f'attention-{name}': {'options': {'attention': name}} for name in REPLACEMENTS
+        },
     },
     'graphtransformer': {
         'attention': {

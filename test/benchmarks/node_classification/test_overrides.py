@@ -19,7 +19,7 @@ def test_changes_of_the_configuration(capsys):
     )
     faults = {
         'no such setting: rate': ['--set', 'rate=1'],
-        'a study of sgformer is one of ablation, depth, neighbors, precision, encodings, labels': [
+        'a study of sgformer is one of ablation, depth, attention, neighbors, precision, ': [
             '--study',
             'temperature',
         ],

@@ -96,7 +96,10 @@ class Operator(Generic[A]):
             self.gradient.register_fake(fake)
             indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
             rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
-            self.forward.register_autograd(rules[0][1], setup_context=rules[0][0])
+            self.forward.register_autograd(
+                lambda ctx, *grads: rules[0][1](ctx, ctx.saved_tensors, *grads),
+                setup_context=rules[0][0],
+            )
             self.gradient.register_autograd(lambda *_: raise_second_order(self.name))
             self.recorded = _recorded(self.name, self.function, *rules[1])
             return function
@@ -146,7 +149,7 @@ def _rules(
     backward: Any, slots: list[int], outputs: list[int], saved: list[int]
 ) -> tuple[Callable, Callable]:
     r"""Returns two functions for automatic differentiation: one that saves inputs and outputs, and
-    one that calls :obj:`backward` with them."""
+    one that calls :obj:`backward` with these tensors and the gradients of the outputs."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
@@ -155,9 +158,9 @@ def _rules(
         ctx.save_for_backward(*(output[i] for i in saved), *tensors)
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
-    def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
-        values = [next(tensors) if other is None else other[0] for other in ctx.others]
+    def run(ctx: Any, tensors: tuple[Tensor, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        results, inputs = tensors[: len(saved)], iter(tensors[len(saved) :])
+        values = [next(inputs) if other is None else other[0] for other in ctx.others]
         output_grads = (grads[i].contiguous() for i in outputs)
         input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
         return tuple(
@@ -226,15 +229,17 @@ def raise_second_order(name: str) -> NoReturn:
 
 
 class FirstOrder(torch.autograd.Function):
-    r"""Returns gradients unchanged in the forward pass. Differentiating them raises a RuntimeError
-    that names the operator :obj:`name`."""
+    r"""Returns the first :obj:`number` of :obj:`tensors`, gradients, unchanged in the forward pass.
+    Differentiating them raises a RuntimeError that names the operator :obj:`name`. The other
+    tensors are those that the gradients depend on: autograd leaves out what leads to none of the
+    tensors whose derivatives it computes."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: str, _anchor: Tensor, *grads: Tensor | None
+        ctx: Any, name: str, number: int, *tensors: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         ctx.name = name
-        return tuple(None if grad is None else grad.view_as(grad) for grad in grads)
+        return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:number])
 
     @staticmethod
     def backward(ctx: Any, *_grads: Tensor | None) -> NoReturn:
@@ -254,17 +259,19 @@ def refuse_second_order(name: str) -> Callable[[Tensor], Tensor | None]:
 
 
 def first_order(name: str) -> Callable:
-    r"""Returns a decorator for the backward method of an autograd function. The method runs without
-    recording gradients; differentiating its result raises a RuntimeError with :obj:`name`."""
+    r"""Returns a decorator for the backward method of an autograd function, which gets the saved
+    tensors before the gradients of the outputs. The method runs without recording gradients;
+    differentiating its result raises a RuntimeError with :obj:`name`."""
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)
         def run(ctx: Any, *grads: Tensor) -> Any:
+            saved = ctx.saved_tensors  # read once: checkpointing makes them for one reading
             with torch.no_grad():
-                input_grads = backward(ctx, *grads)
+                input_grads = backward(ctx, saved, *grads)
             if not torch.is_grad_enabled():
                 return input_grads
-            return FirstOrder.apply(name, torch.empty(0, requires_grad=True), *input_grads)
+            return FirstOrder.apply(name, len(input_grads), *input_grads, *grads, *saved)
 
         return run
 
