@@ -246,14 +246,18 @@ class FirstOrder(torch.autograd.Function):
         raise_second_order(ctx.name)
 
 
-def refuse_second_order(name: str) -> Callable[[Tensor], Tensor | None]:
+def refuse_second_order(
+    name: str, inputs: Callable[[], Sequence[Any]]
+) -> Callable[[Tensor], Tensor | None]:
     r"""Returns a hook for an output whose derivatives autograd records. Gradients pass unchanged;
-    differentiating them raises a RuntimeError with :obj:`name`."""
+    differentiating them raises a RuntimeError with :obj:`name`. :obj:`inputs` returns the values
+    from which the output was computed; those that are tensors are what gradients depend on."""
 
     def hook(grad: Tensor) -> Tensor | None:
         if not torch.is_grad_enabled():
             return None
-        return FirstOrder.apply(name, torch.empty(0, requires_grad=True), grad)[0]
+        tensors = (value for value in inputs() if isinstance(value, Tensor))
+        return FirstOrder.apply(name, 1, grad, *tensors)[0]
 
     return hook
 

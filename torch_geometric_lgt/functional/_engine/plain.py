@@ -23,8 +23,6 @@ from torch_geometric_lgt.functional.numerics import (
 )
 from torch_geometric_lgt.functional.segment import Segments
 
-REFUSAL = refuse_second_order('attend')
-
 
 class Positions(NamedTuple):
     r"""Stores the positions of nodes in an array with as many positions for each graph as the
@@ -112,7 +110,7 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
             numerator = numerator + _split(self_value, graphs, heads).transpose(1, 2)
         out = numerator * inverse_of(guarded(denominator, queries, num_keys))
     if out.requires_grad:
-        out.register_hook(REFUSAL)
+        out.register_hook(refuse_second_order('attend', arguments.pack))
     return join(out)
 
 
