@@ -8,12 +8,15 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 from torch.library import custom_op
 from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional.tracing import is_watched
+
+PLAIN_TENSORS = {Tensor, Parameter}
 
 A = TypeVar('A', bound=Arguments)
 
@@ -122,10 +125,9 @@ def operator(
 def is_eager(values: Sequence[Any]) -> bool:
     r"""Returns whether an operator of :obj:`values` may run without PyTorch's dispatcher: in eager
     mode, outside of modes that watch or replace operators, and with plain tensors only."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if is_watched():
         return False
-    plain = (Tensor, Parameter)
-    return all(type(value) in plain for value in values if isinstance(value, Tensor))
+    return not any(issubclass(kind, Tensor) for kind in {*map(type, values)} - PLAIN_TENSORS)
 
 
 def _without_autocast(function: Callable) -> Callable:
@@ -203,10 +205,12 @@ def reverse_mode_only(*values: Any) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    if torch._C._are_functorch_transforms_active() or any(
-        unpack_dual(value).tangent is not None for value in tensors
-    ):
+    is_forward_mode = forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+        if isinstance(value, Tensor)
+    )
+    if is_forward_mode or torch._C._are_functorch_transforms_active():
         raise NotImplementedError(
             'attention states have derivatives in reverse mode only: use autograd, no vmap or '
             'torch.func'
@@ -240,6 +244,22 @@ class FirstOrder(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *_grads: Tensor | None) -> NoReturn:
         raise_second_order(ctx.name)
+
+
+def refuse_second_order(
+    name: str, inputs: Callable[[], Sequence[Any]]
+) -> Callable[[Tensor], Tensor | None]:
+    r"""Returns a hook for an output whose derivatives autograd records. Gradients pass unchanged;
+    differentiating them raises a RuntimeError with :obj:`name`. :obj:`inputs` returns the values
+    from which the output was computed; those that are tensors are what gradients depend on."""
+
+    def hook(grad: Tensor) -> Tensor | None:
+        if not torch.is_grad_enabled():
+            return None
+        tensors = (value for value in inputs() if isinstance(value, Tensor))
+        return FirstOrder.apply(name, 1, grad, *tensors)[0]
+
+    return hook
 
 
 def first_order(name: str) -> Callable:
