@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.common.arguments import output_folder, script_parser
 from benchmarks.common.results import PUBLISHED, read_result, say
-from benchmarks.common.scripts import output_folder, run_script, script_parser
+from benchmarks.common.scripts import run_script
 
 SLOWER = 1.15
 NO_TIME = re.compile('memory|gib|bytes|quality|breaks|recompilations|numbers|multiplications')
@@ -102,7 +103,7 @@ def compare(folder: Path, against: Path) -> list[Change]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--against',
         nargs='?',
         type=output_folder,
