@@ -11,23 +11,28 @@ measurements.
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.results import read_results
-from benchmarks.common.scripts import (
-    add_root,
+from benchmarks.common.arguments import (
+    add_device,
     add_seeds,
     add_table,
-    data_from,
-    run_script,
+    positive,
     script_parser,
-    source,
 )
+from benchmarks.common.results import read_results
+from benchmarks.common.scripts import data_from, run_script, source
+from benchmarks.common.seeds import with_progress
 from benchmarks.common.tables import spread, write_table
-from benchmarks.common.training import add_device
 from benchmarks.large_graphs.datasets import NodeTask, accuracy
 from benchmarks.large_graphs.models import MODELS
 from benchmarks.large_graphs.run import run
 from benchmarks.large_graphs.settings import BASE, DOMAINS
-from benchmarks.node_classification.datasets import LAYOUT, NAMES, PROTOCOLS, load, split
+from benchmarks.node_classification.datasets import (
+    LAYOUT,
+    PROTOCOLS,
+    add_dataset,
+    load,
+    split,
+)
 
 OPTIONS: dict[str, dict[str, Any]] = {
     'nodeformer': {'num_layers': 2, 'num_gumbel_samples': 5},
@@ -66,38 +71,37 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    add_root(parser, LAYOUT)
-    parser.add_argument(
-        '--dataset',
-        default='computers',
-        help=f'a .npz file, or one of {", ".join(NAMES)}',
-    )
-    parser.add_argument(
+    add_dataset(parser, 'computers')
+    parser.groups['data'].add_argument(
         '--protocol', choices=PROTOCOLS, default='random-60-20-20', help='the rule of the split'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--model', choices=MODELS, default='nodeformer', help='the model that is trained'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--domains',
         nargs='+',
         choices=DOMAINS,
         default=[*DOMAINS],
         help='what a node attends to in training',
     )
-    parser.add_argument('--batch-size', type=int, default=256, help='nodes of a batch')
-    parser.add_argument(
+    parser.groups['training'].add_argument(
+        '--batch-size', type=positive, default=256, help='nodes of a batch'
+    )
+    parser.groups['training'].add_argument(
         '--refresh',
         type=int,
         default=4,
-        help='steps between two updates of the states of all nodes',
+        help='steps between two updates of the states of all nodes; 0: once an epoch',
     )
-    parser.add_argument('--epochs', type=int, default=60, help='epochs at most')
+    parser.groups['training'].add_argument(
+        '--epochs', type=positive, default=60, help='epochs at most'
+    )
     add_seeds(parser, [0, 1, 2])
     add_device(parser)
     add_table(parser)
     args = parser.parse_args()
-    for domain in [] if args.table else args.domains:
+    for domain in with_progress([] if args.table else args.domains, 'domains'):
         with data_from(args.root, LAYOUT):
             data = load(args.root, args.dataset)
             parts = split(data, args.protocol, 0)
@@ -123,7 +127,7 @@ def main() -> None:
         }
         config |= {'refresh': args.refresh if domain == 'memory' else 0}
         args.variant = domain
-        run(args.dataset, task, config, args, 'domains')
+        run(Path(args.dataset).stem, task, config, args, 'domains')
     print(write_table(args.output / 'domains' / 'domains', rows(source(args, 'domains'))))
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+from tqdm import trange
 
-from benchmarks.common.figures import require_drawing, save_figure, subplots
-from benchmarks.common.scripts import add_root, data_from, run_script, script_parser
-from benchmarks.node_classification.datasets import LAYOUT, NAMES, load
+from benchmarks.common.arguments import positive, script_parser
+from benchmarks.common.figures import COLORS, WIDTH, require_drawing, save_figure, subplots
+from benchmarks.common.scripts import data_from, run_script
+from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load
 from torch_geometric_lgt.nn import DIFFormer, DIFFormerConv
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def layer_weights(x: Tensor, num_layers: int, tau: float) -> list[Tensor]:
     nodes = torch.arange(x.size(0))
     weights: list[Tensor] = []
     target, source = torch.cartesian_prod(nodes, nodes).t()
-    for _ in range(num_layers):
+    for _ in trange(num_layers, desc='layers'):
         conv = DIFFormerConv(x.size(1), x.size(1), use_graph=False).to(x.dtype)
         with torch.no_grad():
             weights.append(
@@ -95,21 +97,21 @@ def compare(x: Tensor, weights: list[Tensor], tau: float) -> Comparison:
 
 
 def figure(comparison: Comparison) -> 'Figure':
-    out, (left, right) = subplots(1, 2, figsize=(9, 3.2))
+    out, (left, right) = subplots(1, 2, figsize=(WIDTH, 3.2))
     left.plot(
         range(len(comparison.stacked) + 1),
         [1.0, *comparison.stacked],
         marker='o',
         label='layers one after the other',
     )
-    left.axhline(comparison.single, color='C1', linestyle='--', label='the one layer')
-    left.set(xlabel='layers', ylabel='spread of the nodes / that of the input', yscale='log')
+    left.axhline(comparison.single, color=COLORS[1], linestyle='--', label='the one layer')
+    left.set(xlabel='layers', ylabel='spread of the nodes (input: 1)', yscale='log')
     left.legend()
     values = comparison.singular_values / comparison.singular_values[0]
     right.semilogy(range(1, values.numel() + 1), values.clamp(min=1e-17))
     right.set(
         xlabel='number',
-        ylabel='singular value / the largest',
+        ylabel='singular value (largest: 1)',
         title='weights of the one layer',
         xscale='log',
     )
@@ -118,17 +120,16 @@ def figure(comparison: Comparison) -> 'Figure':
 
 def main() -> None:
     parser = script_parser(__doc__)
-    add_root(parser, LAYOUT)
-    parser.add_argument(
-        '--dataset',
-        default='cora',
-        help=f'a .npz file, or one of {", ".join(NAMES)}',
+    add_dataset(parser)
+    parser.groups['model'].add_argument(
+        '--layers', type=positive, default=8, help='layers one after the other'
     )
-    parser.add_argument('--layers', type=int, default=8, help='layers one after the other')
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--tau', type=float, default=0.5, help='share of the attention in the output of a layer'
     )
-    parser.add_argument('--channels', type=int, default=64, help='channels of the layers')
+    parser.groups['model'].add_argument(
+        '--channels', type=positive, default=64, help='channels of the layers'
+    )
     args = parser.parse_args()
     torch.manual_seed(0)
     require_drawing()

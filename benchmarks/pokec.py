@@ -51,7 +51,7 @@ def load_pokec(root: str) -> NodeTask:
 
 
 def main() -> None:
-    args = make_parser(__doc__, LAYOUT).parse_args()
+    args = make_parser(__doc__, LAYOUT, ('random-10-10-80',)).parse_args()
     with data_from(args.root, LAYOUT):
         task = load_pokec(args.root)
     shared = {

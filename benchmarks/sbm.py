@@ -26,8 +26,10 @@ LAYERS, ENCODINGS = {'PATTERN': 8, 'CLUSTER': 12}, {'PATTERN': 2, 'CLUSTER': 10}
 
 def main() -> None:
     parser = make_parser(__doc__, NETWORKS)
-    parser.add_argument('--dataset', choices=LAYERS, default='CLUSTER', help='the data set')
-    parser.add_argument(
+    parser.groups['data'].add_argument(
+        '--dataset', choices=LAYERS, default='CLUSTER', help='the data set'
+    )
+    parser.groups['data'].add_argument(
         '--source',
         choices=SOURCES,
         default='generated',

@@ -92,6 +92,7 @@ API_PAGES = {
     'diagnostics': 'Diagnostics',
     'visualization': 'Pictures',
     'distributed': 'Reductions over processes',
+    'init': 'Starts of learned features',
     'convert': 'Parameters of other packages',
     'info': 'The environment of a report',
     'testing.checks': 'Checks of layers, models, transforms and loaders',

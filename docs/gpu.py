@@ -50,6 +50,7 @@ def page(results: Path) -> str:
                 '',
                 f'.. figure:: ../../benchmarks/results/gpu/{name}.png',
                 '   :width: 100%',
+                '   :class: chart',
                 '',
                 f'   {text}',
             ]

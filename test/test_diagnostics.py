@@ -248,6 +248,14 @@ def test_a_number_of_rows_below_1_is_refused():
         report(SGFormer(6, 8, 3), num_rows=0)
 
 
+def test_arguments_by_name_are_inputs_of_the_model():
+    model, x = SGFormer(6, 8, 3), torch.randn(40, 6)
+    x[4, 0] = float('inf')
+    message = r'the input of the model \(SGFormer\) is not finite, first in row 4'
+    with check_finite(model), pytest.raises(ValueError, match=message):
+        model(x=x, edge_index=EDGES)
+
+
 def test_sparse_parts_are_looked_at():
     model, x = torch.nn.Identity(), torch.eye(4)
     with check_finite(model):
@@ -290,6 +298,22 @@ def test_attributes_of_a_graph_that_changed_are_found():
     bipartite['user', 'to', 'item'].edge_index[1, 0] = 3
     with pytest.raises(ValueError, match="'svd_pe' is not what"):
         check_fresh(bipartite, [SVDEncoding(2)])
+
+
+def test_columns_of_x_are_fresh_where_they_were_appended():
+    """Applied again, the transforms append them again."""
+    transforms = [LaplacianPE(2, attr_name=None), NodeDegree(None), SVDEncoding(3, None)]
+    data = Data(x=torch.randn(40, 4), edge_index=EDGES)
+    for transform in transforms:
+        data = transform(data)
+    check_fresh(data, transforms)
+    degrees = NodeDegree(None)(Data(edge_index=EDGES, num_nodes=40))
+    check_fresh(degrees, [NodeDegree(None)])
+    data.edge_index = EDGES.clone()
+    data.edge_index[0, :60] = (EDGES[0, :60] + 20) % 40
+    for transform in transforms:
+        with pytest.raises(ValueError, match="'x' is not what"):
+            check_fresh(data, [transform])
 
 
 def test_attributes_that_no_transform_made_are_left_alone():

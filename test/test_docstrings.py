@@ -21,6 +21,7 @@ MODULES = (
     'functional',
     'graphgym',
     'info',
+    'init',
     'loader',
     'nn',
     'testing.checks',

@@ -122,6 +122,7 @@ LAYERS = {
     'adjacency_masked_attention': '{heads: 2, value_projection: true}',
     'jaccard_subtractor_conv': '{heads: 2}',
     'gps_conv': '{heads: 2, conv: GATConv, conv_kwargs: {heads: 2, concat: false}}',
+    'global_attention': '{attention: sgformer_conv, attention_kwargs: {heads: 2}}',
 }
 NETWORKS = {
     'nodeformer': '{heads: 2}',
@@ -232,9 +233,37 @@ def test_message_passing_of_the_gps_layer(gym):
     with pytest.raises(ValueError, match=r"'conv' must be None or the name of .* \(got 'NoConv'\)"):
         layer(config)
     config = new_layer_config(6, 8, 1, has_act=False, has_bias=True, cfg=cfg)
-    for name in ('gps_conv', 'degree_masked_attention', 'adjacency_masked_attention'):
+    names = ('gps_conv', 'global_attention')
+    for name in (*names, 'degree_masked_attention', 'adjacency_masked_attention'):
         with pytest.raises(ValueError, match=r"needs a 'dim_in' equal to 'dim_out' \(got 6 and 8"):
             register.layer_dict[name](config)
+
+
+@pytest.mark.parametrize('name', ['kernel_attention', 'difformer_conv', 'degree_masked_attention'])
+def test_global_attention_in_the_layer_of_pyg(gym, name):
+    """Equal to message passing and the unpadded attention side by side, as PyG's layer defines
+    them."""
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+    from yacs.config import CfgNode
+
+    module, cfg = gym
+    cfg.lgt.attention, cfg.lgt.conv, cfg.lgt.norm = name, 'GCNConv', None
+    cfg.lgt.attention_kwargs = CfgNode({'heads': 2})
+    config = new_layer_config(8, 8, 1, has_act=False, has_bias=True, cfg=cfg)
+    model = register.layer_dict['global_attention'](config).eval().model
+    attention, data = model.attn.conv, batch()
+    assert type(attention) is module.ATTENTIONS[name]
+    assert attention.heads == 2
+    x = torch.randn(14, 8)
+    local = model.gps.conv(x, data.edge_index) + x
+    inputs = {'edge_index': data.edge_index, 'batch': data.batch}
+    out = local + attention(x, **inputs) + x
+    expected = out + model.gps.mlp(out)
+    torch.testing.assert_close(model(x, data.edge_index, data.batch), expected)
+    cfg.lgt.attention = 'gps_conv'
+    with pytest.raises(ValueError, match=r"'attention' must be one of .* \(got 'gps_conv'\)"):
+        register.layer_dict['global_attention'](config)
 
 
 def test_without_yacs_the_extra_is_named(monkeypatch):

@@ -18,6 +18,7 @@ submodule          contents
 ``diagnostics``    measures of what attention layers do, and searches for NaN and stale features
 ``visualization``  plots (the extra ``visualization``)
 ``info``           versions, devices and kernels of this machine
+``init``           k-means for the start of learned feature maps
 ``graphgym``       registration with GraphGym (the extra ``graphgym``)
 ``testing``        dense definitions, and checks of layers, models, transforms and loaders
 =================  ================================================================================
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from torch_geometric_lgt import functional as functional
     from torch_geometric_lgt import graphgym as graphgym
     from torch_geometric_lgt import info as info
+    from torch_geometric_lgt import init as init
     from torch_geometric_lgt import loader as loader
     from torch_geometric_lgt import nn as nn
     from torch_geometric_lgt import testing as testing
@@ -55,6 +57,7 @@ SUBMODULES = (
     'functional',
     'graphgym',
     'info',
+    'init',
     'loader',
     'nn',
     'testing',

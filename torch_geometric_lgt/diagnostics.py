@@ -167,7 +167,10 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
         where = f'{name or "the model"} ({type(module).__name__})'
         handles.append(
             module.register_forward_pre_hook(
-                lambda _, values, where=where: _require_finite(f'input of {where}', *values)
+                lambda _, values, named, where=where: _require_finite(
+                    f'input of {where}', *values, *named.values()
+                ),
+                with_kwargs=True,
             )
         )
         handles.append(
@@ -210,8 +213,8 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
     the transforms to a copy again.
 
     Scores and encodings do not change when edges are added, removed or sorted later. If an
-    attribute keeps its length, nothing else shows that it is outdated. The check takes as long as
-    the transforms.
+    attribute keeps its length, nothing else shows that it is outdated. Columns that a transform
+    appended to an attribute must be among its columns. The check takes as long as the transforms.
 
     Args:
         data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph with the
@@ -244,7 +247,8 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
                     and value.layout == torch.strided
                     and store.get(name) is not value
                 )
-                if is_new and not (name in store and _alike(store[name], value)):
+                old = store.get(name)
+                if is_new and (old is None or not (_alike(old, value) or _appended(old, value))):
                     raise ValueError(
                         f'{name!r} is not what {transform} adds to this graph, which may have '
                         'changed since; apply it again'
@@ -261,6 +265,16 @@ def _alike(one: Tensor, other: Tensor) -> bool:
         if one.is_floating_point()
         else torch.equal(one, other)
     )
+
+
+def _appended(old: Tensor, new: Tensor) -> bool:
+    r"""Returns whether :obj:`new` is :obj:`old` ``[N, K]`` with more columns, which :obj:`old` has
+    already: a transform that appends columns was applied again."""
+    number = new.size(1) - old.size(1) if old.dim() == new.dim() == 2 else 0
+    if number < 1 or not _alike(old, new[:, :-number]):
+        return False
+    starts = range(old.size(1) - number + 1)
+    return any(_alike(old[:, start : start + number], new[:, -number:]) for start in starts)
 
 
 def _measure(call: AttentionCall, targets: Tensor) -> dict[str, Any]:

@@ -8,9 +8,11 @@ by their names.
 """
 
 import inspect
-from typing import Any
+from typing import Any, cast
 
 import torch
+import torch_geometric.nn
+from torch import Tensor
 
 try:
     from yacs.config import CfgNode
@@ -25,6 +27,7 @@ from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     DIFFormerConv,
+    GlobalAttention,
     GPSConv,
     GraphTransformer,
     JaccardSubtractorConv,
@@ -40,15 +43,64 @@ from torch_geometric_lgt.nn.models._local_conv import CONVS
 
 __all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 
-LAYERS = {
+ATTENTIONS: dict[str, Any] = {
     'kernel_attention': KernelAttentionConv,
     'difformer_conv': DIFFormerConv,
     'sgformer_conv': SGFormerConv,
     'mean_attention': MeanAttention,
     'degree_masked_attention': DegreeMaskedAttention,
     'adjacency_masked_attention': AdjacencyMaskedAttention,
+}
+
+
+class _PaddedGPSConv(torch.nn.Module):
+    r"""Applies PyG's :class:`torch_geometric.nn.GPSConv` with a layer of this package in
+    :class:`~torch_geometric_lgt.nn.GlobalAttention` as its attention.
+
+    Args:
+        channels (int): Size of each input and output sample.
+        conv (torch.nn.Module, optional): The message passing; :obj:`None` for none.
+        attention (str, optional): A name in ``ATTENTIONS``. (default: :obj:`"kernel_attention"`)
+        attention_kwargs (dict, optional): Further arguments of the attention. (default:
+            :obj:`None`)
+        **kwargs (optional): Further arguments of PyG's layer.
+
+    Raises:
+        ValueError: If :obj:`attention` is unknown.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        conv: torch.nn.Module | None,
+        attention: str = 'kernel_attention',
+        attention_kwargs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if attention not in ATTENTIONS:
+            raise ValueError(
+                f"'attention' must be one of {', '.join(ATTENTIONS)} (got {attention!r})"
+            )
+        layer: Any = ATTENTIONS[attention]
+        sizes = [channels] if 'channels' in inspect.signature(layer).parameters else 2 * [channels]
+        self.gps = torch_geometric.nn.GPSConv(channels, cast(Any, conv), **kwargs)
+        self.attn = GlobalAttention(layer(*sizes, **(attention_kwargs or {})))
+        self.gps.attn = cast(Any, self.attn)
+
+    def forward(self, x: Tensor, edge_index: Any, batch: Tensor | None = None) -> Tensor:
+        r"""Computes the node features ``[N, channels]``; an attention that reads edges or degrees
+        gets the edges."""
+        reads_edges = 'edge_index' in inspect.signature(self.attn.conv.forward).parameters
+        with self.attn.arguments(**({'edge_index': edge_index} if reads_edges else {})):
+            return self.gps(x, edge_index, batch)
+
+
+LAYERS = {
+    **ATTENTIONS,
     'jaccard_subtractor_conv': JaccardSubtractorConv,
     'gps_conv': GPSConv,
+    'global_attention': _PaddedGPSConv,
 }
 NETWORKS = {
     'nodeformer': NodeFormer,
@@ -100,9 +152,11 @@ class GraphGymLayer(torch.nn.Module):
     r"""Applies a layer of this package to GraphGym's batches.
 
     Each layer in ``LAYERS`` is registered as a subclass, whose :obj:`conv_type` is the class of the
-    layer. A layer with one width needs a layer ``gnn.layers_pre_mp`` before it. The layer
-    :obj:`gps_conv` has the message passing that ``cfg.lgt.conv`` names, with the arguments
-    ``cfg.lgt.conv_kwargs``.
+    layer. A layer with one width needs a layer ``gnn.layers_pre_mp`` before it. The layers
+    :obj:`gps_conv` and :obj:`global_attention` have the message passing that ``cfg.lgt.conv``
+    names, with the arguments ``cfg.lgt.conv_kwargs``. The latter is PyG's
+    :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
+    the arguments ``cfg.lgt.attention_kwargs``.
 
     Args:
         layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
@@ -139,7 +193,7 @@ class GraphGymLayer(torch.nn.Module):
                     f"{sizes[0]} and {sizes[1]}); set 'gnn.layers_pre_mp' to 1"
                 )
             sizes = sizes[:1]
-        if self.conv_type is GPSConv:
+        if 'conv' in parameters:
             options['conv'] = _message_passing(sizes[0], options)
         self.model = self.conv_type(*sizes, **options)
 
@@ -256,7 +310,7 @@ class GraphGymRecommender(torch.nn.Module):
 
 
 def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module | None:
-    r"""Creates the message passing of :class:`GPSConv` that ``options['conv']`` names, and removes
+    r"""Creates the message passing of a GPS layer that ``options['conv']`` names, and removes
     its arguments from the options.
 
     Raises:

@@ -28,6 +28,8 @@ __all__ = ['plot_attention_report', 'plot_latent_structure']
 MAX_HOPS = 6
 MAX_NAMED = 20
 UNLABELLED = '0.75'
+# Colours that stay apart without red or green cones (Okabe and Ito).
+COLORS = '#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00', '#000000', '#F0E442'
 
 
 def plot_attention_report(
@@ -63,12 +65,12 @@ def plot_attention_report(
         raise ValueError("'report' must have a layer at least (got none)")
     figure, axes = _figure(1, 1, (max(5.0, 0.5 * len(report)), 3.5))
     layers = range(len(report))
-    for name in ('others', 'beyond mean', 'entropy'):
+    names = 'others', 'beyond mean', 'entropy'
+    for name, color, marker in zip(names, COLORS, 'os^', strict=False):
         shares = [np.nan if row[name] is None else row[name] for row in report]
-        axes[0, 0].plot(layers, shares, marker='o', label=name)
+        axes[0, 0].plot(layers, shares, color=color, marker=marker, label=name)
     axes[0, 0].set(xlabel='layer', ylabel='share', ylim=(-0.02, 1.05), title=title)
-    names = [str(row['layer']) for row in report]
-    axes[0, 0].set_xticks(layers, names, rotation=30, ha='right')
+    axes[0, 0].set_xticks(layers, [str(row['layer']) for row in report], rotation=30, ha='right')
     axes[0, 0].legend(fontsize='small')
     return _saved(figure, path)
 
@@ -189,28 +191,29 @@ def plot_latent_structure(
     positions = pad(positions, (0, 2 - positions.size(1))).numpy()
     learned = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
-    figure, axes = _figure(2, 3, (10.4, 7.0))
+    figure, axes = _figure(3, 2, (7.5, 9.4))
+    panels = axes.flat
     title = (
         title
         or f'{type(model).__name__} on a graph of {num_nodes:,} nodes and {edges.size(1):,} edges'
     )
-    figure.suptitle(title, fontsize='x-large')
-    _draw_classes(figure, axes[0, 0], _class_mass(weight, y, rows))
+    figure.suptitle(title, fontsize='large')
+    _draw_classes(figure, panels[0], _class_mass(weight, y, rows))
     drawn_edges = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
-    _draw_nodes(figure, axes[0, 1], positions, y)
-    axes[0, 1].plot(
+    _draw_nodes(figure, panels[1], positions, y)
+    panels[1].plot(
         *(positions[drawn_edges.numpy(), side] for side in (0, 1)),
         color='0.3',
         linewidth=0.5,
         alpha=0.6,
         zorder=1,
     )
-    axes[0, 1].set(title=f'{drawn_edges.size(1)} given edges')
-    _draw_nodes(None, axes[0, 2], positions, y)
-    _draw_learned(axes[0, 2], positions, learned)
-    _draw_received(axes[1, 0], weight, degree(edges[1], num_nodes))
-    _draw_distance(axes[1, 1], weight, rows, matrix)
-    _draw_concentration(axes[1, 2], weight)
+    panels[1].set(title=f'{drawn_edges.size(1)} given edges')
+    _draw_nodes(None, panels[2], positions, y)
+    _draw_learned(panels[2], positions, learned)
+    _draw_received(panels[3], weight, degree(edges[1], num_nodes))
+    _draw_distance(panels[4], weight, rows, matrix)
+    _draw_concentration(panels[5], weight)
     row_has_label, has_label = y[rows] >= 0, y >= 0
     same_class = y[rows][row_has_label][:, None] == y[has_label][None]
     labelled_weight = weight[row_has_label][:, has_label]
@@ -307,6 +310,15 @@ def _draw_classes(figure: Any, axis: Any, mass: Tensor) -> None:
         axis.set_xticks(ticks, [*(f'{tick:g}' for tick in ticks[:-1]), 'none'])
 
 
+def _palette(num_classes: int) -> tuple[Any, float]:
+    r"""Returns the colours of classes, and the upper limit of their scale, which starts at -0.5."""
+    from matplotlib.colors import ListedColormap
+
+    if num_classes <= len(COLORS):
+        return ListedColormap(COLORS), len(COLORS) - 0.5
+    return ('tab20', 19.5) if num_classes <= MAX_NAMED else ('turbo', num_classes - 0.5)
+
+
 def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> None:
     r"""Draws the nodes at their :obj:`positions` ``[N, 2]`` in the colours of their classes
     :obj:`y` ``[N]``, grey for -1.
@@ -315,8 +327,7 @@ def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> Non
     are more than ``MAX_NAMED`` classes.
     """
     num_classes, size = int(y.max()) + 1, min(12.0, max(1.5, 12_000 / y.numel()))
-    palette = 'tab10' if num_classes <= 10 else 'tab20' if num_classes <= MAX_NAMED else 'turbo'
-    limit = {'tab10': 9.5, 'tab20': 19.5}.get(palette, num_classes - 0.5)
+    palette, limit = _palette(num_classes)
     has_label = (y >= 0).numpy()
     if not has_label.all():
         axis.scatter(*positions[~has_label].T, color=UNLABELLED, s=size, linewidths=0, zorder=2)
@@ -339,7 +350,7 @@ def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> Non
     figure.legend(
         handles=marks,
         loc='outside lower center',
-        ncols=min(len(marks), 11),
+        ncols=min(len(marks), 7),
         frameon=False,
         handletextpad=0.1,
     )

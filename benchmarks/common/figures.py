@@ -7,15 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.results import say
+from benchmarks.common.files import say, write_file
 from benchmarks.common.scripts import EXTRAS
-from torch_geometric_lgt._io import write_atomically
+from torch_geometric_lgt.visualization import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colours that stay apart without red or green cones (Okabe and Ito).
-COLORS = '#0072B2', '#E69F00', '#009E73', '#CC79A7', '#56B4E9', '#D55E00', '#000000'
+WIDTH = 7.5  # inches, the width of a page
 
 
 def can_draw() -> bool:
@@ -37,19 +36,21 @@ def require_drawing() -> None:
 def subplots(
     rows: int = 1, columns: int = 1, figsize: tuple[float, float] | None = None, **options: Any
 ) -> tuple['Figure', Any]:
-    r"""Makes a figure and its panels. Scripts start without matplotlib, which is imported here."""
+    r"""Makes a figure and its panels, with lines in ``COLORS``. Scripts start without matplotlib,
+    which is imported here."""
+    from matplotlib import cycler, rc_context
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=figsize, layout='constrained')
-    return figure, figure.subplots(rows, columns, **options)
+    with rc_context({'axes.prop_cycle': cycler(color=COLORS)}):
+        return figure, figure.subplots(rows, columns, **options)
 
 
 def save_figure(figure: 'Figure', path: Path) -> None:
     r"""Writes a figure; equal figures give equal files."""
     content = io.BytesIO()
     figure.savefig(content, dpi=150, format='png', metadata={'Software': None})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content.getvalue())
+    write_file(path, content.getvalue(), 'pictures')
 
 
 def draw_bars(

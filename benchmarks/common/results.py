@@ -1,12 +1,9 @@
 import json
 import math
-import os
 import platform
 import resource
-import shlex
 import statistics
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from functools import cache
@@ -15,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
-from torch_geometric_lgt._io import open_regular, write_atomically
+from benchmarks.common.command import ROOT, command
+from benchmarks.common.files import say, write_file
+from torch_geometric_lgt._io import open_regular
 
 PUBLISHED = Path(__file__).resolve().parents[1] / 'results'
-ROOT = PUBLISHED.parents[1]
 OUTPUT = Path('benchmark-results')
 SAME = ('protocol', 'config', 'data')
 FIELDS = {
@@ -37,11 +34,6 @@ FIELDS = {
 
 class DataError(Exception):
     r"""Says that data cannot be read, in one line."""
-
-
-def say(message: str) -> None:
-    r"""Prints a line beside progress bars on the standard error."""
-    tqdm.write(message, file=sys.stderr)
 
 
 def summary(values: Sequence[float]) -> dict[str, Any]:
@@ -135,8 +127,7 @@ def write_result(
     path = folder / task / ('-'.join(filter(None, parts)) + '.json')
     if data is not None and seeds and path.exists():
         record = accumulated(record, read_result(path), path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(record, indent=2) + '\n').encode())
+    write_file(path, (json.dumps(record, indent=2) + '\n').encode(), 'results')
     return path
 
 
@@ -176,24 +167,6 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
     seeds = sorted({*rest, *record['seeds']})
     say(f'{path}: now over the seeds {seeds}, of which {rest} were there')
     return record | {'seeds': seeds, 'metrics': metrics, 'command': ' && '.join(commands)}
-
-
-def command() -> str:
-    r"""Returns the command that runs. Absolute paths lose all but the last part, so that the
-    result does not tell where the data are."""
-    module = sys.modules['__main__'].__spec__
-    program = (
-        [os.path.relpath(sys.argv[0], ROOT)]
-        if module is None or module.name == '__main__'  # run by the path of a file or a folder
-        else ['-m', module.name.removesuffix('.__main__')]
-    )
-    return shlex.join(
-        [
-            'python',
-            *program,
-            *(Path(value).name if os.path.isabs(value) else value for value in sys.argv[1:]),
-        ]
-    )
 
 
 @cache

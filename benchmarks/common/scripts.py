@@ -1,4 +1,4 @@
-r"""Provides what all scripts share: the parser, common arguments, and errors of one line."""
+r"""Runs scripts: where results are read, and errors of one line."""
 
 import argparse
 import asyncio
@@ -14,9 +14,12 @@ from zipfile import BadZipFile
 
 from aiohttp import ClientError
 
-from benchmarks.common.results import OUTPUT, PUBLISHED, DataError, say
+from benchmarks.common.arguments import ROOT_HELP
+from benchmarks.common.command import program
+from benchmarks.common.files import say, say_files
+from benchmarks.common.results import PUBLISHED, DataError
 
-EXTRAS = {  # what to install for a module that the core does not need
+EXTRAS = {  # the extra that has a module, or none where the help of the script tells the command
     'elkai': 'tsp',
     'joblib': 'tsp',
     'igraph': 'peers',
@@ -28,10 +31,10 @@ EXTRAS = {  # what to install for a module that the core does not need
     'pandas': 'ogb',
     'optuna': 'tune',
     'pyarrow': 'recommend',
+    'recbole': None,
     'sklearn': 'examples',
     'tensorboard': 'dev',
 }
-ROOT_HELP = 'the folder that holds all data sets'
 INTERACTIONS = 'DIR/NAME has train.txt and test.txt, or raw.txt, .csv or .parquet, or is downloaded'
 FAILURES = (
     OSError,
@@ -44,92 +47,6 @@ FAILURES = (
     ClientError,
     asyncio.TimeoutError,
 )
-
-
-def output_folder(text: str) -> Path:
-    r"""Returns the path of a folder, which need not exist."""
-    path = Path(text)
-    first = next((part for part in (path, *path.parents) if part.exists()), path)
-    if first.exists() and not first.is_dir():
-        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
-    return path
-
-
-class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    r"""Shows the default of each option that has one."""
-
-    def _get_help_string(self, action: argparse.Action) -> str | None:
-        default = (
-            ' '.join(map(str, action.default))
-            if isinstance(action.default, list)
-            else action.default
-        )
-        if (
-            not action.help
-            or '(default' in action.help
-            or default is None
-            or default is False
-            or default in ('', argparse.SUPPRESS)
-        ):
-            return action.help
-        return f'{action.help} (default: {default})'
-
-
-def script_parser(description: str | None, writes: bool = True) -> argparse.ArgumentParser:
-    r"""Makes the parser of a script; a script that writes results gets ``--output``."""
-    parser = argparse.ArgumentParser(
-        program(), description=description, formatter_class=HelpFormatter
-    )
-    if writes:
-        parser.add_argument(
-            '--output',
-            type=output_folder,
-            default=OUTPUT,
-            metavar='DIR',
-            help='folder for results, tables and pictures',
-        )
-    return parser
-
-
-def add_root(parser: argparse.ArgumentParser, layout: str) -> None:
-    r"""Adds ``--root``; :obj:`layout` describes the content of the folder."""
-    parser.add_argument('--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}')
-
-
-class Seeds(argparse.Action):
-    r"""Refuses repeated seeds, which would count one run twice, and seeds that PyTorch does not
-    take."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
-        if len(set(values)) < len(values) or not all(0 <= seed < 2**64 for seed in values):
-            parser.error(
-                f'{option_string} must be different integers from 0 to 2^64 - 1 (got '
-                f'{" ".join(map(str, values))})'
-            )
-        setattr(namespace, self.dest, values)
-
-
-def add_seeds(
-    parser: argparse.ArgumentParser, default: list[int], text: str = 'a training for each'
-) -> None:
-    parser.add_argument('--seeds', nargs='+', type=int, action=Seeds, default=default, help=text)
-
-
-def add_table(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        '--table',
-        action='store_true',
-        help=(
-            'run nothing: write the tables and pictures of the results in --output, or of the '
-            'published ones where it has none'
-        ),
-    )
 
 
 def source(args: argparse.Namespace, task: str, pattern: str = '*.json') -> Path:
@@ -181,7 +98,8 @@ def data_from(root: str | Path, layout: str) -> Iterator[None]:
 
 
 def run_script(main: Callable[[], object]) -> None:
-    r"""Runs a script. Errors that the user can mend end it with one line."""
+    r"""Runs a script, which ends with the names of the files that it wrote. Errors that the user
+    can mend end it with one line."""
     try:
         main()
     except DataError as error:
@@ -190,13 +108,14 @@ def run_script(main: Callable[[], object]) -> None:
         module = (error.name or '').partition('.')[0]
         if module not in EXTRAS:
             raise
-        message = f"{module} is missing: pip install 'torch-geometric-lgt[{EXTRAS[module]}]'"
+        extra = EXTRAS[module]
+        command = (
+            f"pip install 'torch-geometric-lgt[{extra}]'" if extra else '--help has the command'
+        )
+        message = f'{module} is missing: {command}'
+    except KeyboardInterrupt:
+        message = 'stopped: the same command continues a training, and starts a measurement anew'
     else:
+        say_files()
         return
     sys.exit(f'{program()}: error: {message}')
-
-
-def program() -> str:
-    r"""Returns the name of the script that runs: its file, or the folder of a package."""
-    path = Path(sys.argv[0])
-    return path.parent.name if path.name == '__main__.py' else path.name

@@ -1,11 +1,15 @@
 r"""Runs one training for each seed: the only loop over seeds that writes results."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from tqdm import tqdm
 
 from benchmarks.common.training import Training, curves
+
+Run = TypeVar('Run')
 
 
 class Schedule(NamedTuple):
@@ -27,6 +31,12 @@ class SeedResults(NamedTuple):
     def parameters(self) -> int:
         r"""Counts the parameters of the model."""
         return sum(parameter.numel() for parameter in self.training.model.parameters())
+
+
+def with_progress(runs: Iterable[Run], name: str) -> Iterable[Run]:
+    r"""Iterates over runs, with a bar if there are several."""
+    runs = list(runs)
+    return tqdm(runs, name) if len(runs) > 1 else runs
 
 
 def train_seeds(
@@ -51,7 +61,7 @@ def train_seeds(
             :obj:`True`)
     """
     metrics: dict[str, list[float]] = {}
-    for seed in seeds:
+    for seed in with_progress(seeds, f'{name}, {len(seeds)} seeds'):
         training = prepare(seed)
         log = curves(Path(tensorboard) / training.path.stem) if tensorboard else _log_nothing
         training.fit(*schedule, f'{name}, seed {seed}', log)
@@ -60,7 +70,7 @@ def train_seeds(
             metrics.setdefault(metric, []).append(value)
         if print_metrics:
             rounded = {metric: round(value, 4) for metric, value in measured.items()}
-            print(f'seed {seed}:', json.dumps(rounded), flush=True)
+            tqdm.write(f'seed {seed}: {json.dumps(rounded)}')
     return SeedResults(metrics, training)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.results import say
-from torch_geometric_lgt._io import write_atomically
+from benchmarks.common.files import say, write_file
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -18,9 +17,8 @@ def write_table(path: Path, rows: Rows) -> str:
     if not rows:
         say(f'there are no results for the table {path}')
         return ''
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix('.md'), as_markdown(rows).encode())
-    write_atomically(path.with_suffix('.csv'), as_csv(rows).encode())
+    write_file(path.with_suffix('.md'), as_markdown(rows).encode(), 'tables')
+    write_file(path.with_suffix('.csv'), as_csv(rows).encode(), 'tables')
     return as_markdown(rows)
 
 

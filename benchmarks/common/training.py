@@ -1,6 +1,5 @@
 r"""Trains one model with checkpoints: a training that was killed continues where it was."""
 
-import argparse
 import glob
 import hashlib
 import json
@@ -15,7 +14,8 @@ from torch import Tensor
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
-from benchmarks.common.results import PUBLISHED, DataError, say
+from benchmarks.common.files import say
+from benchmarks.common.results import PUBLISHED, DataError
 from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
@@ -23,17 +23,6 @@ KIND, CHECKPOINTS = 'training', PUBLISHED.parent / 'checkpoints'
 # Version of what a training computes from its settings. It is part of the names of checkpoints.
 PROTOCOL = 3
 SAVE_SECONDS = 20.0
-
-
-def add_device(parser: argparse.ArgumentParser) -> None:
-    r"""Adds ``--device``."""
-    default = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
-    parser.add_argument(
-        '--device',
-        type=torch.device,
-        default=default,
-        help='where to train (default: the GPU where there is one)',
-    )
 
 
 def fingerprint(*parts: Mapping[str, Tensor] | str) -> str:

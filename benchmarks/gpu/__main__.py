@@ -17,15 +17,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common.results import say
-from benchmarks.common.scripts import add_root, run_script, script_parser
+from benchmarks.common.arguments import add_root, script_parser
+from benchmarks.common.files import say, write_file
+from benchmarks.common.scripts import run_script
 from benchmarks.gpu.device import measure_bounds
 from benchmarks.gpu.layers import autotuned, measure_layers
 from benchmarks.gpu.models import measure_models
 from benchmarks.gpu.report import read_list, write_report
 from benchmarks.gpu.run import OutOfTimeError, Run
 from benchmarks.gpu.trainings import run_tests, train
-from torch_geometric_lgt._io import write_atomically
 
 STEPS: dict[str, Callable[[Run], None]] = {
     'bounds': measure_bounds,
@@ -48,26 +48,25 @@ def outcome(step: Callable[[Run], None], run: Run) -> str:
 
 
 def write_list(path: Path, rows: list[dict[str, str]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(rows, indent=2) + '\n').encode())
+    write_file(path, (json.dumps(rows, indent=2) + '\n').encode(), 'results')
 
 
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, 'of amazon-beauty; without it random interactions take its place')
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--device',
         type=torch.device,
         default=torch.device('cuda'),
         help='a CUDA device, or with --rehearse cpu',
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--rehearse', action='store_true', help='tiny sizes, whose figures mean nothing'
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--limit', type=float, default=40.0, metavar='MINUTES', help='no measurement starts later'
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--only',
         nargs='*',
         choices=STEPS,
@@ -75,7 +74,7 @@ def main() -> None:
         metavar='STEP',
         help='the steps that are run',
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--public',
         metavar='CLONES',
         help="folder with clones of the authors' programs, which are measured too",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.common.results import say
+from benchmarks.common.files import say
 from benchmarks.gpu.run import Run
 from benchmarks.runtime.layers import CASES, check, make
 from benchmarks.runtime.measure import peak_memory_mib, seconds

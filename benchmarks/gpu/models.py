@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from benchmarks.common.results import say
+from benchmarks.common.files import say
 from benchmarks.gpu.run import Run
 from benchmarks.runtime import epochs, ogb_shapes
 from benchmarks.runtime.measure import peak_memory_mib, seconds

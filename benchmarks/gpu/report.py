@@ -33,17 +33,18 @@ def write_report(folder: Path) -> str:
     layers.sort(
         key=lambda record: (record['model'], record['variant'], record['config']['num_nodes'])
     )
-    tables = [
-        write_table(folder / 'device', [device_row(bounds)] if bounds else []),
-        write_table(folder / 'layers', [layer_row(record, bounds) for record in layers]),
-        write_table(folder / 'models', [row for record in records for row in model_rows(record)]),
-        write_table(folder / 'autotuning', read_list(folder / 'autotuning.json')),
-        write_table(folder / 'summary', read_list(folder / 'summary.json')),
-    ]
+    tables = {
+        'device': [device_row(bounds)] if bounds else [],
+        'layers': [layer_row(record, bounds) for record in layers],
+        'models': [row for record in records for row in model_rows(record)],
+        'autotuning': read_list(folder / 'autotuning.json'),
+        'summary': read_list(folder / 'summary.json'),
+    }
+    text = '\n'.join(write_table(folder / name, rows) for name, rows in tables.items() if rows)
     if layers and bounds and can_draw():
         save_figure(times_figure(layers, bounds), folder / 'times.png')
         save_figure(shares_figure(layers, bounds), folder / 'shares.png')
-    return '\n'.join(filter(None, tables))
+    return text
 
 
 def read_list(path: Path) -> list[dict[str, str]]:

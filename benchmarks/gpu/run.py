@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.results import read_result, say, versions, write_result
+from benchmarks.common.files import say
+from benchmarks.common.results import read_result, versions, write_result
 
 Metrics = Mapping[str, list[float]]
 

@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 import torch
 
 from benchmarks import sbm
-from benchmarks.common.results import ROOT, say
+from benchmarks.common.command import ROOT
+from benchmarks.common.files import say
 from benchmarks.gpu.run import OutOfTimeError, Run
 from benchmarks.many_graphs.settings import PRESETS
 from benchmarks.runtime.measure import environment

@@ -38,9 +38,10 @@ class Batches:
     def __init__(self, task: NodeTask, model: Any, config: dict[str, Any]) -> None:
         data = task.data
         self.model, self.domain, self.refresh = model, config['domain'], config['refresh']
+        self.inference_on_cpu = config['inference_on_cpu']
         self.validation: NeighborLoader | None = None
         if isinstance(data, MappedGraph):
-            if self.domain in ('graph', 'partition'):
+            if self.domain in ('graph', 'partition', 'training'):
                 raise SystemExit(
                     'a graph in files is trained with --domain batch or memory (got '
                     f'{self.domain!r})'
@@ -51,6 +52,10 @@ class Batches:
             self.loader: Any = [copy.copy(data).to(next(model.parameters()).device)]
         elif self.domain == 'partition':
             self.loader = NodePartitionLoader(data, config['batch_size'])
+        elif self.domain == 'training':
+            self.loader = NodePartitionLoader(
+                data, config['batch_size'], input_nodes=task.split['train'], equal_sizes=False
+            )
         else:
             sampled = partial(
                 NeighborLoader, data, config['fan_out'], batch_size=config['batch_size']
@@ -101,4 +106,6 @@ def scores_of(model: Any, batches: Batches) -> Tensor:
     if batches.domain == 'graph':
         data = batches.loader[0]
         return model(data.x, data.edge_index)
+    if batches.inference_on_cpu:
+        model = copy.deepcopy(model).cpu()
     return model.inference(batches.whole_graph)

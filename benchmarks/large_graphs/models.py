@@ -20,12 +20,21 @@ def network(task: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
     )
 
 
-def loss_of(model: torch.nn.Module, batch: Batch, binary: bool, edge_loss_weight: float) -> Tensor:
-    r"""Computes the loss of the training nodes of a batch plus NodeFormer's weighted edge loss."""
+def loss_of(
+    model: Any, batch: Batch, binary: bool, edge_loss_weight: float, edge_loss_mean: str = 'nodes'
+) -> Tensor:
+    r"""Computes the loss of the training nodes of a batch plus NodeFormer's weighted edge loss.
+
+    The edge loss is a mean over the nodes, or with ``edge_loss_mean='edges'`` over the edges of the
+    first order of the relational bias, self loops included."""
     data, train, _ = batch
     arguments = batch.arguments
     if edge_loss_weight > 0:
-        out, edge_loss = model(data.x.float(), data.edge_index, return_edge_loss=True, **arguments)
+        edges = data.edge_index
+        if edge_loss_mean == 'edges':
+            edges = model.hops(edges, data.num_nodes)
+            edge_loss_weight *= data.num_nodes / edges[0].edge_index.size(1)
+        out, edge_loss = model(data.x.float(), edges, return_edge_loss=True, **arguments)
     else:
         out, edge_loss = model(data.x.float(), data.edge_index, **arguments), 0.0
     out, y = out[train], data.y[train]

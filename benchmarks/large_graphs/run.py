@@ -9,10 +9,17 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from benchmarks.common.arguments import (
+    Parser,
+    add_device,
+    add_root,
+    add_seeds,
+    positive,
+    script_parser,
+)
 from benchmarks.common.results import process_peak_mib, read_results, write_result
-from benchmarks.common.scripts import add_root, add_seeds, script_parser
 from benchmarks.common.seeds import Schedule, train_seeds
-from benchmarks.common.training import Training, add_device, checkpoint, fingerprint
+from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import MODELS, loss_of, network
@@ -23,27 +30,34 @@ from torch_geometric_lgt.data import MappedGraph
 
 def make_parser(
     description: str | None, layout: str, protocols: tuple[str, ...] = ('published',)
-) -> argparse.ArgumentParser:
+) -> Parser:
     r"""Makes the parser of a script, with the :obj:`layout` of the data in ``--root``."""
     parser = script_parser(description)
     add_root(parser, layout)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--download', action='store_true', help='download the data set if it is not there'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model that is trained'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--domain',
         choices=DOMAINS,
-        help='what a node attends to in training (default: as published)',
+        help='what a node attends to in training (default: the setting of the model)',
     )
-    parser.add_argument(
-        '--protocol', choices=protocols, default=protocols[0], help='the rule of the split'
+    parser.groups['data'].add_argument(
+        '--protocol',
+        choices=protocols,
+        default=protocols[0],
+        help='the rule of the split; nodeformer also trains as its authors'
+        if 'nodeformer' in protocols
+        else 'the rule of the split',
     )
     add_seeds(parser, [*range(10)])
-    parser.add_argument('--epochs', type=int, help='epochs at most (default: as published)')
-    parser.add_argument(
+    parser.groups['training'].add_argument(
+        '--epochs', type=positive, help='epochs at most (default: the setting of the model)'
+    )
+    parser.groups['model'].add_argument(
         '--variant',
         default='',
         help=(
@@ -99,7 +113,12 @@ def run(
         return Training(
             model,
             optimizer,
-            partial(loss_of, binary=task.binary, edge_loss_weight=config['edge_loss']),
+            partial(
+                loss_of,
+                binary=task.binary,
+                edge_loss_weight=config['edge_loss'],
+                edge_loss_mean=config['edge_loss_mean'],
+            ),
             lambda: batches,
             partial(valid_metric, batches=batches),
             checkpoint(config['model'], name, [name, args.protocol, config, seed], content),

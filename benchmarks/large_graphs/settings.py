@@ -8,6 +8,7 @@ from benchmarks.common.scripts import variant_name
 DOMAINS = {
     'graph': 'the graph',
     'partition': 'a random part of the nodes',
+    'training': 'a random part of the training nodes',
     'batch': 'a sampled batch',
     'memory': 'all nodes, those outside the batch as some steps ago',
 }
@@ -17,13 +18,47 @@ BASE: dict[str, Any] = {
     'fan_out': [15, 10, 5],
     'refresh': 0,  # steps between two updates of the states of all nodes; 0: once an epoch
     'inference_batch_size': 8192,
+    'inference_on_cpu': False,  # scores all nodes on the CPU, whatever the device of the training
     'validation': 'all',  # in training: of 'all' nodes, or 'sampled' neighbourhoods
     'weight_decay': 0.0,
     'edge_loss': 0.0,
+    'edge_loss_mean': 'nodes',  # or 'edges', as the authors of NodeFormer average
     'epochs': 1000,
     'patience': 20,
     'every': 9,
 }
+
+
+NODEFORMER_OPTIONS: dict[str, Any] = {
+    'num_layers': 3,
+    'num_features': 50,
+    'num_gumbel_samples': 5,
+    'relational_weight': 'identity',
+    'activate_layers': True,
+    'jumping_knowledge': True,
+}
+# The training of NodeFormer's authors on large graphs (--protocol nodeformer), at a fixed rate and
+# without an early stop.
+NODEFORMER_PROTOCOL: dict[str, Any] = {
+    'hidden_channels': 64,
+    'lr': 1e-2,
+    'domain': 'training',
+    'inference_on_cpu': True,
+    'edge_loss_mean': 'edges',
+    'epochs': 1000,
+    'patience': 1000,
+    'every': 9,
+    'options': {**NODEFORMER_OPTIONS, 'gumbel_evaluation': 'tempered'},
+}
+
+
+def check_protocol(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    r"""Ends the script if the protocol of NodeFormer is asked for with another model."""
+    if args.protocol == 'nodeformer' and args.model != 'nodeformer':
+        parser.error(
+            f'--protocol nodeformer is for --model nodeformer (got {args.model}); choose another '
+            'protocol or this model'
+        )
 
 
 def make_config(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:

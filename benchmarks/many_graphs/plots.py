@@ -12,10 +12,10 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter, to_dense_adj, to_scipy_sparse_matrix
 
-from benchmarks.common.figures import save_figure, subplots
+from benchmarks.common.figures import COLORS, WIDTH, save_figure, subplots
+from benchmarks.common.files import write_file
 from benchmarks.common.tables import as_csv
 from benchmarks.many_graphs.models import Transformer
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.functional.neighbors.node_sampling import (
     attention_distance,
     largest_per_graph,
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FACTOR, LAYER = 5, 4
+CHOSEN_BY = {  # the scores that are drawn, in words
+    'random': 'at random',
+    'Eq. 10': 'by Eq. 10',
+    'log-sum-exp': 'by log-sum-exp',
+    'true entropy': 'by the true entropy',
+}
 
 
 @torch.no_grad()
@@ -33,7 +39,6 @@ def draw(model: Transformer, graphs: Sequence[Data], path: Path) -> None:
     sampled nodes, and a table of the latter. All file names start with :obj:`path`."""
     model.eval()
     batch, name = Batch.from_data_list(list(graphs)), path.name
-    path.parent.mkdir(parents=True, exist_ok=True)
     save_figure(map_figure(model, graphs[0]), path.with_name(f'{name}-map.png'))
     weights = model.attention_scores(batch, None)
     save_figure(
@@ -44,9 +49,8 @@ def draw(model: Transformer, graphs: Sequence[Data], path: Path) -> None:
     save_figure(
         sampling_figure(drawn_layer(deficits), chosen), path.with_name(f'{name}-sampling.png')
     )
-    write_atomically(
-        path.with_name(f'{name}-sampling.csv'), as_csv(sampling_rows(deficits, chosen)).encode()
-    )
+    table = as_csv(sampling_rows(deficits, chosen))
+    write_file(path.with_name(f'{name}-sampling.csv'), table.encode(), 'tables')
 
 
 def drawn_layer(layers: Sequence[Tensor]) -> Tensor:
@@ -111,7 +115,7 @@ def map_figure(model: Transformer, data: Data) -> 'Figure':
     r"""Draws the mean attention of the first half of the heads if all nodes attend, and if sampled
     nodes attend. Nodes are sorted by label or along the tour."""
     order = data.y.argsort(stable=True) if data.y.numel() == data.num_nodes else tour_order(data)
-    figure, panels = subplots(1, 2, figsize=(9, 4.2))
+    figure, panels = subplots(1, 2, figsize=(WIDTH, 3.6))
     for axes, title, mask in zip(
         panels,
         ('all nodes attend', 'sampled nodes attend'),
@@ -152,17 +156,17 @@ def entropy_figure(
 ) -> 'Figure':
     r"""Draws histograms of the entropies of both halves of the heads and of equal weights."""
     kernels = ('softmax', kernel) if isinstance(kernel, str) else kernel
-    columns = min(4, len(weights))
+    columns = min(2, len(weights))
     rows = -(-len(weights) // columns)
     figure, panels = subplots(
-        rows, columns, figsize=(2.8 * columns, 2.2 * rows + 0.8), sharex=True, squeeze=False
+        rows, columns, figsize=(WIDTH, 2.0 * rows + 0.8), sharex=True, squeeze=False
     )
     for layer, (axes, weight) in enumerate(zip(panels.flat, weights, strict=False), 1):
         entropies, uniform = entropy(weight, data)
         bins = np.linspace(0, float(uniform.max()) * 1.02, 60)
         axes.hist(uniform.numpy(), bins, density=True, color='0.75', label='equal weights')
         for name, half, values, color in zip(
-            kernels, ('first', 'second'), entropies.chunk(2, 1), ('C0', 'C1'), strict=True
+            kernels, ('first', 'second'), entropies.chunk(2, 1), COLORS[:2], strict=True
         ):
             axes.hist(
                 values.flatten().numpy(),
@@ -185,22 +189,19 @@ def entropy_figure(
 
 def sampling_figure(value: Tensor, chosen: dict[str, Tensor]) -> 'Figure':
     r"""Draws histograms of the deficits ``[N]`` of chosen nodes in one layer."""
-    names = 'random', 'Eq. 10', 'log-sum-exp', 'true entropy'
-    figure, panels = subplots(
-        1, len(names), figsize=(3 * len(names), 2.6), sharex=True, sharey=True
-    )
+    figure, panels = subplots(2, 2, figsize=(WIDTH, 4.2), sharex=True, sharey=True)
     bins = np.linspace(0, float(value.quantile(0.995)), 50)
-    for axes, name in zip(panels, names, strict=True):
+    for axes, name in zip(panels.flat, CHOSEN_BY, strict=True):
         axes.hist(value.numpy(), bins, density=True, color='0.75', label='all nodes')
         axes.hist(
             value[chosen[name]].numpy(),
             bins,
             density=True,
             histtype='step',
-            color='C0',
-            label='chosen',
+            color=COLORS[0],
+            label='chosen nodes',
         )
-        axes.set_title(f'by {name}', fontsize='medium')
-    panels[0].legend(fontsize='small')
+        axes.set_title(f'nodes chosen {CHOSEN_BY[name]}', fontsize='medium')
+    panels[0, 0].legend(fontsize='small')
     figure.supxlabel('entropy below that of equal weights, as a share of it', fontsize='medium')
     return figure

@@ -5,7 +5,6 @@ halved when the validation loss stalls.
 """
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,26 +15,21 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
-from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
-from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import process_peak_mib, read_results, write_result
-from benchmarks.common.scripts import (
+from benchmarks.common.arguments import (
+    Parser,
+    add_device,
     add_root,
     add_seeds,
     add_table,
-    data_from,
+    positive,
     script_parser,
-    source,
 )
-from benchmarks.common.seeds import Schedule, train_seeds
-from benchmarks.common.training import (
-    Cosine,
-    Plateau,
-    Training,
-    add_device,
-    checkpoint,
-    fingerprint,
-)
+from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
+from benchmarks.common.figures import require_drawing
+from benchmarks.common.results import process_peak_mib, read_results, write_result
+from benchmarks.common.scripts import data_from, source
+from benchmarks.common.seeds import Schedule, train_seeds, with_progress
+from benchmarks.common.training import Cosine, Plateau, Training, checkpoint, fingerprint
 from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
 from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
 from benchmarks.many_graphs.models import WITH_EDGE_FEATURES, Transformer, network
@@ -72,42 +66,45 @@ class Task:
     graphs: str = ''
 
 
-def make_parser(text: str | None, networks: Sequence[str]) -> argparse.ArgumentParser:
+def make_parser(text: str | None, networks: Sequence[str]) -> Parser:
     r"""Makes the parser of a script."""
     parser = script_parser(text)
     add_root(parser, LAYOUT)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--models',
         nargs='+',
         choices=networks,
         default=list(networks),
-        metavar='MODEL',
-        help=f'the networks that are trained, of {", ".join(networks)} (default: all)',
+        help='the networks that are trained',
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--preset',
         choices=PRESETS,
         default='full',
         help='the published sizes, all graphs with fewer layers and epochs, or fewer graphs too',
     )
-    parser.add_argument('--layers', type=int, help='number of layers (default: that of the preset)')
-    parser.add_argument(
+    parser.groups['model'].add_argument(
+        '--layers', type=positive, help='number of layers (default: that of the preset)'
+    )
+    parser.groups['model'].add_argument(
         '--attention',
-        choices=ATTENTIONS,
+        choices=[name for name in ATTENTIONS if name != 'groups'],
         default='positions',
         help=f'the all-pair attention of {GRAPH_TRANSFORMER}: by Laplacian encodings, by a '
         'feature map, the mean of the graph, exact softmax or none',
     )
     add_seeds(parser, [0, 1, 2, 3])
-    parser.add_argument(
+    parser.groups['training'].add_argument(
         '--precision',
         choices=('float32', 'bfloat16'),
         default='float32',
         help='of the products in training',
     )
     add_device(parser)
-    parser.add_argument('--tensorboard', help='folder for the curves of the training')
-    parser.add_argument(
+    parser.groups['output'].add_argument(
+        '--tensorboard', metavar='DIR', help='folder for the curves of the training'
+    )
+    parser.groups['output'].add_argument(
         '--pictures', action='store_true', help='draw the attention that transformers have learned'
     )
     add_table(parser)
@@ -131,9 +128,9 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
         edge_channels = training.pop('edge_channels', 0)
         with data_from(args.root, LAYOUT):
             splits = make_splits(task.dataset, arguments, preset['graphs'], training['pe_channels'])
-        num_layers = args.layers or preset['layers'] or task.settings['layers']
+        num_layers = args.layers or default_layers(task, args.preset)
         config = {**training, 'options': {'num_layers': num_layers}, 'precision': args.precision}
-        for model_name in args.models:
+        for model_name in with_progress(args.models, 'networks'):
             overrides, options = {}, dict(config['options'])
             if model_name == GRAPH_TRANSFORMER:
                 overrides = GRAPH_TRANSFORMER_TRAINING[args.preset]
@@ -143,7 +140,7 @@ def run_all(task: Task, args: argparse.Namespace, *arguments: str) -> None:
             if model_name in WITH_EDGE_FEATURES and edge_channels > 0:
                 options['edge_channels'] = edge_channels
             model_config = {**config, **overrides, 'options': options}
-            print(run(task, model_name, splits, args, model_config), file=sys.stderr)
+            run(task, model_name, splits, args, model_config)
     print(report(source(args, task.name), args.output / task.name, task.metric_name))
 
 
@@ -167,12 +164,18 @@ def learning_rates(config: Config) -> Plateau | Cosine:
     return Plateau(config['lr'], config['patience'], config['least_lr'])
 
 
+def default_layers(task: Task, preset: str) -> int:
+    r"""Returns the number of layers of a preset, or else of the data set."""
+    return PRESETS[preset]['layers'] or task.settings['layers']
+
+
 def variant_of(task: Task, args: argparse.Namespace, model_name: str) -> str:
     r"""Names the variant after all arguments that differ from the published protocol."""
+    has_other_layers = args.layers not in (None, default_layers(task, args.preset))
     has_other_attention = model_name == GRAPH_TRANSFORMER and args.attention != 'positions'
     parts = (
         '' if args.preset == 'full' else args.preset,
-        f'{args.layers}-layers' if args.layers else '',
+        f'{args.layers}-layers' if has_other_layers else '',
         '' if args.precision == 'float32' else args.precision,
         args.attention if has_other_attention else '',
         task.graphs,

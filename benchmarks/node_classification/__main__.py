@@ -16,21 +16,15 @@ added to the result.
 """
 
 import argparse
-import sys
 from typing import Any
 
+from benchmarks.common.arguments import add_device, add_seeds, add_table, script_parser
 from benchmarks.common.figures import require_drawing
+from benchmarks.common.names import unknown
 from benchmarks.common.results import read_results
-from benchmarks.common.scripts import (
-    add_seeds,
-    add_table,
-    run_script,
-    script_parser,
-    source,
-    variant_name,
-)
-from benchmarks.common.training import add_device
-from benchmarks.node_classification.datasets import add_dataset
+from benchmarks.common.scripts import run_script, source, variant_name
+from benchmarks.common.seeds import with_progress
+from benchmarks.node_classification.datasets import add_dataset, add_protocol
 from benchmarks.node_classification.models import OURS
 from benchmarks.node_classification.overrides import apply_overrides
 from benchmarks.node_classification.report import report
@@ -48,18 +42,30 @@ MISSING = object()
 
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]]:
     r"""Parses the arguments and plans the runs."""
+    parser = make_parser()
+    args = parser.parse_args(argv)
+    plans = make_plans(parser, args)
+    attentions = {plan.config['options'].get('attention', 'simple') for plan in plans}
+    if args.pictures and args.model == 'sgformer' and attentions != {'simple'}:
+        parser.error('--pictures needs the attention of SGFormer, which options.attention replaces')
+    return args, plans
+
+
+def make_parser() -> argparse.ArgumentParser:
+    r"""Makes the parser of the script."""
     parser = script_parser(__doc__)
     add_dataset(parser)
-    parser.add_argument(
+    add_protocol(parser)
+    parser.groups['model'].add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model that is trained'
     )
     add_seeds(parser, [0, 1, 2, 3, 4], 'a training for each; they also draw the splits')
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--neighbors',
         type=int,
         help='edges between this many nearest neighbours instead of the graph; 0: none',
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--variant',
         default='',
         help=(
@@ -67,44 +73,51 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
             'lr0.001-norm-row)'
         ),
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--set',
         nargs='+',
         default=[],
         metavar='NAME=VALUE',
         help='changes of the configuration, as lr=0.001 or options.norm=row',
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--study',
         choices=STUDY_NAMES,
         help='run the variants that differ from the default in one respect',
     )
     add_device(parser)
-    parser.add_argument(
+    parser.groups['output'].add_argument(
         '--pictures',
         action='store_true',
         help='draw the attention and the latent structure of the last seed',
     )
-    parser.add_argument('--tensorboard', help='folder for the curves of the training')
-    parser.add_argument('--curves', help='PNG for the curves of the last seed')
+    parser.groups['output'].add_argument(
+        '--tensorboard', metavar='DIR', help='folder for the curves of the training'
+    )
+    parser.groups['output'].add_argument(
+        '--curves', metavar='PNG', help='file for the curves of the last seed'
+    )
     add_table(parser)
-    args = parser.parse_args(argv)
+    return parser
+
+
+def make_plans(parser: argparse.ArgumentParser, args: argparse.Namespace) -> list[Plan]:
+    r"""Plans one run, or the runs of a study, from the parsed arguments."""
     protocol, default = settings(args.dataset, args.protocol, args.model)
     if args.pictures and (args.model not in OURS or args.device.type != 'cpu'):
         parser.error(f'--pictures is for {", ".join(OURS)} on the CPU')
     if args.study is not None:
         variants_of = studies(args.model)
-        if args.study not in variants_of or args.set or args.variant:
-            parser.error(
-                f'a study of {args.model} is one of {", ".join(variants_of)} and names its own '
-                'variants'
-            )
+        if args.study not in variants_of:
+            parser.error(unknown(args.study, variants_of, f'study of {args.model}'))
+        if args.set or args.variant:
+            parser.error('--study names its own variants: leave out --set and --variant')
         same = Plan('', protocol, None, default)
         plans = [
             plan_variant(name, protocol, default, dict(change))
             for name, change in variants_of[args.study].items()
         ]
-        return args, [plan for plan in plans if plan._replace(variant='') != same]
+        return [plan for plan in plans if plan._replace(variant='') != same and has_layers(plan)]
     try:
         config = apply_overrides(default, args.model, args.set)
     except ValueError as error:
@@ -120,7 +133,14 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[Plan]
         if value != default['options'].get(name, MISSING)
     }
     differing |= {} if args.neighbors is None else {'neighbors': args.neighbors}
-    return args, [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
+    return [Plan(args.variant or variant_name(differing), protocol, args.neighbors, config)]
+
+
+def has_layers(plan: Plan) -> bool:
+    r"""Tells whether a network has message passing or attention. Without a graph there is none
+    without attention."""
+    options = plan.config['options']
+    return options.get('conv', 'GCNConv') is not None or options['attention'] != 'no-attention'
 
 
 def plan_variant(
@@ -137,8 +157,8 @@ def main() -> None:
         require_drawing()
     if not args.table:
         read_results(args.output / TASK)
-        for plan in plans:
-            print(run(args, plan), file=sys.stderr)
+        for plan in with_progress(plans, 'variants'):
+            run(args, plan)
     print(report(source(args, TASK), args.output / TASK))
 
 

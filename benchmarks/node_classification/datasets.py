@@ -13,9 +13,10 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import NormalizeFeatures, RandomNodeSplit
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from benchmarks.common.arguments import Parser, add_root
 from benchmarks.common.arrays_only import arrays_only, require_regular
-from benchmarks.common.results import say
-from benchmarks.common.scripts import add_root
+from benchmarks.common.files import say
+from benchmarks.common.names import hint, unknown
 from benchmarks.node_classification.graph_files import from_npz
 from torch_geometric_lgt.datasets._sources import Source, fetch
 from torch_geometric_lgt.transforms import LaplacianPE
@@ -67,18 +68,40 @@ PUBLISHED_SPLITS = (
     'published-20-per-class',
     'published-50-25-25',
 )  # one split for all seeds, from which the papers' figures are
-PROTOCOLS = (*PER_CLASS, 'random-50-25-25', 'random-60-20-20', *PUBLISHED_SPLITS, 'fixed-splits')
+SHARES = {  # per cent of the nodes for validation, and for the test
+    'random-50-25-25': (25, 25),
+    'random-60-20-20': (20, 20),
+    'random-5-10-85': (10, 85),
+}
+PROTOCOLS = (*PER_CLASS, *SHARES, *PUBLISHED_SPLITS, 'fixed-splits')
 
 
-def add_dataset(parser: argparse.ArgumentParser) -> None:
-    r"""Adds the options of the data set and of its splits."""
+def dataset_name(text: str) -> str:
+    r"""Reads the name of a data set or of a file.
+
+    Raises:
+        argparse.ArgumentTypeError: If the name is unknown.
+    """
+    if text not in NAMES and Path(text).suffix != '.npz':
+        raise argparse.ArgumentTypeError(f'{unknown(text, NAMES)}; the name of a file ends in .npz')
+    return text
+
+
+def add_dataset(parser: Parser, default: str = 'cora') -> None:
+    r"""Adds the options of the data set."""
     add_root(parser, LAYOUT)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--dataset',
-        default='cora',
-        help=f'a .npz file, or one of {", ".join(NAMES)}',
+        type=dataset_name,
+        default=default,
+        metavar='NAME',
+        help=f'a .npz file, or a data set [{", ".join(NAMES)}]',
     )
-    parser.add_argument(
+
+
+def add_protocol(parser: Parser) -> None:
+    r"""Adds the rule of the splits."""
+    parser.groups['data'].add_argument(
         '--protocol',
         choices=PROTOCOLS,
         help='the rule of the splits (default: that of the data set)',
@@ -121,7 +144,7 @@ def load(root: str, name: str, neighbors: int | None = None) -> Data:
         data = from_npz(Path(name) if Path(name).exists() else Path(root) / name)
     else:
         raise ValueError(
-            f"'dataset' must be a .npz file or one of {', '.join(NAMES)} (got {name!r})"
+            f"'dataset' must be a .npz file or a known name (got {name!r}){hint(name, NAMES)}"
         )
     data.x = data.x.to_dense()
     if neighbors is not None:
@@ -214,8 +237,8 @@ def split(data: Data, protocol: str, seed: int) -> dict[str, Tensor]:
             'random', num_train_per_class=PER_CLASS[protocol], num_val=500, num_test=1000
         )
     else:
-        share = 0.25 if protocol == 'random-50-25-25' else 0.2
-        rule = RandomNodeSplit('train_rest', num_val=share, num_test=share)
+        valid, test = (share / 100 for share in SHARES[protocol])
+        rule = RandomNodeSplit('train_rest', num_val=valid, num_test=test)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         masks = rule(part)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric.utils import to_torch_csr_tensor
 
 from benchmarks.common.attentions import GRAPH_TRANSFORMER, with_attention
+from benchmarks.node_classification.attentions import replace_attention
 from benchmarks.node_classification.baselines import SIGN, appnp, gprgnn, mixhop
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
@@ -55,7 +56,7 @@ SPARSE_INPUT = (
 def takes_sparse(name: str, options: dict[str, Any]) -> bool:
     r"""Tells whether a model with these options can be trained on a CSR matrix of features."""
     reads_by_matrix = options.get('gnn') == 'sage' and options['gnn_input'] == 'input'
-    return name in SPARSE_INPUT and not reads_by_matrix
+    return name in SPARSE_INPUT and not reads_by_matrix and options.get('attention') != 'groups'
 
 
 class Classifier(torch.nn.Module):
@@ -96,6 +97,8 @@ class Classifier(torch.nn.Module):
             return self.model(x, self.edges, return_edge_loss=True)
         if self.name in ('pyg-sgformer', 'polynormer'):
             return self.model(x, self.edges, self.batch), no_loss
+        if self.name == GRAPH_TRANSFORMER and self.model.position == 'features':
+            return self.model(x, self.edges, features=x), no_loss
         return self.model(x, self.edges), no_loss
 
 
@@ -112,13 +115,13 @@ def make(
     if name in NETWORKS:
         model = NETWORKS[name](in_channels, out_channels=out_channels, **options)
     else:
-        model = _make_transformer(name, in_channels, out_channels, dict(options))
+        model = _make_transformer(name, in_channels, out_channels, edge_index, dict(options))
     sparse_input = takes_sparse(name, options)
     return Classifier(name, model, edge_index, num_nodes, precision, sparse_input)
 
 
 def _make_transformer(
-    name: str, in_channels: int, out_channels: int, options: dict[str, Any]
+    name: str, in_channels: int, out_channels: int, edge_index: Tensor, options: dict[str, Any]
 ) -> torch.nn.Module:
     hidden = options.pop('hidden_channels')
     if (branch := BRANCHES.get(options.pop('gnn', None))) is not None:
@@ -133,6 +136,13 @@ def _make_transformer(
         )
     if name == GRAPH_TRANSFORMER:
         options = with_attention(options)
+        if options.get('position') == 'features':
+            options['encodings'] = {'features': in_channels}
+    if name == 'sgformer' and (attention := options.pop('attention', 'simple')) != 'simple':
+        model = SGFormer(in_channels, hidden, out_channels, **options)
+        heads, value_projection = options.get('heads', 1), options.get('value_projection', True)
+        replace_attention(model, attention, heads, value_projection, edge_index)
+        return model
     if name in OURS:
         return OURS[name](in_channels, hidden, out_channels, **options)
     network = pyg.SGFormer if name == 'pyg-sgformer' else pyg.Polynormer

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from benchmarks.common.names import hint
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.models import BRANCHES, NETWORKS, OURS, make
 from benchmarks.node_classification.settings import (
     OPTIONS,
@@ -59,16 +61,22 @@ def _check_option_names(overrides: dict[str, Any], options: dict[str, Any], mode
     parameters = inspect.signature(SIGNATURES[model]).parameters if model in SIGNATURES else {}
     defaults = {name: parameter.default for name, parameter in parameters.items()}
     defaults |= OPTIONS[model]
+    if model == 'sgformer':
+        defaults['attention'] = 'simple'
     unknown = sorted(set(overrides) - set(defaults))
     if unknown and model in SIGNATURES:
-        raise ValueError(
-            f'{model} does not take options.{unknown[0]} (there are {", ".join(defaults)})'
-        )
+        raise ValueError(f'{model} does not take options.{unknown[0]}{hint(unknown[0], defaults)}')
     check_options(options, defaults)
     if 'gnn' in overrides and (model != 'sgformer' or overrides['gnn'] not in ('gcn', *BRANCHES)):
         raise ValueError(
             f"'options.gnn' is gcn, {' or '.join(BRANCHES)}, for sgformer (got "
             f'{overrides["gnn"]!r} for {model})'
+        )
+    attentions = 'simple', *REPLACEMENTS
+    if model == 'sgformer' and options.get('attention', 'simple') not in attentions:
+        raise ValueError(
+            f"'options.attention' is {', '.join(attentions)} for sgformer (got "
+            f'{options["attention"]!r})'
         )
 
 

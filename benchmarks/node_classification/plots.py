@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch_geometric.data import Data
 
-from benchmarks.common.figures import COLORS, can_draw, save_figure, subplots
+from benchmarks.common.figures import COLORS, WIDTH, can_draw, save_figure, subplots
+from benchmarks.common.files import write_file
 from benchmarks.common.tables import as_csv
 from benchmarks.node_classification.metrics import METRICS, metric_of
 from benchmarks.node_classification.models import OURS, Classifier
-from torch_geometric_lgt._io import write_atomically
 from torch_geometric_lgt.diagnostics import attention_report
 from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
 
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 NUMBERED = re.compile(r'(\w+)-(\d+(?:\.\d+)?)')
-PARTS = {'valid_': 'validation', '': 'test'}
-# The models in the picture of all scores, in its order, and words for protocols.
+PARTS = {'valid_': ('validation', 'o'), '': ('test', 's')}
+# Words for the pictures: the models of the picture of all scores, in its order, data sets, settings
+# and protocols.
 TITLES = {
     'mlp': 'MLP',
     'gcn': 'GCN',
@@ -33,6 +34,26 @@ TITLES = {
     'sgformer': 'SGFormer',
     'polynormer': 'Polynormer',
     'graphtransformer': 'GraphTransformer',
+}
+DATASETS = {
+    'actor': 'Actor',
+    'chameleon-filtered': 'Chameleon',
+    'citeseer': 'CiteSeer',
+    'computers': 'Amazon Computers',
+    'cora': 'Cora',
+    'cs': 'Coauthor CS',
+    'digits': 'digits',
+    'facebook_pagepage': 'Facebook pages',
+    'physics': 'Coauthor Physics',
+    'squirrel-filtered': 'Squirrel',
+}
+SETTINGS = {
+    'labels': 'labels per class',
+    'laplacian_pe': 'Laplacian eigenvectors',
+    'neighbors': 'nearest neighbours',
+    'num_features': 'random features',
+    'num_layers': 'layers',
+    'temperature': 'temperature of the samples',
 }
 BASELINES = 'mlp', 'gcn', 'polynormer'
 PROTOCOLS = {
@@ -53,22 +74,25 @@ def draw(classifier: Classifier, data: Data, path: Path, title: str) -> None:
         title (str): The title of the figures.
     """
     model, name = classifier.model, path.name
-    path.parent.mkdir(parents=True, exist_ok=True)
     report = attention_report(
         model, data.x, data.edge_index, generator=torch.Generator().manual_seed(0)
     )
-    plot_attention_report(report, path.with_name(f'{name}-attention.png'), title)
+    save_figure(plot_attention_report(report, title=title), path.with_name(f'{name}-attention.png'))
     generator = torch.Generator().manual_seed(0)
-    numbers = plot_latent_structure(
-        model, data, path.with_name(f'{name}-structure.png'), generator=generator, title=title
-    )[1]
+    figure, numbers = plot_latent_structure(model, data, generator=generator, title=title)
+    save_figure(figure, path.with_name(f'{name}-structure.png'))
     for kind, rows in (('attention', report), ('structure', [numbers])):
         content = as_csv([{key: _text(value) for key, value in row.items()} for row in rows])
-        write_atomically(path.with_name(f'{name}-{kind}.csv'), content.encode())
+        write_file(path.with_name(f'{name}-{kind}.csv'), content.encode(), 'tables')
 
 
 def _text(value: str | float | None) -> str:
     return value if isinstance(value, str) else '' if value is None else f'{value:.4g}'
+
+
+def model_on(model: str, dataset: str) -> str:
+    r"""Names a model and a data set in words, for a title."""
+    return f'{TITLES.get(model, model)} on {DATASETS.get(dataset, dataset)}'
 
 
 def save_sweeps(records: Iterable[Record], folder: Path) -> None:
@@ -80,7 +104,7 @@ def save_sweeps(records: Iterable[Record], folder: Path) -> None:
         varied = lines(model, group)
         if varied and can_draw():
             save_figure(
-                sweeps_figure(varied, f'{model} on {dataset}'),
+                sweeps_figure(varied, model_on(model, dataset)),
                 folder / f'{model}-{dataset}-sweeps.png',
             )
 
@@ -96,7 +120,9 @@ def scores_figure(records: Iterable[Record], least: int = 4) -> 'Figure | None':
     if not groups:
         return None
     rows = -(-len(groups) // 3)
-    figure, panels = subplots(rows, 3, figsize=(7.5, 0.5 + 1.9 * rows), sharey=True, squeeze=False)
+    figure, panels = subplots(
+        rows, 3, figsize=(WIDTH, 0.5 + 1.9 * rows), sharey=True, squeeze=False
+    )
     for axes in panels.flat[len(groups) :]:
         axes.set_axis_off()
     for axes, ((dataset, protocol), group) in zip(panels.flat, groups.items(), strict=False):
@@ -112,7 +138,9 @@ def scores_figure(records: Iterable[Record], least: int = 4) -> 'Figure | None':
                     color='0.4' if model in BASELINES else COLORS[0],
                     capsize=2,
                 )
-        axes.set_title(f'{dataset}\n{PROTOCOLS.get(protocol, protocol)}', fontsize=8)
+        axes.set_title(
+            f'{DATASETS.get(dataset, dataset)}\n{PROTOCOLS.get(protocol, protocol)}', fontsize=8
+        )
         axes.tick_params(labelsize=8)
         axes.grid(axis='y', color='0.9')
         axes.spines[['top', 'right']].set_visible(False)
@@ -157,10 +185,14 @@ def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 
     r"""Draws validation and test score against each varied setting."""
     metric = metric_of(next(iter(varied.values()))[0][1])
     figure, panels = subplots(
-        1, len(varied), figsize=(2.8 * len(varied) + 0.8, 2.8), sharey=True, squeeze=False
+        1,
+        len(varied),
+        figsize=(min(2.8 * len(varied) + 0.8, WIDTH), 2.8),
+        sharey=True,
+        squeeze=False,
     )
     for axes, (setting, line) in zip(panels[0], varied.items(), strict=True):
-        for prefix, name in PARTS.items():
+        for prefix, (name, marker) in PARTS.items():
             means, spreads = (
                 [100 * record['metrics'][prefix + metric][key] for _, record in line]
                 for key in ('mean', 'std')
@@ -169,12 +201,12 @@ def sweeps_figure(varied: dict[str, list[tuple[float, Record]]], title: str) -> 
                 [f'{value:g}' for value, _ in line],
                 means,
                 spreads,
-                marker='o',
+                marker=marker,
                 capsize=3,
                 label=name,
             )
-        axes.set_xlabel(setting.replace('_', ' '))
+        axes.set_xlabel(SETTINGS.get(setting, setting))
     panels[0, 0].set_ylabel(f'{METRICS[metric].title} (%)')
-    figure.suptitle(title, fontsize='medium')
+    figure.suptitle(title)
     panels[0, 0].legend(fontsize='small')
     return figure

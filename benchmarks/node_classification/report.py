@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from benchmarks.common.figures import can_draw, save_figure, subplots
+from benchmarks.common.figures import COLORS, can_draw, save_figure, subplots
 from benchmarks.common.results import read_results
 from benchmarks.common.tables import mean, spread, write_table
 from benchmarks.node_classification.metrics import METRICS, metric_of
@@ -78,7 +78,7 @@ def save_curves(history: Tensor, path: Path, title: str, metric: str) -> None:
     axes.set_xlabel('epoch')
     axes.set_ylabel('training loss')
     score_axes = axes.twinx()
-    score_axes.plot(epoch, score, color='C1', label=f'validation {metric}')
+    score_axes.plot(epoch, score, color=COLORS[1], label=f'validation {metric}')
     score_axes.set_ylabel(f'validation {metric}')
     figure.legend(loc='outside upper right', ncols=2, fontsize='small')
     axes.set_title(title, loc='left', fontsize='medium')

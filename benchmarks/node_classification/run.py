@@ -26,6 +26,7 @@ from benchmarks.node_classification.models import (
 )
 from benchmarks.node_classification.plots import draw
 from benchmarks.node_classification.report import save_curves
+from torch_geometric_lgt.init import kmeans_
 
 TASK = 'node_classification'
 
@@ -87,6 +88,8 @@ def prepare(
         config['options'],
         config['precision'],
     ).to(data.edge_index.device)
+    if config['options'].get('attention') == 'groups':
+        kmeans_(classifier, data.x, trainable=False, seed=seed)
     groups = parameter_groups(classifier, config['weight_decay'], config['attention_weight_decay'])
     optimizer = torch.optim.Adam(groups, lr=config['lr'])
     loss = partial(training_loss, train=parts['train'], edge_loss_weight=config['edge_loss_weight'])

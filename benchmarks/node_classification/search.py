@@ -13,15 +13,17 @@ configuration. The same command continues a search that was killed.
 import argparse
 import inspect
 import json
+import shlex
 import statistics
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.common import training
-from benchmarks.common.results import say
-from benchmarks.common.scripts import add_seeds, data_from, run_script, script_parser
-from benchmarks.node_classification.datasets import LAYOUT, add_dataset, load, split
+from benchmarks.common.arguments import add_device, add_seeds, positive, script_parser
+from benchmarks.common.files import say
+from benchmarks.common.scripts import data_from, run_script
+from benchmarks.node_classification.datasets import LAYOUT, add_dataset, add_protocol, load, split
 from benchmarks.node_classification.metrics import METRICS, check_classes
 from benchmarks.node_classification.models import BRANCHES, OURS
 from benchmarks.node_classification.overrides import apply_overrides, parse_overrides
@@ -200,7 +202,7 @@ def search(args: argparse.Namespace) -> 'optuna.Study':
                 raise optuna.TrialPruned
         return statistics.fmean(scores)
 
-    study.optimize(objective, n_trials=max(0, args.trials - finished))
+    study.optimize(objective, n_trials=max(0, args.trials - finished), show_progress_bar=True)
     return study
 
 
@@ -214,9 +216,11 @@ def command(args: argparse.Namespace, study: 'optuna.Study') -> str:
     options = fixed.pop('options', {}) | best.pop('options')
     overrides = [f'{name}={_text(value)}' for name, value in (fixed | best).items()]
     overrides += [f'options.{name}={_text(value)}' for name, value in options.items()]
+    root = '' if args.root == 'data' else f' --root {shlex.quote(args.root)}'
     protocol = f' --protocol {args.protocol}' if args.protocol else ''
+    dataset = shlex.quote(args.dataset)
     start = (
-        f'python -m benchmarks.node_classification --dataset {args.dataset} --model '
+        f'python -m benchmarks.node_classification{root} --dataset {dataset} --model '
         f'{args.model}{protocol}'
     )
     return f'{start} --variant searched-{len(study.trials)}-trials --set {" ".join(overrides)}'
@@ -235,23 +239,24 @@ def _text(value: Any) -> str:
 def main() -> None:
     parser = script_parser(__doc__, writes=False)
     add_dataset(parser)
-    parser.add_argument(
+    add_protocol(parser)
+    parser.groups['model'].add_argument(
         '--model', choices=MODELS, default='sgformer', help='the model whose settings are searched'
     )
     add_seeds(parser, [0, 1, 2], 'a training for each in every trial')
-    parser.add_argument(
-        '--trials', type=int, default=60, help='trials in all, those of earlier calls counted'
+    parser.groups['training'].add_argument(
+        '--trials', type=positive, default=60, help='trials in all, those of earlier calls counted'
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--set', nargs='+', default=[], metavar='NAME=VALUE', help='settings that are not searched'
     )
-    parser.add_argument(
+    parser.groups['training'].add_argument(
         '--patience',
-        type=int,
+        type=positive,
         default=100,
         help='epochs without a better validation score that end a training',
     )
-    training.add_device(parser)
+    add_device(parser)
     args = parser.parse_args()
     try:
         _, default = settings(args.dataset, args.protocol, args.model)

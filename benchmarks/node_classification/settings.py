@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common.attentions import ATTENTIONS
+from benchmarks.common.names import hint
+from benchmarks.node_classification.attentions import REPLACEMENTS
 from benchmarks.node_classification.metrics import METRICS
 
 CONFIGS = Path(__file__).parent / 'configs'
@@ -99,6 +101,9 @@ STUDIES: dict[str, dict[str, dict[str, dict[str, Any]]]] = {
             'row-norm': {'options': {'norm': 'row'}},
         },
         'depth': {f'num_layers-{number}': {'options': {'num_layers': number}} for number in (2, 3)},
+        'attention': {
+            f'attention-{name}': {'options': {'attention': name}} for name in REPLACEMENTS
+        },
     },
     'graphtransformer': {
         'attention': {
@@ -218,7 +223,7 @@ def merged(config: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """
     unknown = sorted(set(overrides) - set(config))
     if unknown:
-        raise ValueError(f'no such setting: {", ".join(unknown)} (there are {", ".join(config)})')
+        raise ValueError(f'no such setting: {unknown[0]}{hint(unknown[0], config)}')
     return config | overrides | {'options': config['options'] | overrides.get('options', {})}
 
 

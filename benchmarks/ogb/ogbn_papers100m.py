@@ -22,7 +22,7 @@ LAYOUT = 'DIR/ogbn_papers100M is the data set as the download of ogb leaves it'
 
 def main() -> None:
     parser = make_parser(__doc__, LAYOUT)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--mapped',
         required=True,
         help='folder of the graph in mapped files, written first if it does not exist',

@@ -11,25 +11,23 @@ result.
 """
 
 import argparse
-import sys
 import warnings
 from typing import Any
 
+from benchmarks.common.arguments import add_device, add_root, add_seeds, add_table, script_parser
 from benchmarks.common.results import read_results
-from benchmarks.common.scripts import (
-    INTERACTIONS,
-    add_root,
-    add_seeds,
-    add_table,
-    run_script,
-    script_parser,
-    source,
-    variant_name,
-)
-from benchmarks.common.training import add_device
+from benchmarks.common.scripts import INTERACTIONS, run_script, source, variant_name
+from benchmarks.common.seeds import with_progress
 from benchmarks.recommendation.report import report
 from benchmarks.recommendation.run import TASK, run
-from benchmarks.recommendation.settings import DEFAULTS, HELP, STUDIES, STUDY, defaults
+from benchmarks.recommendation.settings import (
+    ARCHITECTURE,
+    DEFAULTS,
+    HELP,
+    STUDIES,
+    STUDY,
+    defaults,
+)
 from torch_geometric_lgt.datasets._sources import SOURCES
 
 
@@ -37,16 +35,16 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     r"""Parses the arguments and returns the configuration of each variant to run."""
     parser = script_parser(__doc__)
     add_root(parser, INTERACTIONS)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--dataset',
         default='amazon-beauty',
         help=f'the folder in --root; {", ".join(SOURCES)} can be downloaded',
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--model', choices=DEFAULTS, default='mgformer', help='the recommender that is trained'
     )
     add_seeds(parser, [0, 1, 2])
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--variant',
         default='',
         help=(
@@ -54,12 +52,14 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
             'dim16-encoding8)'
         ),
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--study',
         choices=STUDIES,
         help='run a small MGFormer and its variants, each with one other setting',
     )
-    parser.add_argument('--tensorboard', help='folder for the curves of the training')
+    parser.groups['output'].add_argument(
+        '--tensorboard', metavar='DIR', help='folder for the curves of the training'
+    )
     add_device(parser)
     add_table(parser)
     options: dict[str, Any] = {}
@@ -68,7 +68,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     for name, value in options.items():
         kind = int if value is None else type(value)
         text, choices = HELP[name]
-        parser.add_argument(
+        group = parser.groups['model' if name in ARCHITECTURE else 'training']
+        group.add_argument(
             f'--{name.replace("_", "-")}',
             default=None,
             help=f'{text} (default: {format_defaults(name)})',
@@ -80,7 +81,8 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, dict[str, 
     default = defaults(args.model, args.dataset)
     unknown = sorted(set(overrides) - set(default))
     if unknown:
-        parser.error(f'{args.model} has no option {", ".join(unknown)}')
+        names = ', '.join(f'--{name.replace("_", "-")}' for name in unknown)
+        parser.error(f'{args.model} does not take {names}')
     if args.study is not None:
         if overrides or args.variant or args.model != 'mgformer':
             parser.error(
@@ -112,8 +114,8 @@ def main() -> None:
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     if not args.table:
         read_results(args.output / TASK)
-        for variant, config in configs.items():
-            print(run(args, variant, config), file=sys.stderr)
+        for variant, config in with_progress(configs.items(), 'variants'):
+            run(args, variant, config)
     results = source(args, TASK, f'*-{args.dataset}*.json')
     print(report(results, args.output / TASK, args.dataset))
 

@@ -1,24 +1,41 @@
 r"""Loads the interactions of a data set and measures recommenders on its parts."""
 
 # U users, I items, E pairs, N = U + I nodes.
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
+from benchmarks.common.names import unknown
 from benchmarks.common.training import fingerprint
 from benchmarks.recommendation.models import COSINE, INNER, scorings
 from benchmarks.recommendation.ranking import Scoring, evaluate
 from torch_geometric_lgt.datasets import InteractionDataset
+from torch_geometric_lgt.datasets._sources import SOURCES
 from torch_geometric_lgt.datasets._split import SPLITS
 
 PROTOCOLS = {'given': 'given-split', 'ratio': 'ratio-80-10-10'}
 GROUPS = ('unpopular', 'normal', 'popular')
 
 
+def load(root: str, name: str) -> InteractionDataset:
+    r"""Loads the interactions of a folder in :obj:`root`, or downloads them.
+
+    Raises:
+        ValueError: If there is no such folder and no download of this name.
+    """
+    folders = (path.name for path in Path(root).glob('*') if path.is_dir())
+    names = sorted({*SOURCES, *folders})
+    if name not in names:
+        raise ValueError(unknown(name, names))
+    return InteractionDataset(root, name)
+
+
 class Task:
     r"""Holds the pairs ``[2, E]`` of a data set by part, and chooses and measures recommenders."""
 
     def __init__(self, root: str, name: str, device: torch.device) -> None:
-        dataset = InteractionDataset(root, name)
+        dataset = load(root, name)
         self.data, self.protocol = dataset[0], PROTOCOLS[dataset.split]
         self.num_users, self.num_items = self.data['user'].num_nodes, self.data['item'].num_nodes
         self.train, self.valid, self.test = (

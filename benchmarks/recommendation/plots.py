@@ -3,7 +3,7 @@ r"""Draws the pictures of the recommendation benchmark."""
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.figures import COLORS, draw_bars, subplots
+from benchmarks.common.figures import COLORS, WIDTH, draw_bars, subplots
 from benchmarks.recommendation.datasets import GROUPS
 from benchmarks.recommendation.settings import STUDIES
 
@@ -18,9 +18,20 @@ SWEEPS = {
     'dim': 'learned channels',
     'encoding': 'encoding channels',
 }
+PARTS = ('valid_ndcg@20', 'validation', 'o'), ('ndcg@20', 'test', 's')
 Record = dict[str, Any]
 
-
+# Words for the pictures: variants of the study, and models.
+VARIANTS = {
+    'study': 'small MGFormer',
+    'no-attention': 'without attention',
+    'no-encoding': 'without encoding',
+    'no-mask': 'without degree mask',
+    'no-residual': 'without residual',
+    'adjacency-mask': 'mask of the adjacency',
+    'elu': 'feature map ELU + 1',
+    'focused': 'focused feature map',
+}
 TITLES = {
     'mgformer': 'MGFormer',
     'directau-lightgcn': 'DirectAU, LightGCN',
@@ -37,7 +48,9 @@ TITLES = {
 def scores_figure(models: Sequence[Record]) -> 'Figure':
     r"""Draws Recall@20 and NDCG@20 of each model side by side, best NDCG first."""
     names = [TITLES.get(record['model'], record['model']) for record in models]
-    figure, panels = subplots(1, len(METRICS), figsize=(7.5, 0.9 + 0.28 * len(models)), sharey=True)
+    figure, panels = subplots(
+        1, len(METRICS), figsize=(WIDTH, 0.9 + 0.28 * len(models)), sharey=True
+    )
     for axes, (metric, title) in zip(panels, METRICS.items(), strict=True):
         values = [record['metrics'][metric]['mean'] for record in models]
         draw_bars(axes, names, values, marked=lambda name: name == TITLES['mgformer'])
@@ -48,7 +61,9 @@ def scores_figure(models: Sequence[Record]) -> 'Figure':
 
 def groups_figure(models: Sequence[Record]) -> 'Figure':
     r"""Draws the recall of three groups of items, each with a third of the training pairs."""
-    figure, panels = subplots(1, len(GROUPS), figsize=(7.5, 0.9 + 0.28 * len(models)), sharey=True)
+    figure, panels = subplots(
+        1, len(GROUPS), figsize=(WIDTH, 0.9 + 0.28 * len(models)), sharey=True
+    )
     for axes, group in zip(panels, GROUPS, strict=True):
         _bars(
             axes,
@@ -64,8 +79,9 @@ def groups_figure(models: Sequence[Record]) -> 'Figure':
 def ablation_figure(studied: dict[str, Record]) -> 'Figure':
     r"""Draws the NDCG of MGFormer without one part, or with another in its place."""
     names = [name for name in studied if name in ('study', *STUDIES['ablation'])][::-1]
-    figure, axes = subplots(figsize=(7, 0.6 + 0.3 * len(names)))
-    _bars(axes, [studied[name] for name in names], 'ndcg@20', names, 'study')
+    titles = [VARIANTS.get(name, name) for name in names]
+    figure, axes = subplots(figsize=(WIDTH, 0.6 + 0.3 * len(names)))
+    _bars(axes, [studied[name] for name in names], 'ndcg@20', titles, VARIANTS['study'])
     return figure
 
 
@@ -79,11 +95,15 @@ def sweeps_figure(studied: dict[str, Record]) -> 'Figure':
     }
     varied = [setting for setting, line in lines.items() if len(line) > 1] or [*SWEEPS]
     figure, panels = subplots(
-        1, len(varied), figsize=(max(3.5, 1.85 * len(varied)), 2.8), sharey=True, squeeze=False
+        1,
+        len(varied),
+        figsize=(min(max(3.5, 1.85 * len(varied)), WIDTH), 2.8),
+        sharey=True,
+        squeeze=False,
     )
     for axes, setting in zip(panels[0], varied, strict=True):
         line = sorted(lines[setting], key=lambda record, setting=setting: record['config'][setting])
-        for metric, name in (('valid_ndcg@20', 'validation'), ('ndcg@20', 'test')):
+        for metric, name, marker in PARTS:
             values, spread = (
                 [record['metrics'][metric][key] for record in line] for key in ('mean', 'std')
             )
@@ -91,7 +111,7 @@ def sweeps_figure(studied: dict[str, Record]) -> 'Figure':
                 [str(record['config'][setting]) for record in line],
                 values,
                 spread,
-                marker='o',
+                marker=marker,
                 capsize=3,
                 label=name,
             )

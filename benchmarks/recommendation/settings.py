@@ -71,7 +71,10 @@ STUDIES: dict[str, dict[str, dict[str, Any]]] = {
     'batch': {f'batch-{size}': {'batch_size': size} for size in (512, 2048)},
 }
 
-
+ARCHITECTURE = (  # the options of a model; the others are those of its training
+    *('dim', 'layers', 'heads', 'mask', 'feature_map', 'num_features', 'key_channels', 'residual'),
+    *('encoding', 'normalize', 'encoding_scale', 'scoring', 'power'),
+)
 HELP: dict[str, tuple[str, tuple[str, ...]]] = {  # meaning and choices of an option
     'epochs': ('epochs at most', ()),
     'patience': ('validations without a better NDCG that end a training', ()),

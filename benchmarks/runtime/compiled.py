@@ -20,8 +20,9 @@ from torch.nn import Module
 from torch_geometric.data import Data
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
 from benchmarks.runtime.models import CHANNELS, SIZES, graph
@@ -152,14 +153,16 @@ def row(record: dict[str, Any]) -> dict[str, str]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--cases',
         nargs='+',
         choices=CASES,
         default=[*CASES],
         help='the layers and models that are measured',
     )
-    parser.add_argument('--repeats', type=int, default=10, help='passes of each, in turn')
+    parser.groups['measurement'].add_argument(
+        '--repeats', type=positive, default=10, help='passes of each, in turn'
+    )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()

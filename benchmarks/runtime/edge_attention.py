@@ -17,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data
 from tqdm import tqdm
 
+from benchmarks.common.arguments import positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import run_script, script_parser
+from benchmarks.common.scripts import run_script
 from benchmarks.common.tables import write_table
 from benchmarks.many_graphs.models import TRANSFORMERS
 from benchmarks.runtime import transform_cases
@@ -217,14 +218,16 @@ def row(record: dict[str, Any], model: str) -> dict[str, str]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--graphs',
         nargs='+',
         choices=GRAPHS,
         default=[*GRAPHS],
         help='the graphs that are attended over',
     )
-    parser.add_argument('--repeats', type=int, default=5, help='passes of each')
+    parser.groups['measurement'].add_argument(
+        '--repeats', type=positive, default=5, help='passes of each'
+    )
     args = parser.parse_args()
     rows = []
     for graph in args.graphs:

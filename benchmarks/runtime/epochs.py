@@ -11,9 +11,11 @@ import warnings
 from pathlib import Path
 
 import torch
+from tqdm import trange
 
+from benchmarks.common.arguments import add_root, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import INTERACTIONS, data_from, run_script
 from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.run import prepare
 from benchmarks.recommendation.settings import DEFAULTS
@@ -34,7 +36,7 @@ def measure(
             model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model)
             for model in models
         }
-    for _ in range(rounds + 1):
+    for _ in trange(rounds + 1, desc='epochs'):
         for model, training in runs.items():
             before = training.seconds
             training.run_epoch()
@@ -45,21 +47,25 @@ def measure(
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, INTERACTIONS)
-    parser.add_argument('--dataset', default='amazon-beauty', help='the folder in --root')
-    parser.add_argument(
+    parser.groups['data'].add_argument(
+        '--dataset', default='amazon-beauty', help='the folder in --root'
+    )
+    parser.groups['model'].add_argument(
         '--models',
         nargs='+',
         choices=TRAINED,
         default=['mgformer', 'directau-lightgcn'],
         help='the recommenders that are measured',
     )
-    parser.add_argument('--rounds', type=int, default=3, help='epochs of each, in turn')
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=3, help='epochs of each, in turn'
+    )
     args = parser.parse_args()
     warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
     seconds = measure(args.root, args.dataset, args.models, args.rounds)
     config = {model: DEFAULTS[model] for model in args.models}
     labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-    print(write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **labels))
+    write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **labels)
     for model, values in seconds.items():
         ratio = statistics.median(values) / statistics.median(seconds[args.models[-1]])
         print(f'{model}: {statistics.median(values):.1f} s, {ratio:.2f} times {args.models[-1]}')

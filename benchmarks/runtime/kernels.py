@@ -20,7 +20,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from benchmarks.common.scripts import run_script, script_parser
+from benchmarks.common.arguments import script_parser
+from benchmarks.common.scripts import run_script
 from benchmarks.common.tables import write_table
 
 SIZES = ['64/64/1', '64/64/2', '128/128/1', '128/128/2']
@@ -122,7 +123,7 @@ def rows(sizes: list[str]) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--sizes',
         nargs='+',
         type=size,

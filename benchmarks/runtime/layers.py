@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import cases
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
@@ -208,13 +209,17 @@ def figure(results: list[dict[str, Any]]) -> 'Figure | None':
             continue
         nodes = record['config']['num_nodes']
         title = TITLES[record['model']][0]
-        for method, name in zip(METHODS, ('ours', 'peer', 'products'), strict=True):
+        for method, name in zip(
+            METHODS, ('this package', 'the other program', 'bare matrix products'), strict=True
+        ):
             for measured, kind in zip(MEASURED, FIGURES, strict=True):
                 if f'{method}_{measured}' in record['metrics']:
                     line = columns.setdefault(title, {}).setdefault(kind, {}).setdefault(name, {})
                     line[nodes] = record['metrics'][f'{method}_{measured}']['median']
     columns = {
-        title: kinds for title, kinds in columns.items() if len(kinds['seconds']['ours']) > 1
+        title: kinds
+        for title, kinds in columns.items()
+        if len(kinds['seconds']['this package']) > 1
     }
     return scaling_figure(columns) if columns else None
 
@@ -252,32 +257,40 @@ def save_pictures(results: list[dict[str, Any]], folder: Path) -> None:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--cases',
         nargs='+',
         choices=CASES,
         default=[*cases.CASES],
         help='the layers that are measured',
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--nodes',
         nargs='+',
-        type=int,
+        type=positive,
         default=[35_000, 160_000, 1_000_000],
         help='numbers of nodes',
     )
-    parser.add_argument('--rounds', type=int, default=5, help='fresh processes per method')
-    parser.add_argument('--repeats', type=int, default=3, help='calls per process')
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=5, help='fresh processes per method'
+    )
+    parser.groups['measurement'].add_argument(
+        '--repeats', type=positive, default=3, help='calls per process'
+    )
+    parser.groups['model'].add_argument(
         '--channels',
-        type=int,
+        type=positive,
         default=DEFAULTS['channels'],
         help='channels of the input and of the layer',
     )
-    parser.add_argument('--num-features', type=int, default=128, help='of the kernel attentions')
-    parser.add_argument('--heads', type=int, default=DEFAULTS['heads'], help='of NodeFormer')
-    parser.add_argument('--device', default=DEFAULTS['device'], help='cpu or a CUDA device')
-    parser.add_argument(
+    parser.groups['model'].add_argument(
+        '--num-features', type=positive, default=128, help='of the kernel attentions'
+    )
+    parser.groups['model'].add_argument(
+        '--heads', type=positive, default=DEFAULTS['heads'], help='of NodeFormer'
+    )
+    add_measured_device(parser)
+    parser.groups['measurement'].add_argument(
         '--public',
         metavar='CLONES',
         help="folder with clones of the authors' programs, for the public cases",

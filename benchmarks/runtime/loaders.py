@@ -16,9 +16,11 @@ import torch_geometric.sampler
 import torch_geometric.typing
 from torch_geometric.data import Data
 from torch_geometric.sampler import NodeSamplerInput
+from tqdm import trange
 
+from benchmarks.common.arguments import add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime import transform_cases
 from benchmarks.runtime.measure import seconds
@@ -37,7 +39,7 @@ def measure(
             'ours': NeighborSampler(data, fan_out, replace),
             'compiled': torch_geometric.sampler.NeighborSampler(data, fan_out, replace=replace),
         }
-        for _ in range(rounds):
+        for _ in trange(rounds, desc='with replacement' if replace else 'without replacement'):
             seeds = torch.randperm(data.num_nodes)[: batch_size * batches].split(batch_size)
             for name, sampler in samplers.items():
 
@@ -78,19 +80,25 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--graphs', nargs='+', choices=GRAPHS, default=[*GRAPHS], help='the graphs that are sampled'
     )
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--fan-out',
         nargs='+',
         type=int,
         default=[15, 10, 5],
         help='neighbours of a node in each hop',
     )
-    parser.add_argument('--batch-size', type=int, default=1024, help='nodes of a batch')
-    parser.add_argument('--batches', type=int, default=10, help='batches of a round')
-    parser.add_argument('--rounds', type=int, default=5, help='rounds of each sampler, in turn')
+    parser.groups['measurement'].add_argument(
+        '--batch-size', type=positive, default=1024, help='nodes of a batch'
+    )
+    parser.groups['measurement'].add_argument(
+        '--batches', type=positive, default=10, help='batches of a round'
+    )
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=5, help='rounds of each sampler, in turn'
+    )
     add_table(parser)
     args = parser.parse_args()
     warnings.filterwarnings('ignore', "Using 'NeighborSampler' without")
@@ -101,11 +109,7 @@ def main() -> None:
         sizes = {'nodes': data.num_nodes, 'edges': data.num_edges, 'compiled': compiled}
         config = {'fan_out': args.fan_out, 'batch_size': args.batch_size, **sizes}
         labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-        print(
-            write_result(
-                'runtime', graph, 'neighbor-sampler', metrics=times, config=config, **labels
-            )
-        )
+        write_result('runtime', graph, 'neighbor-sampler', metrics=times, config=config, **labels)
     print(
         write_table(
             args.output / 'runtime' / 'loaders',

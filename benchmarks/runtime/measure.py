@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common.results import ROOT
+from benchmarks.common.command import ROOT
 
 STATUS, CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
 

@@ -22,9 +22,10 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.figures import can_draw, save_figure
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.scaling import FIGURES, growth_figure, slope
@@ -234,18 +235,20 @@ def figure(results: dict[str, dict[str, Any]]) -> 'Figure':
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--models',
         nargs='+',
         choices=MODELS,
         default=[*MODELS],
         help='the models that are measured',
     )
-    parser.add_argument('--nodes', nargs='+', type=int, default=NODES, help='numbers of nodes')
-    parser.add_argument(
-        '--rounds', type=int, default=5, help='fresh processes for each model and size'
+    parser.groups['measurement'].add_argument(
+        '--nodes', nargs='+', type=positive, default=NODES, help='numbers of nodes'
     )
-    parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=5, help='fresh processes for each model and size'
+    )
+    add_measured_device(parser)
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch_geometric.data import Data
+from tqdm import tqdm
 
+from benchmarks.common.arguments import add_measured_device, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import run_script, script_parser
+from benchmarks.common.scripts import run_script
 from benchmarks.common.tables import write_table
 from benchmarks.large_graphs.batches import Batches, scores_of
 from benchmarks.large_graphs.datasets import NodeTask
@@ -129,27 +131,27 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--shapes',
         nargs='+',
         choices=SHAPES,
         default=['arxiv', 'proteins'],
         help='the data sets whose sizes are taken',
     )
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--models',
         nargs='+',
         choices=MODELS,
         default=['sgformer', 'nodeformer'],
         help='the models that are measured',
     )
-    parser.add_argument('--device', default='cpu', help='cpu or a CUDA device')
+    add_measured_device(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
-    for name, model in product(args.shapes, args.models):
+    for name, model in tqdm([*product(args.shapes, args.models)]):
         metrics = fresh(
             'benchmarks.runtime.ogb_shapes', {'name': name, 'model': model, 'device': args.device}
         )
@@ -167,7 +169,7 @@ def main() -> None:
             'seeds': [0],
             'folder': args.output,
         }
-        print(write_result('runtime', name, 'ogb-shape', metrics=metrics, config=config, **labels))
+        write_result('runtime', name, 'ogb-shape', metrics=metrics, config=config, **labels)
     print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(args.output / 'runtime')))
 
 

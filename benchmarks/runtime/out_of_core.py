@@ -22,8 +22,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, resident_mib
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -162,14 +163,14 @@ def row(nodes: str, step: str, seconds: float, gib: float, mapped: float) -> dic
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
         '--nodes',
         nargs='+',
-        type=int,
+        type=positive,
         default=[1_000_000, 3_000_000, 10_000_000],
         help='numbers of nodes',
     )
-    parser.add_argument(
+    parser.groups['output'].add_argument(
         '--folder', help='for files of some 3.5 kB for each node, removed at the end'
     )
     add_table(parser)
@@ -179,11 +180,11 @@ def main() -> None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
     if args.folder is None and not args.table:
-        parser.error('--folder must name a graph_folder for the files')
+        parser.error('--folder must name a folder for the files of the graph')
     for num_nodes in [] if args.table else args.nodes:
         graph_folder = Path(args.folder) / f'out-of-core-{num_nodes}'
         metrics: dict[str, list[float]] = {}
-        for step in STEPS:
+        for step in tqdm(STEPS, desc=f'{num_nodes:,} nodes'):
             figures = fresh(
                 'benchmarks.runtime.out_of_core',
                 {'folder': str(graph_folder), 'num_nodes': num_nodes, 'step': step},
@@ -197,10 +198,8 @@ def main() -> None:
             'hidden_channels': 64,
         }
         labels = {'variant': '', 'protocol': '', 'seeds': [0], 'folder': args.output}
-        print(
-            write_result(
-                'runtime', str(num_nodes), 'out-of-core', metrics=metrics, config=config, **labels
-            )
+        write_result(
+            'runtime', str(num_nodes), 'out-of-core', metrics=metrics, config=config, **labels
         )
     print(
         write_table(

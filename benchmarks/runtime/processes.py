@@ -12,13 +12,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from tqdm import tqdm
 
+from benchmarks.common.arguments import positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import run_script, script_parser
+from benchmarks.common.scripts import run_script
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import environment
 from torch_geometric_lgt.nn import KernelAttentionConv
@@ -95,32 +98,31 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
-        '--processes', nargs='+', type=int, default=[1, 2], help='numbers of processes'
+    parser.groups['measurement'].add_argument(
+        '--processes', nargs='+', type=positive, default=[1, 2], help='numbers of processes'
     )
-    parser.add_argument(
-        '--nodes', nargs='+', type=int, default=[200_000, 1_000_000], help='numbers of nodes'
+    parser.groups['measurement'].add_argument(
+        '--nodes', nargs='+', type=positive, default=[200_000, 1_000_000], help='numbers of nodes'
     )
-    parser.add_argument('--repeats', type=int, default=5, help='passes that are timed')
+    parser.groups['measurement'].add_argument(
+        '--repeats', type=positive, default=5, help='passes that are timed'
+    )
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         work(args.nodes[0], args.repeats, args.worker)
         return
-    for num_nodes in args.nodes:
-        for world in args.processes:
-            metrics = launch(world, num_nodes, args.repeats)
-            config = {
-                'nodes': num_nodes,
-                'processes': world,
-                'channels': CHANNELS,
-                'features': FEATURES,
-            }
-            name = f'{num_nodes}-nodes-{world}'
-            labels = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
-            print(
-                write_result('runtime', name, 'processes', metrics=metrics, config=config, **labels)
-            )
+    for num_nodes, world in tqdm([*product(args.nodes, args.processes)]):
+        metrics = launch(world, num_nodes, args.repeats)
+        config = {
+            'nodes': num_nodes,
+            'processes': world,
+            'channels': CHANNELS,
+            'features': FEATURES,
+        }
+        name = f'{num_nodes}-nodes-{world}'
+        labels = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', name, 'processes', metrics=metrics, config=config, **labels)
     print(write_table(args.output / 'runtime' / 'processes', rows(args.output / 'runtime')))
 
 

@@ -9,7 +9,6 @@ one process. RecBole runs with as many users at once as its default has, and wit
 
 # U users, I items.
 import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from tqdm import trange
 
+from benchmarks.common.arguments import add_root, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import INTERACTIONS, add_root, data_from, run_script, script_parser
+from benchmarks.common.scripts import INTERACTIONS, data_from, run_script
 from benchmarks.common.tables import write_table
+from benchmarks.recommendation.datasets import load
 from benchmarks.recommendation.ranking import History, Scoring, evaluate
 from benchmarks.runtime.measure import seconds
-from torch_geometric_lgt.datasets import InteractionDataset
 
 K = 20
 CELLS, USERS = 4096, 1024  # RecBole's eval_batch_size, in scores; many users
@@ -55,7 +56,7 @@ def recbole(
 def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found]]:
     r"""Returns the evaluations of random embeddings on the test part."""
     torch.manual_seed(0)
-    data = InteractionDataset(root, name)[0]
+    data = load(root, name)[0]
     users, items = (torch.randn(data[side].num_nodes, channels) for side in ('user', 'item'))
     train, test = (
         data['user', 'rates', 'item'][f'{part}_edge_label_index'] for part in ('train', 'test')
@@ -87,7 +88,7 @@ def measure(root: str, name: str, channels: int, rounds: int) -> dict[str, list[
         for metric in ('recall', 'ndcg')
     ):
         raise RuntimeError(f'the evaluations differ: {ours} and {others}')
-    for _ in range(rounds):
+    for _ in trange(rounds, desc=name):
         for method, run in runs.items():
             times.setdefault(f'{method}_seconds', []).extend(seconds(run, 1))
     return times
@@ -116,17 +117,22 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def main() -> None:
     parser = script_parser(__doc__)
     add_root(parser, INTERACTIONS)
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--datasets', nargs='+', default=['amazon-beauty', 'gowalla'], help='the folders in --root'
     )
-    parser.add_argument('--channels', type=int, default=64, help='channels of the embeddings')
-    parser.add_argument('--rounds', type=int, default=5, help='evaluations of each, in turn')
+    parser.groups['model'].add_argument(
+        '--channels', type=positive, default=64, help='channels of the embeddings'
+    )
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=5, help='evaluations of each, in turn'
+    )
     args = parser.parse_args()
     if not hasattr(np, 'float'):
         np.float = float  # noqa: NPY001 (RecBole's metrics use the name that NumPy has given up)
     for name in args.datasets:
         with data_from(args.root, INTERACTIONS):
-            InteractionDataset(args.root, name)
+            load(args.root, name)
+    for name in args.datasets:
         times = measure(args.root, name, args.channels, args.rounds)
         config = {
             'channels': args.channels,
@@ -137,7 +143,6 @@ def main() -> None:
         }
         labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', name, 'ranking', metrics=times, config=config, **labels)
-        print(name, {method: statistics.median(values) for method, values in times.items()})
     print(write_table(args.output / 'runtime' / 'ranking', rows(args.output / 'runtime')))
 
 

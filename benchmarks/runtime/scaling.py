@@ -3,7 +3,7 @@ r"""Draws seconds and memory against the number of nodes, with slopes, and besid
 import math
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.common.figures import COLORS, subplots
+from benchmarks.common.figures import COLORS, WIDTH, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 Line = dict[int, float]
 FIGURES = {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}
 MARKERS = 'os^DvPX'
-WIDTH = 7.5  # inches, the width of a page
 
 
 def slope(line: Line) -> str:
@@ -26,7 +25,10 @@ def slope(line: Line) -> str:
 
 def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
     r"""Draws a column of two panels for each title: seconds above and memory below. All panels
-    share the lines by name, and the legend of a panel has the slopes."""
+    share the lines by name, as the legend of the figure has them; that of a panel has the
+    slopes."""
+    from matplotlib.lines import Line2D
+
     names = list(
         dict.fromkeys(
             name for figures in columns.values() for lines in figures.values() for name in lines
@@ -39,7 +41,11 @@ def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
         column[0].set_title(title, fontsize=9)
         column[1].set_xlabel('nodes', fontsize=9)
         for axis, kind in zip(column, FIGURES, strict=True):
-            draw_lines(axis, figures.get(kind, {}), names)
+            draw_lines(axis, figures.get(kind, {}), names, 'slope {slope}')
+    handles = [Line2D([], [], **style(place)) for place in range(len(names))]
+    figure.legend(
+        handles, names, loc='outside upper left', ncols=len(names), fontsize=9, frameon=False
+    )
     for axis, label in zip(panels[:, 0], FIGURES.values(), strict=True):
         axis.set_ylabel(label, fontsize=9)
     return figure
@@ -47,29 +53,30 @@ def scaling_figure(columns: dict[str, dict[str, dict[str, Line]]]) -> 'Figure':
 
 def growth_figure(figures: dict[str, dict[str, Line]]) -> 'Figure':
     r"""Draws a panel of seconds and a panel of memory side by side, with the lines by name."""
-    figure, panels = subplots(1, len(FIGURES), figsize=(WIDTH, 4.2), squeeze=False)
+    figure, panels = subplots(1, len(FIGURES), figsize=(WIDTH, 5), squeeze=False)
     names = list(figures['seconds'])
     for axis, (kind, label) in zip(panels[0], FIGURES.items(), strict=True):
         draw_lines(axis, figures[kind], names)
+        place = {'loc': 'upper center', 'bbox_to_anchor': (0.5, -0.16), 'ncols': 2}
+        axis.legend(fontsize=8, frameon=False, title='slope in brackets', **place)
         axis.set(xlabel='nodes', title=label)
     return figure
 
 
-def draw_lines(axis: Any, lines: dict[str, Line], names: list[str]) -> None:
+def style(place: int) -> dict[str, Any]:
+    return {'color': COLORS[place], 'marker': MARKERS[place], 'markersize': 4}
+
+
+def draw_lines(
+    axis: Any, lines: dict[str, Line], names: list[str], label: str = '{name} ({slope})'
+) -> None:
     r"""Draws lines on logarithmic axes. The place of a name in :obj:`names` is its style."""
     for name, line in lines.items():
-        place = names.index(name)
-        axis.loglog(
-            list(line),
-            list(line.values()),
-            color=COLORS[place],
-            marker=MARKERS[place],
-            markersize=4,
-            label=f'{name} ({slope(line) or "no slope"})',
-        )
+        text = label.format(name=name, slope=slope(line) or 'unknown')
+        axis.loglog(list(line), list(line.values()), label=text, **style(names.index(name)))
     axis.tick_params(which='both', labelsize=8)
     axis.spines[['top', 'right']].set_visible(False)
-    axis.legend(fontsize=7, frameon=False)
+    axis.legend(fontsize=8, frameon=False)
 
 
 def comparison_figure(rows: list[tuple[str, float, float]], label: str) -> 'Figure':

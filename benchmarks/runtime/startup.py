@@ -19,8 +19,9 @@ from torch_geometric.loader import NeighborLoader as PyGNeighborLoader
 from torch_geometric.transforms import AddLaplacianEigenvectorPE
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import add_table, run_script, script_parser, source
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, seconds
 from benchmarks.runtime.models import CHANNELS, MODELS, graph
@@ -113,7 +114,9 @@ def rows(metrics: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument('--rounds', type=int, default=5, help='fresh processes for each')
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=5, help='fresh processes for each'
+    )
     add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()

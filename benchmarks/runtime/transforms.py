@@ -15,15 +15,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from benchmarks.common.arguments import add_root, add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import (
-    add_root,
-    add_table,
-    data_from,
-    run_script,
-    script_parser,
-    source,
-)
+from benchmarks.common.scripts import data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import fresh, peak_memory_mib, seconds
 from benchmarks.runtime.transform_cases import (
@@ -124,19 +118,21 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 def main() -> None:
     parser = script_parser(__doc__)
-    parser.add_argument(
+    parser.groups['model'].add_argument(
         '--cases',
         nargs='+',
         choices=METHODS,
         default=[*METHODS],
         help='the transforms that are measured',
     )
-    parser.add_argument(
+    parser.groups['data'].add_argument(
         '--graphs', nargs='+', choices=[*GRAPHS, *REAL], help='graphs (default: those of the case)'
     )
     add_root(parser, LAYOUT)
-    parser.add_argument('--rounds', type=int, default=3, help='fresh processes per method')
-    parser.add_argument(
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=3, help='fresh processes per method'
+    )
+    parser.groups['measurement'].add_argument(
         '--limit', type=float, default=300.0, help='seconds for a process, its graph included'
     )
     add_table(parser)

@@ -21,7 +21,7 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
     argv = [
         'x',
         '--dataset',
-        'toy',
+        'toy.npz',
         '--model',
         'sgformer',
         '--batch-size',
@@ -45,6 +45,7 @@ def test_one_result_for_each_domain(monkeypatch, tmp_path, capsys):
     assert {config['domain']: config['epochs'] for config in configs.values()} == {
         'graph': 6,
         'partition': 2,
+        'training': 2,
         'batch': 2,
         'memory': 2,
     }

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from benchmarks import tsp
-from benchmarks.common import figures, scripts
+from benchmarks.common import figures, files, scripts
+from benchmarks.common.arguments import GROUPS, Parser, format_default
 from benchmarks.common.scripts import DataError, data_from, run_script, variant_name
 from benchmarks.node_classification import __main__ as node_classification
 from benchmarks.recommendation import __main__ as recommendation
@@ -43,6 +44,7 @@ BY_PATH = [
     'benchmarks/gpu',
     'examples/distributed.py',
 ]
+VERBS = ('Measures', 'Searches', 'Trains')
 EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
 # Forks of a process that has imported what is installed, without extras and nothing of this folder,
 # do what an interpreter does with a path. What is frozen takes no time at the end of a fork.
@@ -92,7 +94,7 @@ def parser(request, monkeypatch):
     def stop(self, *_):
         raise Parsed(self)
 
-    monkeypatch.setattr(argparse.ArgumentParser, 'parse_args', stop)
+    monkeypatch.setattr(Parser, 'parse_args', stop)
     with pytest.raises(Parsed) as parsed:
         import_module(request.param).main()
     return parsed.value.args[0]
@@ -109,22 +111,29 @@ def test_every_option_says_what_it_is_and_its_default(parser):
     for action in parser._actions:
         assert action.help, action.option_strings
         if action.help is not argparse.SUPPRESS and action.default not in (
-            None,
-            False,
-            '',
+            *(None, False, '', argparse.SUPPRESS),
             [],
-            argparse.SUPPRESS,
         ):
-            default = (
-                ''.join(map(str, action.default))
-                if isinstance(action.default, list)
-                else str(action.default)
-            )
+            default = ''.join(format_default(action).split())
             assert '(default: ' in action.help or f'(default:{default})' in text, (
                 action.option_strings
             )
     options = {option for action in parser._actions for option in action.option_strings}
-    assert '--output' in options or parser.description.startswith('Searches')
+    assert '--output' in options or parser.summary.startswith('Searches')
+
+
+def test_every_option_is_in_a_group(parser):
+    grouped = {id(action) for title in GROUPS for action in parser.groups[title]._group_actions}
+    rest = [action for action in parser._actions if id(action) not in grouped]
+    assert [action.dest for action in rest if action.help is not argparse.SUPPRESS] == ['help']
+
+
+def test_the_help_starts_with_what_the_script_does(parser):
+    first, blank, usage, *_ = parser.format_help().splitlines()
+    assert first.split()[0] in ('Checks', 'Compares', 'Compiles', 'Counts', *VERBS)
+    assert first.endswith('.')
+    assert blank == ''
+    assert usage.endswith(' [options]')
 
 
 @pytest.fixture(scope='module')
@@ -185,7 +194,15 @@ def test_a_missing_module_names_its_extra(monkeypatch):
         .split('[tool')[0]
         .split()
     )
-    assert set(scripts.EXTRAS.values()) <= extras
+    assert set(scripts.EXTRAS.values()) <= {*extras, None}
+
+    def without_recbole():
+        raise ModuleNotFoundError("No module named 'recbole'", name='recbole.evaluator')
+
+    with pytest.raises(
+        SystemExit, match=r'^search.py: error: recbole is missing: --help has the command$'
+    ):
+        run_script(without_recbole)
 
     def broken():
         raise ModuleNotFoundError("No module named 'benchmarks.other'", name='benchmarks.other')
@@ -202,6 +219,35 @@ def test_without_matplotlib_results_are_written_and_pictures_are_not(monkeypatch
     assert sorted(path.name for path in (tmp_path / 'node_classification').iterdir()) == [
         *('accuracy.csv', 'accuracy.md', 'variants.csv', 'variants.md')
     ]
+
+
+def test_a_script_ends_with_the_names_of_its_files(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(files, 'WRITTEN', {})
+
+    def main():
+        for name in ('a.json', 'b.json', 'a.json'):
+            files.write_file(tmp_path / 'new' / name, b'{}', 'results')
+        files.write_file(tmp_path / 'scores.png', b'', 'pictures')
+        print('| row |')
+
+    run_script(main)
+    out, err = capsys.readouterr()
+    assert out == '| row |\n'
+    assert err == (
+        f'results in {tmp_path / "new"}: a.json, b.json\npictures in {tmp_path}: scores.png\n'
+    )
+
+
+def test_a_stopped_script_says_how_it_goes_on(monkeypatch):
+    def main():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, 'argv', ['sbm.py'])
+    with pytest.raises(
+        SystemExit,
+        match=r'^sbm.py: error: stopped: the same command continues a training, and starts a ',
+    ):
+        run_script(main)
 
 
 def test_errors_name_the_file_or_the_folder_of_a_package(monkeypatch):
@@ -294,7 +340,7 @@ def test_names_of_variants():
 def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
     monkeypatch.setattr(sys, 'argv', ['x'])
     monkeypatch.setattr(
-        argparse.ArgumentParser,
+        Parser,
         'parse_args',
         lambda self, *_: pytest.fail(self.get_default('output').name),
     )

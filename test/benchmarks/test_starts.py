@@ -72,7 +72,7 @@ def test_classifiers(model, kind, monkeypatch, tmp_path):
             sys,
             'argv',
             [
-                *('x', '--dataset', 'toy', *words, f'precision={precision}'),
+                *('x', '--dataset', 'toy.npz', *words, f'precision={precision}'),
                 *('normalize_features=true', 'laplacian_pe=0'),
             ],
         )
@@ -200,7 +200,7 @@ def test_local_branches(branch, source, precision, monkeypatch, tmp_path):
     monkeypatch.setattr(
         sys,
         'argv',
-        ['x', '--dataset', 'toy', '--output', str(tmp_path), '--seeds', '0', '--set', *changes],
+        ['x', '--dataset', 'toy.npz', '--output', str(tmp_path), '--seeds', '0', '--set', *changes],
     )
     node_classification.main()
     assert len([*(tmp_path / 'node_classification').glob('*.json')]) == 1

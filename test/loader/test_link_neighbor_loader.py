@@ -6,6 +6,7 @@ from torch_geometric.sampler import NegativeSampling
 from torch_geometric.transforms import ToSparseTensor
 from torch_geometric.utils import k_hop_subgraph
 
+from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import LinkNeighborLoader, NeighborSampler
 
 N = 40
@@ -128,3 +129,15 @@ def test_given_samplers_and_options_that_are_refused(monkeypatch):
         LinkNeighborLoader(bad, [2])
     monkeypatch.setattr('torch_geometric.typing.WITH_PYG_LIB', True)
     assert not isinstance(LinkNeighborLoader(data, [2]).link_sampler, NeighborSampler)
+
+
+def test_edges_of_a_mapped_graph(tmp_path):
+    """As a tensor, where PyG takes a pair with the type None."""
+    data = graph()
+    mapped = MappedGraph(write_graph(tmp_path / 'graph', data.edge_index, N, {'x': data.x}))
+    links = data.edge_index[:, :10]
+    loader = LinkNeighborLoader((mapped, mapped), [-1], links, batch_size=4)
+    found = [batch.n_id[batch.edge_label_index] for batch in loader]
+    assert torch.equal(torch.cat(found, 1), links)
+    with pytest.raises(ValueError, match="'edge_label_index' must be given for a feature store"):
+        LinkNeighborLoader((mapped, mapped), [-1])

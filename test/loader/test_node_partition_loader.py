@@ -42,6 +42,46 @@ def test_each_node_once_with_the_edges_inside_its_batch(chunk, shuffle, workers,
         assert torch.equal(batch.edge_jaccard, data.edge_jaccard[batch.e_id])
 
 
+@pytest.mark.parametrize('as_mask', [False, True])
+@pytest.mark.parametrize(('equal_sizes', 'sizes'), [(True, [11, 10, 10]), (False, [12, 12, 7])])
+@pytest.mark.parametrize('shuffle', [True, False])
+def test_a_part_of_the_nodes(shuffle, equal_sizes, sizes, as_mask, constants):
+    """Nodes outside of the part, and edges from and to them, are in no batch."""
+    constants(partition_chunk_edges=7)
+    data = graph()
+    nodes = torch.randperm(50, generator=torch.Generator().manual_seed(1))[:31]
+    mask = torch.zeros(50, dtype=torch.bool).index_fill(0, nodes, True)
+    loader = NodePartitionLoader(
+        data, 12, shuffle, input_nodes=mask if as_mask else nodes, equal_sizes=equal_sizes
+    )
+    batches = list(loader)
+    assert [batch.num_nodes for batch in batches] == sizes
+    found = torch.cat([batch.n_id for batch in batches])
+    assert torch.equal(found.sort().values, nodes.sort().values)
+    assert torch.equal(found, nodes.sort().values) != shuffle
+    for batch in batches:
+        expected, attributes = subgraph(
+            batch.n_id, data.edge_index, data.edge_attr, relabel_nodes=True, num_nodes=50
+        )
+        assert torch.equal(batch.edge_index, expected)
+        assert torch.equal(batch.edge_attr, attributes)
+        assert torch.equal(batch.x, data.x[batch.n_id])
+    nothing = NodePartitionLoader(data, 12, input_nodes=nodes[:0])
+    assert list(nothing) == []
+
+
+def test_batches_of_a_fixed_size_cut_a_permutation():
+    """As the authors of NodeFormer cut a permutation of the training nodes."""
+    data, nodes = graph(), torch.arange(5, 36)
+    torch.manual_seed(3)
+    batches = list(NodePartitionLoader(data, 12, input_nodes=nodes, equal_sizes=False))
+    torch.manual_seed(3)
+    places = torch.randperm(31)
+    for number, batch in enumerate(batches):
+        inside = (places >= 12 * number) & (places < 12 * (number + 1))
+        assert torch.equal(batch.n_id, nodes[inside])
+
+
 def test_epochs_differ_and_a_generator_fixes_them():
     data, state = graph(), torch.get_rng_state()
     runs = []
@@ -79,6 +119,16 @@ def test_raises():
         NodePartitionLoader(graph(), 0)
     with pytest.raises(ValueError, match="'persistent_workers' must be False"):
         NodePartitionLoader(graph(), 2, num_workers=1, persistent_workers=True)
+    for nodes, match in (
+        ([0, 1], "'input_nodes' must be a tensor of ids or a mask"),
+        (torch.rand(3), "'input_nodes' must be a tensor of ids or a mask"),
+        (torch.ones(3, dtype=torch.bool), r'a bool for each of 50 nodes \(got shape \[3\]\)'),
+        (torch.tensor([0, 50]), r'distinct ids from 0 to 49 \(got 0 to 50, 0 of them repeated\)'),
+        (torch.tensor([-1, 2]), r'distinct ids from 0 to 49 \(got -1 to 2, 0 of them repeated\)'),
+        (torch.tensor([3, 2, 3]), r'distinct ids .* \(got 2 to 3, 1 of them repeated\)'),
+    ):
+        with pytest.raises(ValueError, match=match):
+            NodePartitionLoader(graph(), 2, input_nodes=nodes)
 
 
 @pytest.mark.parametrize('workers', [0, 2])

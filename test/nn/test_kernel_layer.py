@@ -226,10 +226,11 @@ def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, ma
 )
 @pytest.mark.parametrize('num_nodes', [3, 300], ids=['pairs', 'state'])
 def test_keys_and_values_of_one_input_take_one_product(
-    num_nodes, products, make, without, monkeypatch
+    num_nodes, products, make, without, monkeypatch, constants
 ):
-    """If both have a bias or none has; the gradients are those of linear parts that run as
-    modules."""
+    """In operators, if both have a bias or none has; the gradients are those of linear parts that
+    run as modules."""
+    constants(plain=False)
     conv, x = make().double(), torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
     for name in without:
         getattr(conv, name).bias = None

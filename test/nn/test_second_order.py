@@ -76,6 +76,22 @@ def test_gradients_of_gradients_name_what_to_use(name):
         grad.square().sum().backward()
 
 
+@pytest.mark.parametrize('is_small', [False, True], ids=['operators', 'formulas'])
+@pytest.mark.parametrize('name', [name for name in CALLS if name != 'MGFormer'])
+def test_gradients_of_gradients_of_one_tensor_are_refused_too(name, is_small, constants):
+    """Autograd visits only what leads to that tensor, and it has another path to it: without an
+    error the result would lack the share of the attention."""
+    if not is_small:
+        constants(plain=False)
+    layer, call = CALLS[name]
+    x, scale = torch.randn(12, 6, requires_grad=True), torch.ones(6, requires_grad=True)
+    scaled = x * scale
+    out = call(layer, scaled).sum() + scaled.exp().sum()
+    (grad,) = torch.autograd.grad(out, x, create_graph=True)
+    with pytest.raises(RuntimeError, match=MESSAGE):
+        torch.autograd.grad(grad.square().sum(), scale)
+
+
 def test_the_dense_formula_has_them():
     """What the error names: a gradient penalty whose gradient is that of finite differences."""
     layer, x = (

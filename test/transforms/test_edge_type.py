@@ -9,6 +9,7 @@ from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
     JaccardScores,
     LaplacianPE,
+    RandomSignFlip,
     SVDEncoding,
 )
 
@@ -71,6 +72,37 @@ def test_batches_of_graphs(name):
     out, expected = MAKE[name](edge_type=KNOWS)(together), MAKE[name]()(users)
     for key in set(expected.keys()) - set(users.keys()):
         torch.testing.assert_close(out['user'][key], expected[key], rtol=0, atol=0)
+
+
+def test_signs_of_one_type():
+    """Equal to those of the batch of graphs that have only these nodes."""
+    pairs = [graphs(seed) for seed in range(6)]
+    together, users = (Batch.from_data_list(list(part)) for part in zip(*pairs, strict=True))
+    state = torch.get_rng_state()
+    out, expected = (
+        RandomSignFlip('x', torch.Generator().manual_seed(0), node_type)(data)
+        for data, node_type in ((together, 'user'), (users, None))
+    )
+    assert torch.equal(out['user'].x, expected.x)
+    assert torch.equal(torch.get_rng_state(), state)
+    signs = (out['user'].x / together['user'].x)[together['user'].ptr[:-1]]
+    assert sorted(set(signs.flatten().tolist())) == [-1, 1]
+    assert torch.equal(out['item'].x, together['item'].x)
+    assert torch.equal(together['user'].x, users.x)
+
+
+def test_types_of_nodes_that_are_refused():
+    data, users = graphs()
+    for node_type in ('tag', None, KNOWS):
+        with pytest.raises(
+            ValueError, match=r"'node_type' must be one of \['user', 'item'\] \(got"
+        ):
+            RandomSignFlip('x', node_type=node_type)(data)
+    with pytest.raises(ValueError, match=r"'node_type' must be None for a Data \(got 'user'\)"):
+        RandomSignFlip('x', node_type='user')(users)
+    with pytest.raises(ValueError, match="'data' must have the attribute 'laplacian_pe'"):
+        RandomSignFlip(node_type='user')(data)
+    assert repr(RandomSignFlip('x', node_type='user')) == "RandomSignFlip('x', node_type='user')"
 
 
 def test_cached_columns(tmp_path):

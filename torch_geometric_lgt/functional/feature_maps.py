@@ -28,14 +28,23 @@ class Map:
         has_unit_rows (bool): Whether rows are first divided by their lengths.
         has_unit_sums (bool): Whether the features of a key are divided by their sum, so that
             :math:`l` is :math:`x - \log \sum_m \exp(x_m)`.
+        has_finite_logits (bool): Whether :math:`l` is finite for finite inputs, and :math:`s` is 1.
         takes_samples (bool): Whether keys may be weighed at random several times.
     """
 
     is_public = True
     is_positive = is_exponential = has_projection = has_unit_sums = takes_samples = False
+    has_finite_logits = False
 
     def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
         self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
+
+    @property
+    def without_constant(self) -> 'Map':
+        r"""Returns the map of the same features without the constant feature 1."""
+        if not self.has_constant:
+            return self
+        return MAPS['unit' if self.has_unit_rows else 'values']
 
     def num_features(self, channels: int, w: OptTensor) -> int:
         r"""Returns the number of features :math:`M` of a vector with :obj:`channels` entries;
@@ -96,7 +105,7 @@ class Softmax(Map):
     :math:`\mathbf{w}_m` of the projection. They estimate
     :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
 
-    is_positive = is_exponential = has_projection = takes_samples = True
+    is_positive = is_exponential = has_projection = takes_samples = has_finite_logits = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -207,7 +216,8 @@ class Assignment(Logits):
     r"""Computes the softmax over the features, :math:`l = \mathbf{x} - \log \sum_m \exp(x_m)`: the
     share of each of :math:`M` groups in a node. The factor of a query cancels and is left out."""
 
-    has_unit_sums, takes_samples = True, False
+    has_unit_sums = has_finite_logits = True
+    takes_samples = False
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -220,7 +230,10 @@ def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     inverse lengths ``[..., 1]``; both are 0 for rows of zeros."""
     length = x.norm(dim=-1, keepdim=True)
     length = length.masked_fill(length == 0, torch.inf)
-    return x / length, length.reciprocal()  # x / length of one channel is exactly a sign
+    inverse = length.reciprocal()
+    if x.size(-1) == 1:  # x / length is exactly a sign
+        return x / length, inverse
+    return x * inverse, inverse
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

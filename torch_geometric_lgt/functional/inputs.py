@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
-from torch_geometric_lgt.functional.numerics import compute_dtype, convert
+from torch_geometric_lgt.functional.numerics import (
+    compute_dtype,
+    convert,
+    has_dtype,
+    without_autocast,
+)
+from torch_geometric_lgt.functional.tracing import is_watched
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
@@ -78,9 +84,15 @@ class KernelInput:
         r"""Returns a copy whose parameters and noise have the dtype of sums (:meth:`compute_dtype`
         of :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
-        names = 'weight', 'bias', 'mask', 'head_projection', 'projection', 'noise'
-        parameters = {name: getattr(self, name) for name in names}
-        if all(value is None or value.dtype == dtype for value in parameters.values()):
+        parameters = {
+            'weight': self.weight,
+            'bias': self.bias,
+            'mask': self.mask,
+            'head_projection': self.head_projection,
+            'projection': self.projection,
+            'noise': self.noise,
+        }
+        if has_dtype(dtype, *parameters.values()):
             return self
         return replace(self, **{name: convert(x, dtype) for name, x in parameters.items()})
 
@@ -110,7 +122,7 @@ class ValueInput:
         r"""Returns a copy with weight and bias in the dtype of sums (:meth:`compute_dtype` of
         :obj:`x`), or the object itself if they have it."""
         dtype = compute_dtype(self.x.dtype)
-        if all(value is None or value.dtype == dtype for value in (self.weight, self.bias)):
+        if has_dtype(dtype, self.weight, self.bias):
             return self
         weight, bias = convert(self.weight, dtype), convert(self.bias, dtype)
         return ValueInput(x=self.x, weight=weight, bias=bias)
@@ -138,12 +150,16 @@ def fold_projection(
 
 def folding_saves_work(inputs: KernelInput) -> bool:
     r"""Returns whether a linear part with a folded projection (:meth:`fold_projection`) takes at
-    most as many products for each node as the linear part and the projection in turn."""
+    most as many products as the linear part and the projection in turn. The products that fold
+    them do not count where the code is compiled or watched, for any number of nodes."""
     if inputs.weight is None:
         return False
-    width, channels = inputs.x.shape[1], inputs.channels()
+    (num_nodes, width), channels = inputs.x.shape, inputs.channels()
     num_features = inputs.num_features() // inputs.samples
-    return num_features * width <= channels * (width + num_features)
+    saved = channels * (width + num_features) - num_features * width
+    if is_watched():
+        return saved >= 0
+    return num_nodes * saved >= num_features * channels * width
 
 
 def fold_head_projection(inputs: KernelInput) -> KernelInput:
@@ -152,7 +168,7 @@ def fold_head_projection(inputs: KernelInput) -> KernelInput:
     if inputs.head_projection is None or not folding_saves_work(inputs):
         return inputs
     weight, bias = cast(Tensor, inputs.weight), inputs.bias
-    with torch.autocast(inputs.x.device.type, enabled=False):
+    with without_autocast(inputs.x.device.type):
         weight, bias = fold_projection(inputs.head_projection, weight, bias, inputs.heads)
     return replace(inputs, weight=weight, bias=bias, head_projection=None)
 

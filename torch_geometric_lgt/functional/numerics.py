@@ -1,4 +1,5 @@
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -12,7 +13,12 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def convert(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
     r"""Returns :obj:`x` in :obj:`dtype`, or :obj:`None` if :obj:`x` is :obj:`None`."""
-    return None if x is None else x.to(dtype)
+    return x if x is None or x.dtype == dtype else x.to(dtype)
+
+
+def has_dtype(dtype: torch.dtype, *tensors: Tensor | None) -> bool:
+    r"""Returns whether all :obj:`tensors` that are not :obj:`None` have the dtype :obj:`dtype`."""
+    return {x.dtype for x in tensors if x is not None} <= {dtype}
 
 
 def neutral(dtype: torch.dtype) -> float:
@@ -37,3 +43,11 @@ def without_cancellation(denominator: Tensor, least: Tensor | float) -> Tensor:
     r"""Returns :obj:`denominator` with 0 in place of entries whose absolute value is at most
     :obj:`least`, a bound of their rounding errors. The terms of such a sum cancel."""
     return denominator.masked_fill(denominator.abs() <= least, 0)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager:
+    r"""Returns a context without autocast for devices of type :obj:`device_type`. Nothing is
+    entered if autocast is disabled already."""
+    if not torch.is_autocast_enabled(device_type):
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)

@@ -7,6 +7,12 @@ def is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
+def is_watched() -> bool:
+    r"""Returns whether :meth:`torch.compile` traces the code, or a mode of PyTorch watches or
+    replaces operators."""
+    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+
+
 def may_read_values() -> bool:
     r"""Returns whether Python may read the values of tensors. It may not while
     :meth:`torch.compile` traces the code or a CUDA graph is captured."""

@@ -35,7 +35,9 @@ def with_sampler(
     """
     check_strategy(arguments.get('temporal_strategy', 'uniform'))
     sampler = arguments.get('neighbor_sampler')
-    compiled = torch_geometric.typing.WITH_PYG_LIB and not _has_short_ids(data)
+    compiled = torch_geometric.typing.WITH_PYG_LIB and not (
+        _has_short_ids(data) or _needs_own_sampler(arguments)
+    )
     if sampler is None and not compiled:
         sampler = _make_sampler(data, num_neighbors, arguments)
         arguments = arguments | {'neighbor_sampler': sampler}
@@ -56,6 +58,15 @@ def _make_sampler(
     )
     workers = arguments.get('num_workers', 0) > 0
     return NeighborSampler(data, num_neighbors, **options, share_memory=workers)
+
+
+def _needs_own_sampler(arguments: dict[str, Any]) -> bool:
+    r"""Returns whether the arguments have times together with weights or with induced subgraphs,
+    which no compiled sampler takes."""
+    kind, is_directed = arguments.get('subgraph_type', ''), arguments.get('directed', True)
+    is_induced = str(kind).endswith('induced') or not is_directed
+    has_weights = arguments.get('weight_attr') is not None
+    return arguments.get('time_attr') is not None and (has_weights or is_induced)
 
 
 def _has_short_ids(data: Any) -> bool:

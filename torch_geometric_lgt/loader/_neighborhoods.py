@@ -22,7 +22,8 @@ class Edges(NamedTuple):
 
     :obj:`pointer` is ``[N + 1]``. :obj:`source` ``[E]`` has the source node of each edge id, and
     :obj:`weight` ``[E]`` its weight. :obj:`time` ``[E]`` has the times of the edges into each node
-    in ascending order, and :obj:`by_time` ``[E]`` the edge ids in this order. All are tensors.
+    in ascending order, and :obj:`by_time` ``[E]`` the edge ids in this order. With times, weights
+    are in this order, too. All are tensors.
     NumPy views of them would become invalid when a tensor is shared with another process, because
     sharing moves its memory.
     """
@@ -48,10 +49,17 @@ class Edges(NamedTuple):
             )
         return source
 
-    def incoming(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def incoming(
+        self, nodes: np.ndarray, until: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         r"""Returns all edges into the nodes ``[F]``: the position of each edge's target in
-        :obj:`nodes` ``[M]``, ascending, and the ids of the edges ``[M]``."""
-        return _ranges(*self._span(nodes))
+        :obj:`nodes` ``[M]``, ascending, and the ids of the edges ``[M]``. If edges have times, only
+        those up to the time :obj:`until` ``[F]`` are returned."""
+        start, degree = self._span(nodes)
+        if self.time is None or self.by_time is None or until is None:
+            return _ranges(start, degree)
+        owner, position = _ranges(start, count_until(self.time.numpy(), start, degree, until))
+        return owner, self.by_time.numpy()[position]
 
     def sample(
         self,
@@ -203,16 +211,18 @@ def seed_ids(nodes: Tensor, num_nodes: int) -> np.ndarray:
 
 
 def induced_edges(
-    edges: Edges, sources: SampledNodes, targets: SampledNodes
+    edges: Edges, sources: SampledNodes, targets: SampledNodes, times: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Returns all edges between sampled nodes: the rows of their sources and targets, and the ids
-    of the edges, ``[M]`` each.
+    of the edges, ``[M]`` each. With :obj:`times`, those of the subgraphs, edges in a subgraph are
+    those up to its time.
 
     Rows are positions in :obj:`sources` and :obj:`targets`. If a node has several rows, its edges
     lead to the first one.
     """
     once = np.sort(np.unique(targets.key, return_index=True)[1])
-    owner, edge = edges.incoming(targets.node[once])
+    until = None if times is None else times[targets.batch[once]]
+    owner, edge = edges.incoming(targets.node[once], until)
     source = sources.positions(edges.sources(edge, sources.num_nodes), targets.batch[once][owner])
     inside = source >= 0
     return source[inside], once[owner[inside]], edge[inside]

@@ -172,7 +172,8 @@ def _permuted(value: Tensor, permutation: Tensor | None) -> Tensor:
 
 def _with_time(edges: Edges, time: Tensor, permutation: Tensor | None) -> Edges:
     r"""Sorts the times ``[E]`` of the edge ids within each target, and adds them to the edges.
-    Edges of equal time keep the order they have in the data."""
+    Weights get the same order. Edges of equal time keep the order they have in the data."""
     keys = [time, torch.repeat_interleave(edges.pointer.diff())]
     order = lexsort(keys if permutation is None else [permutation, *keys])
-    return edges._replace(time=time[order], by_time=order)
+    weight = None if edges.weight is None else edges.weight[order]
+    return edges._replace(time=time[order], by_time=order, weight=weight)

@@ -5,7 +5,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler.base import SubgraphType
 
 from torch_geometric_lgt.loader._sorted_edges import ALONE
 
@@ -25,17 +24,17 @@ def check_strategy(temporal_strategy: str) -> None:
 
 
 def check_attributes(
-    data: Any, subgraph_type: SubgraphType, time_attr: str | None, weight_attr: str | None
+    data: Any, temporal_strategy: str, time_attr: str | None, weight_attr: str | None
 ) -> None:
     r"""Checks that times and weights can be used with the data and with each other.
 
     Raises:
-        ValueError: If both are set, one is set for stores, or times for induced subgraphs.
+        ValueError: If one is set for stores, or weights for the latest edges.
     """
-    if time_attr is not None and weight_attr is not None:
+    if time_attr is not None and weight_attr is not None and temporal_strategy == 'last':
         raise ValueError(
-            "'time_attr' and 'weight_attr' exclude each other (got "
-            f'{time_attr!r} and {weight_attr!r}); set one'
+            "'weight_attr' must be None with temporal_strategy='last', which chooses the latest "
+            f"edges (got {weight_attr!r}); set 'uniform' for draws in proportion to the weights"
         )
     for name, value in (('time_attr', time_attr), ('weight_attr', weight_attr)):
         if value is not None and not isinstance(data, (Data, HeteroData)):
@@ -43,11 +42,6 @@ def check_attributes(
                 f"'{name}' needs a Data or HeteroData (got {value!r} with stores); load the graph "
                 'into memory'
             )
-    if time_attr is not None and subgraph_type == SubgraphType.induced:
-        raise ValueError(
-            "'subgraph_type' must be 'directional' or 'bidirectional' with 'time_attr' (got "
-            "'induced', which has edges of all times)"
-        )
 
 
 def seed_times(

@@ -1,6 +1,7 @@
 from typing import Any
 
 import torch_geometric.loader
+from torch import Tensor
 
 from torch_geometric_lgt.loader._choice import with_sampler
 from torch_geometric_lgt.loader._edge_order import order_edges
@@ -18,14 +19,16 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
         num_neighbors (list or dict): As in PyG's loader.
-        edge_label_index (optional): As in PyG's loader. (default: :obj:`None`, all edges)
+        edge_label_index (optional): As in PyG's loader; for a
+            :class:`~torch_geometric_lgt.data.MappedGraph` a tensor ``[2, E]``. (default:
+            :obj:`None`, all edges of a :class:`Data`)
         **kwargs (optional): Further arguments of PyG's loader.
 
     Raises:
         ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
-            valid. If the edges are neither in :obj:`edge_index` nor in a
-            :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or those two list them in
-            different orders.
+            valid, or :obj:`edge_label_index` is missing for stores. If the edges are neither in
+            :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or
+            those two list them in different orders.
 
     Example:
         >>> import torch
@@ -47,6 +50,12 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
     def __init__(
         self, data: Any, num_neighbors: list[int] | dict, edge_label_index: Any = None, **kwargs
     ) -> None:
+        if isinstance(data, tuple) and edge_label_index is None:
+            raise ValueError(
+                "'edge_label_index' must be given for a feature store and a graph store (got None)"
+            )
+        if isinstance(data, tuple) and isinstance(edge_label_index, Tensor):
+            edge_label_index = None, edge_label_index  # PyG's form for edges of one type
         kwargs, types_to_order = with_sampler(data, num_neighbors, kwargs)
         super().__init__(data, num_neighbors, edge_label_index, **kwargs)
         self.types_to_order = types_to_order

@@ -50,7 +50,8 @@ class NeighborSampler(BaseSampler):
             :obj:`False`)
         subgraph_type (str, optional): :obj:`"directional"` for the drawn edges,
             :obj:`"bidirectional"` for the drawn edges and their reverse, or :obj:`"induced"` for
-            all edges between the sampled nodes. (default: :obj:`"directional"`)
+            all edges between the sampled nodes, with times those up to the time of the seed.
+            (default: :obj:`"directional"`)
         disjoint (bool, optional): If :obj:`True`, each seed has a separate subgraph, and the
             output's :obj:`batch` has the subgraph number of each node. (default: :obj:`False`)
         share_memory (bool, optional): If :obj:`True`, the sorted edges are in memory that workers
@@ -62,16 +63,17 @@ class NeighborSampler(BaseSampler):
             drawn regardless of times. (default: :obj:`None`, no times)
         weight_attr (str, optional): Name of the weights, an edge attribute ``[E]``. Without
             :obj:`replace`, a node's edges are drawn one after another in proportion to the weights;
-            edges of weight 0 come last. In a heterogeneous graph, edges without weights are drawn
-            uniformly. (default: :obj:`None`, uniform draws)
+            edges of weight 0 come last. With times only edges up to the time of the seed count. In
+            a heterogeneous graph, edges without weights are drawn uniformly. (default: :obj:`None`,
+            uniform draws)
 
     Raises:
         ValueError: If a node does not exist, or a sampled edge has no valid source. If the edges
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
-            attribute of valid numbers, both are set, or one is set for stores. If
-            :obj:`time_attr` is set for induced subgraphs.
+            attribute of valid numbers, or one is set for stores. If both are set with
+            ``temporal_strategy='last'``.
 
     Example:
         >>> import torch
@@ -101,10 +103,10 @@ class NeighborSampler(BaseSampler):
         weight_attr: str | None = None,
     ) -> None:
         self.replace, self.subgraph_type = replace, SubgraphType(subgraph_type)
-        self.temporal, self.last = time_attr is not None, temporal_strategy == 'last'
-        self.disjoint = disjoint or self.temporal
+        self.is_temporal, self.last = time_attr is not None, temporal_strategy == 'last'
+        self.disjoint = disjoint or self.is_temporal
         check_strategy(temporal_strategy)
-        check_attributes(data, self.subgraph_type, time_attr, weight_attr)
+        check_attributes(data, temporal_strategy, time_attr, weight_attr)
         self.sparse_types = check_edges(data) if isinstance(data, (Data, HeteroData)) else []
         self.graph_store = data[1] if isinstance(data, tuple) else None
         self.sizes, self.edges, self.permutation, self.node_time = (
@@ -201,7 +203,7 @@ class NeighborSampler(BaseSampler):
             size = self.sizes[kind]
             sampled[kind] = SampledNodes(seed_ids(nodes, size), batch, size)
             first += nodes.numel() if self.disjoint else 0
-        times = seed_times(seed, time, self.node_time) if self.temporal else None
+        times = seed_times(seed, time, self.node_time) if self.is_temporal else None
         none = np.empty(0, np.int64)
         sampled |= {
             kind: SampledNodes(none, none, size)
@@ -234,7 +236,7 @@ class NeighborSampler(BaseSampler):
             num_expanded = num_sampled
         if self.subgraph_type == SubgraphType.induced:
             edges = {
-                kind: induced_edges(edges, sampled[kind[0]], sampled[kind[2]])
+                kind: induced_edges(edges, sampled[kind[0]], sampled[kind[2]], times)
                 for kind, edges in self.edges.items()
             }
             return self._output(sampled, edges, None, None)

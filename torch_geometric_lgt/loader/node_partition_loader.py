@@ -19,29 +19,34 @@ class NodePartitionLoader(DataLoader):
     r"""Splits the nodes at random into batches, anew in each epoch, and loads the subgraph that
     each batch induces.
 
-    NodeFormer and SGFormer are trained in this way on large graphs. An epoch takes :math:`O(N + E)`
-    time for all batches together. The loader takes :math:`O(N + E B / N)` memory beside the data,
-    whose tensors may be memory-mapped.
+    SGFormer is trained in this way on large graphs, and NodeFormer on the training nodes alone, its
+    :obj:`input_nodes`. An epoch takes :math:`O(N + E)` time for all batches together. The loader
+    takes :math:`O(N + E B / N)` memory beside the data, whose tensors may be memory-mapped.
 
     A batch has the attributes of its nodes, in the order of their ids, and of the edges between
     these nodes. :obj:`n_id` and :obj:`e_id` are the ids of its nodes and edges in the full graph.
 
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
-        batch_size (int): The largest number of nodes in a batch, :math:`B`. Sizes differ by at most
-            one, so no batch is much smaller than the others.
+        batch_size (int): The largest number of nodes in a batch, :math:`B`.
         shuffle (bool, optional): If :obj:`False`, batches consist of consecutive nodes. (default:
             :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
         generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's
             global generator)
+        input_nodes (torch.Tensor, optional): The nodes that are split, as distinct ids or a mask
+            ``[N]`` of bools. Batches have no other nodes. (default: :obj:`None`, all nodes)
+        equal_sizes (bool, optional): If :obj:`True`, sizes of batches differ by at most one, so
+            that no batch is much smaller than the others. If :obj:`False`, all batches but the last
+            have :math:`B` nodes. (default: :obj:`True`)
         **kwargs (optional): Further arguments of :class:`torch.utils.data.DataLoader`, such as
             :obj:`num_workers`.
 
     Raises:
         ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, an :obj:`adj_t`
-            lists its edges in another order, or :obj:`batch_size` is not positive. If
-            :obj:`persistent_workers` is set, because workers receive the partition when they start.
+            lists its edges in another order, :obj:`batch_size` is not positive, or
+            :obj:`input_nodes` are not distinct nodes of the graph. If :obj:`persistent_workers` is
+            set, because workers receive the partition when they start.
 
     Example:
         >>> import torch
@@ -64,6 +69,9 @@ class NodePartitionLoader(DataLoader):
         shuffle: bool = True,
         transform: Callable | None = None,
         generator: torch.Generator | None = None,
+        *,
+        input_nodes: Tensor | None = None,
+        equal_sizes: bool = True,
         **kwargs,
     ) -> None:
         if not isinstance(data, Data) or data.edge_index is None:
@@ -82,7 +90,10 @@ class NodePartitionLoader(DataLoader):
         check_store(data._store, self.num_nodes, self.num_nodes)
         self.edge_index = edge_list(data.edge_index, self.num_nodes, self.num_nodes)
         self.nodes_per_batch, self.shuffled, self.transform = batch_size, shuffle, transform
-        self.num_batches = -(-self.num_nodes // batch_size)
+        self.input_nodes = None if input_nodes is None else _ids(input_nodes, self.num_nodes)
+        self.num_inputs = self.num_nodes if self.input_nodes is None else self.input_nodes.numel()
+        self.equal_sizes = equal_sizes
+        self.num_batches = -(-self.num_inputs // batch_size)
         super().__init__(
             cast(Dataset, range(self.num_batches)), batch_size=None, generator=generator, **kwargs
         )
@@ -90,30 +101,38 @@ class NodePartitionLoader(DataLoader):
     def __iter__(self) -> Iterator[Any]:
         r"""Draws a partition of the nodes, finds the edges inside each part, and iterates over the
         batches of the parts."""
-        edges, num_nodes = self.edge_index, self.num_nodes
-        place = (
-            torch.randperm(num_nodes, generator=self.generator)
-            if self.shuffled
-            else torch.arange(num_nodes)
-        )
-        part = place * self.num_batches // max(1, num_nodes)
-        nodes = part.argsort(stable=True).split(
-            torch.bincount(part, minlength=self.num_batches).tolist()
-        )
+        edges, number = self.edge_index, self.num_batches
+        part_of_input = self._draw_parts()
+        part, order = part_of_input, part_of_input.argsort(stable=True)
+        if self.input_nodes is not None:
+            part = torch.full((self.num_nodes,), -1).index_put((self.input_nodes,), part_of_input)
+            order = self.input_nodes[order]
+        nodes = order.split(torch.bincount(part_of_input, minlength=number).tolist())
         inner, parts = [], []
         for start in range(0, edges.size(1), CHUNK_EDGES):
             ends = part[edges[:, start : start + CHUNK_EDGES].cpu()]
-            same_part = (ends[0] == ends[1]).nonzero().flatten()
+            same_part = ((ends[0] == ends[1]) & (ends[0] >= 0)).nonzero().flatten()
             inner.append(same_part + start)
             parts.append(ends[0, same_part])
         edge, edge_part = torch.cat([*inner, part[:0]]), torch.cat([*parts, part[:0]])
         edges_by_part = edge[edge_part.argsort(stable=True)].split(
-            torch.bincount(edge_part, minlength=self.num_batches).tolist()
+            torch.bincount(edge_part, minlength=number).tolist()
         )
         self.collate_fn = cast(
             Any, partial(self._batch, nodes, edges_by_part)
         )  # of the iterator that is made now
         return super().__iter__()
+
+    def _draw_parts(self) -> Tensor:
+        r"""Draws the part of each input node, in the order of their ids."""
+        place = (
+            torch.randperm(self.num_inputs, generator=self.generator)
+            if self.shuffled
+            else torch.arange(self.num_inputs)
+        )
+        if self.equal_sizes:
+            return place * self.num_batches // max(1, self.num_inputs)
+        return place // self.nodes_per_batch
 
     def _batch(self, parts: tuple[Tensor, ...], inner: tuple[Tensor, ...], number: int) -> Data:
         r"""Builds the batch of part :obj:`number` of the partition, and applies :obj:`transform` if
@@ -129,3 +148,29 @@ class NodePartitionLoader(DataLoader):
 
     def __repr__(self) -> str:
         return f'{self.__class__.__name__}({self.nodes_per_batch} nodes, {len(self)} batches)'
+
+
+def _ids(input_nodes: Tensor, num_nodes: int) -> Tensor:
+    r"""Returns the ids of :obj:`input_nodes`, which may be a mask, in ascending order.
+
+    Raises:
+        ValueError: If they are neither a mask of all nodes nor distinct ids of nodes.
+    """
+    if not isinstance(input_nodes, Tensor) or input_nodes.is_floating_point():
+        raise ValueError(
+            f"'input_nodes' must be a tensor of ids or a mask of bools (got {input_nodes!r})"
+        )
+    if input_nodes.dtype == torch.bool:
+        if input_nodes.shape != (num_nodes,):
+            raise ValueError(
+                f"'input_nodes' must have a bool for each of {num_nodes} nodes (got shape "
+                f'{list(input_nodes.shape)})'
+            )
+        return input_nodes.cpu().nonzero().flatten()
+    ids = input_nodes.cpu().long().flatten().sort().values
+    if ids.numel() > 0 and (ids[0] < 0 or ids[-1] >= num_nodes or (ids[1:] == ids[:-1]).any()):
+        raise ValueError(
+            f"'input_nodes' must be distinct ids from 0 to {num_nodes - 1} (got {ids[0]} to "
+            f'{ids[-1]}, {ids.numel() - ids.unique().numel()} of them repeated)'
+        )
+    return ids

@@ -28,6 +28,21 @@ def homogeneous(
     return data[edge_type[0]], data[edge_type]
 
 
+def nodes_of(data: Data | HeteroData, node_type: str | None = None) -> NodeStorage:
+    r"""Returns the store of the nodes of a graph of one type, or of the nodes :obj:`node_type`.
+
+    Raises:
+        ValueError: If :obj:`node_type` is not set for :class:`torch_geometric.data.HeteroData`, or
+            the data has no such nodes.
+    """
+    if isinstance(data, Data) and node_type is None:
+        return data._store
+    if isinstance(data, Data) or node_type not in data.node_types:
+        types = 'None for a Data' if isinstance(data, Data) else f'one of {data.node_types}'
+        raise ValueError(f"'node_type' must be {types} (got {node_type!r})")
+    return data[node_type]
+
+
 def check_edge_type(edge_type: EdgeType | None) -> None:
     r"""Checks that :obj:`edge_type` is :obj:`None`, or a triplet whose edges join nodes of one
     type.

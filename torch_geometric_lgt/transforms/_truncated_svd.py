@@ -1,5 +1,4 @@
 # R rows, C columns, K singular triplets.
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -62,7 +61,8 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
 
     Each step searches the matrix minus :math:`\mathbf{U} \mathbf{S} \mathbf{V}^{\top}` for its
     largest singular value, until that value is not larger than the smallest of :obj:`s`. If fewer
-    than :obj:`k` triplets are given, the value must be 0 instead, up to rounding. Each search
+    than :obj:`k` triplets are given, the value must be 0 instead, up to rounding. The search is in
+    single precision, and is repeated in double precision if the value may be larger. Each search
     starts from a new random vector: the old one would find only one vector of a repeated value.
 
     Args:
@@ -75,7 +75,7 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
     Raises:
         numpy.linalg.LinAlgError: If each of :math:`k + 1` searches returns a larger value.
     """
-    generator = np.random.default_rng(1)
+    generator, rough_matrix = np.random.default_rng(1), matrix.astype(np.float32)
     for _ in range(k + 1):
         rest, start = _rest(matrix, u, s, v), generator.standard_normal(min(matrix.shape))
         smallest = s[-1] if s.size == k else 0.0
@@ -84,12 +84,12 @@ def complete(matrix: csr_array, k: int, u: np.ndarray, s: np.ndarray, v: np.ndar
             <= _rounding(s, u, v) * s.size
         ):
             return u, s, v
-        search = partial(svds, rest, k=1, v0=start, rng=generator)
-        if search(tol=ROUGH, return_singular_vectors=False)[0] < max(
-            smallest - TOLERANCE * s[0], SAME * s[0]
-        ):
+        rough_rest = _rest(rough_matrix, *(part.astype(np.float32) for part in (u, s, v)))
+        rough_start = start.astype(np.float32)
+        bound = svds(rough_rest, k=1, v0=rough_start, tol=ROUGH, return_singular_vectors=False)
+        if bound[0] < max(smallest - TOLERANCE * s[0], SAME * s[0]):
             return u, s, v
-        one, value, other = search(tol=PRECISE)
+        one, value, other = svds(rest, k=1, v0=start, tol=PRECISE, rng=generator)
         if value[0] <= smallest + SAME * s[0]:
             return u, s, v
         u, s, v = _canonical(np.c_[u, one], np.r_[s, value], np.c_[v, other.T], k)

@@ -23,6 +23,7 @@ from torch_geometric_lgt.transforms._stores import (
     check_name,
     edges_of,
     homogeneous,
+    nodes_of,
     num_nodes_of,
     type_repr,
 )
@@ -202,9 +203,15 @@ class RandomSignFlip(BaseTransform):
             :obj:`"laplacian_pe"`)
         generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's
             global generator)
+        node_type (str, optional): The nodes with the attribute in
+            :class:`~torch_geometric.data.HeteroData`. Do not flip one type alone if only products
+            of two types have a meaning, as with :class:`SVDEncoding` of bipartite edges. (default:
+            :obj:`None`, for :class:`~torch_geometric.data.Data`)
 
     Raises:
-        ValueError: If :obj:`attr_name` is no name, or the data has no such attribute.
+        ValueError: If :obj:`attr_name` is no name, or the data has no such attribute. If
+            :obj:`node_type` is not in the data, or not set for
+            :class:`~torch_geometric.data.HeteroData`.
 
     Example:
         >>> import torch
@@ -218,25 +225,29 @@ class RandomSignFlip(BaseTransform):
     """
 
     def __init__(
-        self, attr_name: str = 'laplacian_pe', generator: torch.Generator | None = None
+        self,
+        attr_name: str = 'laplacian_pe',
+        generator: torch.Generator | None = None,
+        node_type: str | None = None,
     ) -> None:
         check_name(attr_name, optional=False)
-        self.attr_name, self.generator = attr_name, generator
+        self.attr_name, self.generator, self.node_type = attr_name, generator, node_type
 
-    def forward(self, data: Data) -> Data:
+    def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Multiplies the attribute ``[N, k]`` by new signs, one for each column and graph, and
         returns the graph or the batch of graphs.
 
         Raises:
-            ValueError: If the data has no such attribute.
+            ValueError: If the data has no such nodes or attribute.
         """
-        if self.attr_name not in data:
+        store = nodes_of(data, self.node_type)
+        if self.attr_name not in store:
             raise ValueError(
-                f"'data' must have the attribute {self.attr_name!r} (got {data}); add it with "
+                f"'data' must have the attribute {self.attr_name!r} (got {store}); add it with "
                 'LaplacianPE'
             )
-        pe = data[self.attr_name]
-        nodes = segments(data.batch, pe.size(0), None, pe.device)
+        pe = store[self.attr_name]
+        nodes = segments(store.get('batch'), pe.size(0), None, pe.device)
         device = None if self.generator is None else self.generator.device
         sign = (
             2
@@ -245,8 +256,9 @@ class RandomSignFlip(BaseTransform):
             )
             - 1
         )
-        data[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(nodes, pe.size(0))]
+        store[self.attr_name] = pe * sign.to(pe.device, pe.dtype)[node_to_graph(nodes, pe.size(0))]
         return data
 
     def __repr__(self) -> str:
-        return f'{self.__class__.__name__}({self.attr_name!r})'
+        node_type = '' if self.node_type is None else f', node_type={self.node_type!r}'
+        return f'{self.__class__.__name__}({self.attr_name!r}{node_type})'

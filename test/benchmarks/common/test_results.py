@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.common.results import ROOT, DataError, command, read_results, write_result
+from benchmarks.common.command import ROOT, command
+from benchmarks.common.results import DataError, read_results, write_result
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):

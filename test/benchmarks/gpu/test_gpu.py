@@ -8,7 +8,7 @@ import pytest
 import torch
 from module_worker import run_module
 
-from benchmarks.common.results import ROOT
+from benchmarks.common.command import ROOT
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import layers, models, report, trainings
 from benchmarks.gpu.run import OutOfTimeError, Run

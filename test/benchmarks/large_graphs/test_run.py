@@ -6,18 +6,22 @@ import numpy as np
 import pytest
 import torch
 from scipy.io import savemat
+from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 
 from benchmarks import pokec
+from benchmarks.common.training import Training
 from benchmarks.large_graphs import batches
 from benchmarks.large_graphs import run as run_module
-from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
+from benchmarks.large_graphs.batches import Batch, Batches, scores_of, validation_scores
 from benchmarks.large_graphs.datasets import NodeTask, accuracy
 from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.report import leaderboard_row
 from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.ogb import ogbn_arxiv, ogbn_papers100m, ogbn_products, ogbn_proteins
 from torch_geometric_lgt.data import MappedGraph, write_graph
+from torch_geometric_lgt.nn import NodeFormer
+from torch_geometric_lgt.nn.models._graph_context import GraphContext
 
 N, E = 60, 240
 
@@ -94,6 +98,83 @@ def test_what_a_node_attends_to(save, domain, ogb, monkeypatch, capsys):
     record, row = run(monkeypatch, capsys, ogbn_arxiv, *argv)
     assert record['config']['attention_over'] == DOMAINS[domain]
     assert DOMAINS[domain] in row
+
+
+@pytest.mark.parametrize(
+    ('name', 'size', 'weight'), [('ogbn-proteins', 10_000, 0.1), ('ogbn-products', 100_000, 0.01)]
+)
+def test_protocol_of_nodeformer(save, name, size, weight, ogb, monkeypatch, capsys):
+    """Batches are parts of the training nodes, scores those of the whole graph on the CPU, and
+    nothing ends the training early."""
+    root, _, _, (train, *_) = save(name)
+    loaders, schedules, scored = [], [], []
+    make, fit, inference = batches.NodePartitionLoader, Training.fit, NodeFormer.inference
+    monkeypatch.setattr(
+        batches,
+        'NodePartitionLoader',
+        lambda *args, **options: loaders.append((args[1:], options)) or make(*args, **options),
+    )
+    monkeypatch.setattr(
+        Training,
+        'fit',
+        lambda self, *args: schedules.append(args[:3]) or fit(self, 18, *args[1:]),
+    )
+    monkeypatch.setattr(
+        NodeFormer,
+        'inference',
+        lambda self, loader: scored.append((self, loader)) or inference(self, loader),
+    )
+    argv = ['--root', root, '--model', 'nodeformer', '--protocol', 'nodeformer', '--seeds', '0']
+    record, row = run(monkeypatch, capsys, SCRIPTS[name], *argv)
+    ((args, options),) = loaders
+    assert args == (size,)
+    assert not options['equal_sizes']
+    assert options['input_nodes'].numel() == N // 2
+    if name == 'ogbn-proteins':
+        assert torch.equal(options['input_nodes'], torch.from_numpy(train))
+    assert schedules == [(1000, 1000, 9)]
+    # after the epochs 9 and 18 and at the end, each time with a copy on the CPU
+    hops = [[*loader.node_sampler.num_neighbors.values()] for _, loader in scored]
+    assert hops == 3 * [[[-1]]]
+    assert len({id(model) for model, _ in scored}) == 3
+    config = record['config']
+    assert (record['protocol'], record['variant']) == ('nodeformer', '')
+    assert (config['edge_loss'], config['edge_loss_mean']) == (weight, 'edges')
+    assert config['options']['gumbel_evaluation'] == 'tempered'
+    assert row.startswith('| nodeformer (attention over a random part of the training nodes) |')
+
+
+def test_protocol_of_nodeformer_is_for_nodeformer(save, ogb, monkeypatch, capsys):
+    for script in (ogbn_proteins, ogbn_products):
+        monkeypatch.setattr(sys, 'argv', ['x', '--protocol', 'nodeformer'])
+        with pytest.raises(SystemExit):
+            script.main()
+        assert 'is for --model nodeformer (got sgformer)' in capsys.readouterr().err
+
+
+def test_edge_loss_as_a_mean_over_edges():
+    """The formula of the authors' code: the mean over edges, heads and layers of the
+    log-probability divided by the in-degree of the target."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(12, (2, 40), generator=generator)
+    data = Data(torch.randn(12, 5, generator=generator), edges, y=torch.arange(12)[:, None] % 3)
+    torch.manual_seed(0)
+    model = NodeFormer(5, 8, 3, heads=2).eval()
+    batch = Batch(data, torch.arange(12), None)
+    plain, loss = (
+        loss_of(model, batch, False, weight, edge_loss_mean='edges') for weight in (0.0, 0.5)
+    )
+    adjacency = torch.eye(12).index_put((edges[1], edges[0]), torch.ones(40))
+    degree, parts = adjacency.sum(1, keepdim=True), []
+    layers = model.layers(data.x, GraphContext(model.hops(edges, 12)))
+    for conv, z in zip(model.convs, layers, strict=False):
+        q, k = (lin(z).unflatten(1, (2, 8)) for lin in (conv.lin_query, conv.lin_key))
+        phi = [conv.feature_map(part * 8**-0.25) for part in (q, k)]
+        weight = torch.einsum('ihm,jhm->hij', *phi)
+        log = (weight / weight.sum(2, keepdim=True)).log()
+        parts.append((log / degree)[:, adjacency > 0].mean())
+    torch.testing.assert_close(loss - plain, -0.5 * torch.stack(parts).mean())
+    assert loss - plain > 0.01
 
 
 @pytest.mark.parametrize('domain', ['batch', 'memory'])

@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.many_graphs.report import scores_figure, title
+from benchmarks.many_graphs.report import row, scores_figure, title
 
 
 def record(model, protocol, accuracy):
@@ -18,6 +18,23 @@ def record(model, protocol, accuracy):
 )
 def test_titles(network, words):
     assert title(network) == words
+
+
+@pytest.mark.parametrize(
+    ('model', 'protocol', 'published'),
+    [
+        ('gt', 'published', '73.17'),
+        ('gt', '14-layers', '23.22'),
+        ('litegt-jaccard-sampling', '14-layers', '75.91'),
+        ('litegt-jaccard', '14-layers', '74.20'),
+        ('gt', 'small-14-layers', '73.17'),
+    ],
+)
+def test_published_accuracy_of_a_depth(model, protocol, published):
+    metrics = {name: {'mean': 0.5, 'values': [0.5]} for name in ('accuracy', 'valid_accuracy')}
+    costs = {'parameters': 1, 'epoch_seconds': 1.0, 'peak_memory_mib': 1.0, 'seeds': [0]}
+    result = record(model, protocol, 0.5) | {'metrics': metrics} | costs
+    assert row(result, 'accuracy')['published'] == published
 
 
 def test_scores_of_the_small_preset_best_first():

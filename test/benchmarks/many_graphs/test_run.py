@@ -1,8 +1,12 @@
 import json
+import sys
 
 import pytest
 
+from benchmarks import sbm
 from benchmarks.common import training
+from benchmarks.many_graphs.models import network
+from benchmarks.many_graphs.run import variant_of
 
 
 def test_runs_from_data_to_table(run, monkeypatch, tmp_path, capsys):
@@ -26,6 +30,41 @@ def test_another_number_of_layers_is_a_variant(run, monkeypatch, tmp_path):
     record = json.loads((tmp_path / 'sbm' / 'gcn-cluster-small-2-layers.json').read_text())
     assert record['protocol'] == 'small-2-layers'
     assert record['config']['options'] == {'num_layers': 2}
+
+
+@pytest.mark.parametrize(
+    ('dataset', 'layers', 'protocol'),
+    [
+        ('CLUSTER', '10', '10-layers'),
+        ('CLUSTER', '12', 'published'),
+        ('CLUSTER', '14', '14-layers'),
+        ('PATTERN', '8', 'published'),
+        ('PATTERN', '12', '12-layers'),
+    ],
+)
+def test_depths_of_litegt_by_name(dataset, layers, protocol, monkeypatch, tmp_path):
+    """Networks of the full size; nothing is trained. The depth of the paper is no variant."""
+    made = []
+    monkeypatch.setattr('benchmarks.many_graphs.run.make_splits', lambda *_: None)
+
+    def record_run(task, model_name, splits, args, config):
+        model = network(model_name, (3, 80, 6), 'node', config['pe_channels'], config['options'])
+        made.append((variant_of(task, args, model_name) or 'published', len(model.model.layers)))
+
+    monkeypatch.setattr('benchmarks.many_graphs.run.run', record_run)
+    argv = ['--dataset', dataset, '--layers', layers, '--models', 'litegt-jaccard-sampling']
+    monkeypatch.setattr(sys, 'argv', ['x', *argv, '--output', str(tmp_path)])
+    sbm.main()
+    assert made == [(protocol, int(layers))]
+
+
+@pytest.mark.parametrize('layers', ['0', '-1', '2.5', 'ten'])
+def test_numbers_of_layers_that_are_refused(layers, monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', f'--layers={layers}'])
+    with pytest.raises(SystemExit):
+        sbm.main()
+    message = f"argument --layers: '{layers}' must be an integer of at least 1"
+    assert message in capsys.readouterr().err
 
 
 def test_reduced_layers_have_as_many_heads_as_divide_their_channels(run, monkeypatch, tmp_path):

@@ -43,7 +43,9 @@ def test_digits_with_nearest_neighbours_or_no_graph(neighbors):
 
 
 def test_unknown_names_are_told():
-    with pytest.raises(ValueError, match=r"'dataset' must be a .npz file or one of cora"):
+    with pytest.raises(
+        ValueError, match=r"'dataset' must be a .npz file or a known name .*there are cora"
+    ):
         load('', 'coras')
 
 
@@ -103,6 +105,7 @@ def test_features_of_each_layout_are_read(layout, monkeypatch, tmp_path):
         ('random-20-per-class', (60, 500, 1000)),
         ('random-50-25-25', (1000, 500, 500)),
         ('random-60-20-20', (1200, 400, 400)),
+        ('random-5-10-85', (100, 200, 1700)),
     ],
 )
 def test_random_splits(protocol, sizes):

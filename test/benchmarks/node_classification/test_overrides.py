@@ -19,9 +19,12 @@ def test_changes_of_the_configuration(capsys):
     )
     faults = {
         'no such setting: rate': ['--set', 'rate=1'],
-        'a study of sgformer is one of ablation, depth, neighbors, precision, encodings, labels': [
-            '--study',
-            'temperature',
+        (
+            "unknown study of sgformer 'temperature' (there are ablation, depth, attention, "
+            'neighbors, precision, '
+        ): ['--study', 'temperature'],
+        '--study names its own variants: leave out --set and --variant': [
+            *('--study', 'depth', '--variant', 'mine')
         ],
         '--pictures is for nodeformer, difformer, sgformer': ['--model', 'gcn', '--pictures'],
     }

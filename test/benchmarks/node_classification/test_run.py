@@ -7,6 +7,7 @@ from benchmarks.node_classification.models import (
     MODELS,
     OURS,
 )
+from benchmarks.node_classification.settings import STUDIES
 
 
 @pytest.mark.parametrize('model', MODELS)
@@ -84,3 +85,16 @@ def test_a_finished_run_is_read_again(write_graph, run, monkeypatch, tmp_path):
     second = json.loads(path.read_text())['metrics']
     for name in ('accuracy', 'valid_accuracy', 'best_epoch', 'epoch_ms'):
         assert first[name] == second[name]
+
+
+@pytest.mark.parametrize('attention', STUDIES['graphtransformer']['attention'])
+def test_every_attention_of_the_graph_transformer_learns(
+    write_graph, run, attention, monkeypatch, tmp_path
+):
+    write_graph(tmp_path / 'toy.npz')
+    changes = ['epochs=20', 'laplacian_pe=4', f'options.attention={attention}']
+    arguments = '--model', 'graphtransformer', '--seeds', '0', '--variant', 'short', '--set'
+    run(monkeypatch, tmp_path, *arguments, *changes, 'options.num_local_layers=1')
+    name = 'graphtransformer-toy-random-60-20-20-short.json'
+    record = json.loads((tmp_path / 'node_classification' / name).read_text())
+    assert record['metrics']['accuracy']['mean'] > 0.8

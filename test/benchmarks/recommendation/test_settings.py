@@ -17,7 +17,7 @@ def test_variants_of_a_study_differ_in_one_respect_from_what_they_have_in_common
 @pytest.mark.parametrize(
     ('options', 'message'),
     [
-        ('--model ease --gamma 1', 'ease has no option gamma'),
+        ('--model ease --gamma 1', 'ease does not take --gamma'),
         ('--study heads --gamma 1', 'a study names its own variants'),
     ],
 )

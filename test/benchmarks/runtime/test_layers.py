@@ -119,7 +119,11 @@ def test_table_of_results(tmp_path):
     picture = layers.figure(actual)
     assert [axis.get_title() for axis in picture.axes] == ['SGFormer, row norms', '']
     lines = {line.get_label(): line.get_xydata().tolist() for line in picture.axes[0].lines}
-    assert lines == {'ours (0.00)': [[1000, 0.2], [1001, 0.2]], 'peer (no slope)': [[1000, 0.4]]}
+    assert lines == {'slope 0.00': [[1000, 0.2], [1001, 0.2]], 'slope unknown': [[1000, 0.4]]}
+    (legend,) = picture.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        *('this package', 'the other program')
+    ]
     assert layers.figure(actual[:1]) is None
     title = "SGFormer, row norms beside PyG's layer,\n1,000 nodes"
     assert layers.comparisons(actual) == {

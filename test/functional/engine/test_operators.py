@@ -8,10 +8,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import AttentionState, kernel_attention
 from torch_geometric_lgt.functional._engine import operators
+from torch_geometric_lgt.functional.attention import kernel
 from torch_geometric_lgt.functional.attention.kernel import stores_states
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn import DegreeMaskedAttention, KernelAttentionConv
+from torch_geometric_lgt.testing import dense
 
 H, C, M = 2, 4, 8
 BATCHES = {'one': None, 'ragged': torch.arange(40) // torch.tensor([1, 7]).repeat(20)}
@@ -283,3 +285,52 @@ def test_forward_mode_is_refused():
         ),
     ):
         kernel_attention(torch.autograd.forward_ad.make_dual(x, x), x, x, 'elu')
+
+
+@pytest.mark.parametrize('rank', [0, 1, 2])
+@pytest.mark.parametrize('bias', [True, False], ids=['bias', 'no-bias'])
+@pytest.mark.parametrize('batch', [None, torch.tensor([1] + [0, 2, 2] * 13)], ids=['one', 'three'])
+@pytest.mark.parametrize('store_states', [False, True], ids=['rebuilt', 'stored'])
+def test_values_that_are_not_evaluated(store_states, batch, bias, rank, constants, monkeypatch):
+    """With one head and more keys than features, states are those of the input, and the linear part
+    of the values multiplies them: the dense definition, and the flops that run."""
+    constants(input_chunk=64 * 4, paired=False)
+    monkeypatch.setattr(kernel, 'stores_states', lambda *_: store_states)
+    size = {'dtype': torch.float64, 'requires_grad': True}
+    q, k, x = (torch.randn(40, channels, **size) for channels in (C, C, 6))
+    leaves = [
+        q,
+        k,
+        x,
+        torch.randn(C + 3, 6, **size),
+        *([torch.randn(C + 3, **size)] if bias else []),
+    ]
+    masks = [torch.rand(40, rank, **size) for _ in range(2)] if rank > 0 else [None, None]
+    leaves += [mask for mask in masks if mask is not None]
+    projection = torch.randn(4, C, dtype=torch.float64)
+    nodes = segments(batch, 40)
+    values = ValueInput(x=x, weight=leaves[3], bias=leaves[4] if bias else None)
+
+    def run():
+        queries, keys = (
+            KernelInput(x=part, heads=1, kind='softmax', projection=projection, mask=mask)
+            for part, mask in zip((q, k), masks, strict=True)
+        )
+        return kernel.attend(queries, keys, values, nodes, nodes)
+
+    v = torch.nn.functional.linear(x, leaves[3], values.bias)[:, None]
+    phi = [dense.feature_map('softmax', part[:, None], projection) for part in (q, k)]
+    mask = None if rank == 0 else masks[0] @ masks[1].t()
+    expected = dense.kernel_attention(*phi, v, mask, batch, batch)[:, 0]
+    grad = torch.randn_like(expected)
+    actual = run()
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    grads = (torch.autograd.grad(out, leaves, grad) for out in (actual, expected))
+    for one, other in zip(*grads, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10)
+    flops, counts = executed_and_counted(lambda: run().sum().backward())
+    assert counts == flops
+    columns, num_graphs = max(rank, 1), 1 if batch is None else 2  # one graph has a single node
+    evaluated = 0 if batch is None else 2 * 6 * (C + 3) + 2 * 4 * columns
+    states = 40 * (2 * 2 * 4 * C + 2 * 4 * columns * (7 + C + 4)) + evaluated
+    assert flops['attend'] == states + num_graphs * 2 * 4 * columns * 6 * (C + 3)

@@ -196,7 +196,7 @@ def test_examples_and_warnings_of_the_documentation_hold(capsys):
     blocks = re.findall(r'\.\. code-block:: python\n\n((?: +.*\n|\n)+)', page)
     names = {}
     exec('\n'.join(textwrap.dedent(block) for block in blocks), names)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     assert capsys.readouterr().out.splitlines()[1].startswith('attn.conv  ')
     assert names['out'].shape == (10, 16)
     x = torch.randn(13, 8)

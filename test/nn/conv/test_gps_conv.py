@@ -74,6 +74,26 @@ def test_each_type_follows_the_formula(name):
     assert_close(actual, conv.norm3(z + conv.mlp(z)), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    'batch',
+    [[0, 1, 0, 1, 0, 1, 0, 1], [2, 0, 2, 0, 0, 2, 5, 0], [0] * 8],
+    ids=['equal', 'gaps', 'one'],
+)
+def test_multihead_attention_keeps_unsorted_graphs_apart(batch):
+    """Nodes of graphs of equal size would change places without an error."""
+    conv = GPSConv(8, None, heads=2, attn_type='multihead', norm=None).double().eval()
+    x, batch = features(8), torch.tensor(batch, dtype=torch.int32)
+    expected = torch.empty_like(x)
+    for graph in batch.unique():
+        expected[batch == graph] = conv(x[batch == graph])
+    assert_close(conv(x, None, batch, batch_size=6), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_multihead_attention_of_no_nodes():
+    conv = GPSConv(8, None, attn_type='multihead', norm=None)
+    assert conv(torch.empty(0, 8)).shape == (0, 8)
+
+
 def test_message_passing_alone_and_attention_alone():
     x = features()
     local = GPSConv(8, pyg.SAGEConv(8, 8), attn_type=None).double().eval()

@@ -130,6 +130,12 @@ def test_raises():
     assert repr(memory) == 'AttentionMemory(50 nodes, 2 layers)'
     with pytest.raises(ValueError, match="'nodes' must be distinct"):
         memory.without(torch.tensor([1, 1]))
+    for wrong in (torch.arange(50) < 3, torch.tensor([[1]]), torch.tensor([1.0]), [1]):
+        with pytest.raises(ValueError, match=r"'nodes' must be a tensor \[n\] of ids in int64"):
+            memory.without(wrong)
+    for wrong in ([-1], [0, -50], [50]):
+        with pytest.raises(ValueError, match="'nodes' must hold ids from 0 to 49"):
+            memory.without(torch.tensor(wrong))
     with pytest.raises(ValueError, match="'states' must be one for each of 2 layers"):
         model(data.x, data.edge_index, states=memory.states[:1])
     with pytest.raises(

@@ -167,7 +167,8 @@ def test_encodings_are_read_in_parts_too():
 
 def test_sparse_features_are_those_of_a_dense_matrix():
     model, x = GraphTransformer(6, 8, 3).double().eval(), features().relu()
-    assert_close(model(x.to_sparse_csr(), EDGES), model(x, EDGES), rtol=1e-12, atol=1e-12)
+    for sparse in (x.to_sparse_csr(), x.to_sparse_coo()):
+        assert_close(model(sparse, EDGES), model(x, EDGES), rtol=1e-12, atol=1e-12)
     dropped = GraphTransformer(6, 8, 3, input_dropout=0.5).double()._dropped_features
     sparse = dropped(x.to_sparse_csr()).to_dense()
     assert bool(((sparse == 0) | (sparse == 2 * x)).all())
@@ -246,6 +247,22 @@ def in_parts(**options):
             ),
         ),
         (
+            "'edge_weight' must be None without message passing",
+            lambda: GraphTransformer(6, 8, 3, gate=True).double()(
+                features(), EDGES, edge_weight=torch.rand(8)
+            ),
+        ),
+        (
+            "'edge_attr' must be None for a model with 'edge_channels' = 0",
+            lambda: GraphTransformer(6, 8, 3, conv=None).double()(
+                features(), EDGES, edge_attr=features(1)[:8]
+            ),
+        ),
+        (
+            "'edge_channels' must be 0 without message passing",
+            lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
+        ),
+        (
             "'encodings' must be laplacian_pe",
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES
@@ -270,6 +287,24 @@ def in_parts(**options):
 def test_wrong_inputs_are_named(message, call):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ('conv', 'conv_kwargs'),
+    [('TAGConv', None), ('SGConv', None), ('ChebConv', {'K': 2}), ('EGConv', None)],
+)
+def test_message_passing_beyond_one_hop_is_not_evaluated_in_parts(conv, conv_kwargs):
+    """Of several hops, or by degrees of the neighbours: a part of the graph has neither."""
+    with pytest.raises(ValueError, match="'conv' must be 'GCNConv', by name, or a layer whose"):
+        in_parts(conv=conv, conv_kwargs=conv_kwargs)
+
+
+@pytest.mark.parametrize('conv', ['GATConv', 'GINConv', 'LEConv', 'MFConv', 'TransformerConv'])
+def test_message_passing_of_one_hop_is_evaluated_in_parts(conv):
+    data = Data(x=features(), edge_index=EDGES)
+    model = GraphTransformer(6, 8, 3, 2, 2, conv=conv).double().eval()
+    scores = model.inference(NeighborLoader(data, [-1], batch_size=5))
+    assert_close(scores, model(data.x, EDGES).detach(), rtol=1e-10, atol=1e-12)
 
 
 def test_a_model_without_attention_has_no_memory():
@@ -325,6 +360,14 @@ def test_scores_of_graphs_without_edges():
     edges = torch.empty(2, 0, dtype=torch.long)
     for batch in (None, BATCH):
         assert_close(model(x, None, batch), model(x, edges, batch), rtol=0, atol=0)
+
+
+def test_scores_of_graphs_are_not_those_of_a_part():
+    """The mean over the nodes of a mini-batch or a process is another one."""
+    model, x = GraphTransformer(6, 8, 3, 1, 2, level='graph').double().eval(), features()
+    states = [model.attentions[0].attention_state(model.lin_in(x))]
+    with pytest.raises(ValueError, match="'level' must be 'node' or 'edge' with 'states'"):
+        model(x, EDGES, states=states)
 
 
 def test_arguments_of_no_named_attention_are_refused():

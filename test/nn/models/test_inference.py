@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GAT, GCN, GraphSAGE
+from torch_geometric.transforms import ToUndirected
 from torch_geometric.typing import SparseTensor
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
@@ -101,24 +102,41 @@ def test_equals_the_pass_over_the_whole_graph(name, own_sampler, tmp_path):
         {'kernel': 'subtractor'},
         {'num_layers': 4, 'heads': 4, 'reduce': True},
         {'pe_channels': 3},
+        {'edge_channels': 2},
+        {'edge_channels': 2, 'num_layers': 3, 'kernel': 'subtractor'},
+        {'edge_channels': 2, 'num_layers': 5, 'heads': 4, 'reduce': True},
     ],
 )
-def test_litegt(options):
+def test_litegt(options, tmp_path):
     data = AttentionNodeSampling()(JaccardScores()(LaplacianPE(3)(graph(directed=False))))
     data.laplacian_pe = data.laplacian_pe.double()
+    data.edge_attr = torch.randn(data.num_edges, 2, dtype=torch.float64)
+    edge_attr = data.edge_attr if 'edge_channels' in options else None
     model = LiteGT(5, 16, 3, **{'num_layers': 2, **options}).double()
     pe = data.laplacian_pe if 'pe_channels' in options else None
     for _ in range(3):
-        model(data.x, data.edge_index, laplacian_pe=pe, edge_jaccard=data.edge_jaccard)
+        model(
+            data.x,
+            data.edge_index,
+            laplacian_pe=pe,
+            edge_jaccard=data.edge_jaccard,
+            edge_attr=edge_attr,
+        )
     scores = model.inference(loader(data))
+    torch.testing.assert_close(model.inference(loader(data), tmp_path), scores, rtol=0, atol=0)
     whole = model.eval()(
         data.x,
         data.edge_index,
         laplacian_pe=pe,
         edge_jaccard=data.edge_jaccard,
         sampled_mask=data.attention_mask,
+        edge_attr=edge_attr,
     )
     torch.testing.assert_close(scores, whole.detach(), rtol=1e-10, atol=1e-12)
+    if edge_attr is not None:
+        del data.edge_attr
+        with pytest.raises(ValueError, match="'edge_attr' must"):
+            model.inference(loader(data))
 
 
 @pytest.mark.parametrize('layers', [0, 2])
@@ -334,6 +352,21 @@ def test_loaders_with_other_subgraphs_or_batch_samplers_are_refused():
         ValueError, match=r"'loader' must have .* and a batch_size \(got a batch sampler"
     ):
         model.inference(NeighborLoader(data, [-1], batch_sampler=batches))
+
+
+def test_loaders_of_another_graph_than_the_data_are_refused():
+    """Each would return other scores than the model has for the data."""
+    data, model = graph(), BACKBONES['difformer']().double()
+    data.time = torch.arange(N)
+    with pytest.raises(ValueError, match="'loader' must have time_attr=None"):
+        model.inference(NeighborLoader(data, [-1], batch_size=7, time_attr='time'))
+    with pytest.raises(ValueError, match="'loader' must have transform=None"):
+        model.attention_memory(NeighborLoader(data, [-1], batch_size=7, transform=ToUndirected()))
+    nodes = HeteroData(
+        {'node': {'x': data.x}, ('node', 'to', 'node'): {'edge_index': data.edge_index}}
+    )
+    with pytest.raises(ValueError, match="'loader' must be of nodes of one type"):
+        model.inference(NeighborLoader(nodes, [-1], input_nodes='node', batch_size=7))
 
 
 WEIGHTED = {

@@ -256,8 +256,6 @@ def test_raises_when_run():
         LiteGT(5, 8, 3)(x, EDGES, **edges)
     with pytest.raises(ValueError, match=r"'edge_attr' must have shape \(\d+, 3\)"):
         LiteGT(5, 8, 3, edge_channels=3)(x, EDGES, **edges)
-    with pytest.raises(ValueError, match="'edge_channels' must be 0 for inference"):
-        LiteGT(5, 8, 3, edge_channels=3).inference(None)
     assert repr(model) == "LiteGT(5, 8, 3, num_layers=2, kernel='jaccard')"
 
 

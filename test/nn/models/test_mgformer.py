@@ -82,6 +82,11 @@ def test_states_give_the_same_rows(mask):
     assert gradient.abs().sum(1).nonzero().flatten().tolist() == [2, 9]
     with pytest.raises(ValueError, match="'mask' must be 'degree' or 'none' for states"):
         make(mask='adjacency').attention_states(EDGES)
+    with pytest.raises(ValueError, match="'mask' must be 'degree' or 'none' for states"):
+        make(mask='adjacency').get_embedding(EDGES, states=states)
+    for wrong in ([], [*states, *states]):
+        with pytest.raises(ValueError, match="'states' must be one for each of 3 layers"):
+            model.get_embedding(states=wrong)
 
 
 def test_without_layers():

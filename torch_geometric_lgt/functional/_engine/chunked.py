@@ -4,7 +4,6 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch.nn.functional import threshold
 
 from torch_geometric_lgt.functional._engine.affine import (
     Affine,
@@ -14,6 +13,8 @@ from torch_geometric_lgt.functional._engine.affine import (
 )
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
+    count_nodes,
+    defers_values,
     join,
     mask_of,
     noise_of,
@@ -71,7 +72,9 @@ def scaled(log: Tensor | None, value: Tensor | None, maximum: Tensor) -> Tensor:
         return cast(Tensor, value)
     log_tiny = math.log(torch.finfo(log.dtype).tiny)
     power = log - maximum
-    feature = threshold(power, log_tiny, -math.inf, inplace=not power.requires_grad).exp_()
+    # not recorded: the gradient of an exponential that is 0 is 0
+    torch.threshold_(power.detach(), log_tiny, -math.inf)
+    feature = power.exp_()
     return feature if value is None else feature * value
 
 
@@ -120,6 +123,16 @@ def guarded(denominator: Tensor, queries: KernelInput, num_keys: Tensor | float)
     if queries.map.has_constant:
         return without_cancellation(denominator, num_keys * rounding_share(queries))
     return denominator
+
+
+def sums_of_values(sums: Tensor, values: ValueInput, rank: int) -> Tensor:
+    r"""Returns the sums over the keys of one head ``[G, 1, M, R * (D + 1)]`` from those of the
+    input of the values, ``[G, 1, M, R * (F + 1)]``, by the linear part of :obj:`values`."""
+    totals = sums[..., -rank:]
+    columns = sums[..., :-rank].unflatten(-1, (rank, -1)) @ cast(Tensor, values.weight).t()
+    if values.bias is not None:
+        columns = columns.addcmul_(totals[..., None], values.bias)
+    return torch.cat([columns.flatten(-2), totals], -1)
 
 
 class Queries:
@@ -355,7 +368,10 @@ class Keys:
         r"""Returns the state (sums over all keys) of :obj:`graphs` = G graphs of equal size, in the
         order of :meth:`empty_state`. :obj:`chunks` are the positions of the keys: slices or index
         tensors, each a chunk that is computed together."""
-        inputs = self.inputs
+        inputs, values = self.inputs, self.values
+        if graphs > 0 and defers_values(inputs, values, count_nodes(chunks) // graphs):
+            of_inputs, maximum, squares = Keys(inputs, ValueInput(x=values.x)).build(graphs, chunks)
+            return sums_of_values(of_inputs, values, inputs.rank()), maximum, squares
         sums, maximum, squares = self.empty_state(graphs)
         # [G, H, W, M], wide by features: the faster shape of the product
         sums = sums.transpose(2, 3).contiguous()

@@ -64,9 +64,8 @@ class _ChunkedMap(torch.autograd.Function):
 
     @staticmethod
     @first_order('edge_scores')
-    def backward(ctx: Any, grad: Tensor) -> Rows:
-        indices = list(ctx.saved_tensors[: ctx.num_indices])
-        tensors = ctx.saved_tensors[ctx.num_indices :]
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> Rows:
+        indices, tensors = list(saved[: ctx.num_indices]), saved[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]
         totals = [
             torch.zeros_like(tensor) if need else None

@@ -8,12 +8,15 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd.forward_ad import unpack_dual
+from torch.autograd import forward_ad
 from torch.library import custom_op
 from torch.nn import Parameter
 from torch.utils.flop_counter import register_flop_formula
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
+from torch_geometric_lgt.functional.tracing import is_watched
+
+PLAIN_TENSORS = {Tensor, Parameter}
 
 A = TypeVar('A', bound=Arguments)
 
@@ -93,7 +96,10 @@ class Operator(Generic[A]):
             self.gradient.register_fake(fake)
             indices = [[self.returns.index(name) for name in names] for names in (outputs, saved)]
             rules = [_rules(backward, slots, *indices) for backward in (self.gradient, run)]
-            self.forward.register_autograd(rules[0][1], setup_context=rules[0][0])
+            self.forward.register_autograd(
+                lambda ctx, *grads: rules[0][1](ctx, ctx.saved_tensors, *grads),
+                setup_context=rules[0][0],
+            )
             self.gradient.register_autograd(lambda *_: raise_second_order(self.name))
             self.recorded = _recorded(self.name, self.function, *rules[1])
             return function
@@ -119,10 +125,9 @@ def operator(
 def is_eager(values: Sequence[Any]) -> bool:
     r"""Returns whether an operator of :obj:`values` may run without PyTorch's dispatcher: in eager
     mode, outside of modes that watch or replace operators, and with plain tensors only."""
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0:
+    if is_watched():
         return False
-    plain = (Tensor, Parameter)
-    return all(type(value) in plain for value in values if isinstance(value, Tensor))
+    return not any(issubclass(kind, Tensor) for kind in {*map(type, values)} - PLAIN_TENSORS)
 
 
 def _without_autocast(function: Callable) -> Callable:
@@ -144,7 +149,7 @@ def _rules(
     backward: Any, slots: list[int], outputs: list[int], saved: list[int]
 ) -> tuple[Callable, Callable]:
     r"""Returns two functions for automatic differentiation: one that saves inputs and outputs, and
-    one that calls :obj:`backward` with them."""
+    one that calls :obj:`backward` with these tensors and the gradients of the outputs."""
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         output = output if isinstance(output, tuple) else (output,)
@@ -153,9 +158,9 @@ def _rules(
         ctx.save_for_backward(*(output[i] for i in saved), *tensors)
         ctx.mark_non_differentiable(*(value for i, value in enumerate(output) if i not in outputs))
 
-    def run(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        results, tensors = ctx.saved_tensors[: len(saved)], iter(ctx.saved_tensors[len(saved) :])
-        values = [next(tensors) if other is None else other[0] for other in ctx.others]
+    def run(ctx: Any, tensors: tuple[Tensor, ...], *grads: Tensor) -> tuple[Tensor | None, ...]:
+        results, inputs = tensors[: len(saved)], iter(tensors[len(saved) :])
+        values = [next(inputs) if other is None else other[0] for other in ctx.others]
         output_grads = (grads[i].contiguous() for i in outputs)
         input_grads = dict(zip(slots, backward(*output_grads, *results, *values), strict=True))
         return tuple(
@@ -200,10 +205,12 @@ def reverse_mode_only(*values: Any) -> None:
     """
     if torch.compiler.is_compiling():
         return
-    tensors = [value for value in values if isinstance(value, Tensor)]
-    if torch._C._are_functorch_transforms_active() or any(
-        unpack_dual(value).tangent is not None for value in tensors
-    ):
+    is_forward_mode = forward_ad._current_level >= 0 and any(
+        forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+        if isinstance(value, Tensor)
+    )
+    if is_forward_mode or torch._C._are_functorch_transforms_active():
         raise NotImplementedError(
             'attention states have derivatives in reverse mode only: use autograd, no vmap or '
             'torch.func'
@@ -222,33 +229,53 @@ def raise_second_order(name: str) -> NoReturn:
 
 
 class FirstOrder(torch.autograd.Function):
-    r"""Returns gradients unchanged in the forward pass. Differentiating them raises a RuntimeError
-    that names the operator :obj:`name`."""
+    r"""Returns the first :obj:`number` of :obj:`tensors`, gradients, unchanged in the forward pass.
+    Differentiating them raises a RuntimeError that names the operator :obj:`name`. The other
+    tensors are those that the gradients depend on: autograd leaves out what leads to none of the
+    tensors whose derivatives it computes."""
 
     @staticmethod
     def forward(
-        ctx: Any, name: str, _anchor: Tensor, *grads: Tensor | None
+        ctx: Any, name: str, number: int, *tensors: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         ctx.name = name
-        return tuple(None if grad is None else grad.view_as(grad) for grad in grads)
+        return tuple(None if grad is None else grad.view_as(grad) for grad in tensors[:number])
 
     @staticmethod
     def backward(ctx: Any, *_grads: Tensor | None) -> NoReturn:
         raise_second_order(ctx.name)
 
 
+def refuse_second_order(
+    name: str, inputs: Callable[[], Sequence[Any]]
+) -> Callable[[Tensor], Tensor | None]:
+    r"""Returns a hook for an output whose derivatives autograd records. Gradients pass unchanged;
+    differentiating them raises a RuntimeError with :obj:`name`. :obj:`inputs` returns the values
+    from which the output was computed; those that are tensors are what gradients depend on."""
+
+    def hook(grad: Tensor) -> Tensor | None:
+        if not torch.is_grad_enabled():
+            return None
+        tensors = (value for value in inputs() if isinstance(value, Tensor))
+        return FirstOrder.apply(name, 1, grad, *tensors)[0]
+
+    return hook
+
+
 def first_order(name: str) -> Callable:
-    r"""Returns a decorator for the backward method of an autograd function. The method runs without
-    recording gradients; differentiating its result raises a RuntimeError with :obj:`name`."""
+    r"""Returns a decorator for the backward method of an autograd function, which gets the saved
+    tensors before the gradients of the outputs. The method runs without recording gradients;
+    differentiating its result raises a RuntimeError with :obj:`name`."""
 
     def decorate(backward: Callable) -> Callable:
         @functools.wraps(backward)
         def run(ctx: Any, *grads: Tensor) -> Any:
+            saved = ctx.saved_tensors  # read once: checkpointing makes them for one reading
             with torch.no_grad():
-                input_grads = backward(ctx, *grads)
+                input_grads = backward(ctx, saved, *grads)
             if not torch.is_grad_enabled():
                 return input_grads
-            return FirstOrder.apply(name, torch.empty(0, requires_grad=True), *input_grads)
+            return FirstOrder.apply(name, len(input_grads), *input_grads, *grads, *saved)
 
         return run
 

@@ -42,6 +42,8 @@ def is_fused(inputs: KernelInput, channels: int) -> bool:
     r"""Returns whether Triton kernels can compute queries or keys whose values have :obj:`channels`
     channels per head. They need softmax features of one projection for all heads, one sample, no
     noise, no self values, sums in float32, at most 128 channels, and Triton on a CUDA device."""
+    if inputs.x.device.type not in FUSED_DEVICES:
+        return False
     is_softmax = inputs.kind == 'softmax' and inputs.samples == 1
     is_plain = is_softmax and inputs.noise is None and inputs.self_value is None
     return (
@@ -50,7 +52,6 @@ def is_fused(inputs: KernelInput, channels: int) -> bool:
         and max(inputs.channels(), channels) <= FUSED_CHANNELS
         and compute_dtype(inputs.x.dtype) == torch.float32
         and inputs.x.numel() > 0
-        and inputs.x.device.type in FUSED_DEVICES
     )
 
 

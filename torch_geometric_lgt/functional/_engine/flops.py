@@ -3,17 +3,28 @@ from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 
 
 def build_flops(
-    keys: KernelInput, values: ValueInput, backward: bool = False, nodes: int | None = None
+    keys: KernelInput,
+    values: ValueInput,
+    backward: bool = False,
+    nodes: int | None = None,
+    deferred: tuple[int, int] = (0, 0),
 ) -> int:
     r"""Returns the flops of the matrix products that build the states of :obj:`nodes` keys and
     values (default: all). A state has the sums over all keys of a graph. The backward pass
     evaluates keys and values again, and has two more products for each. Features with unit sums
-    add a column to one of them."""
+    add a column to one of them. :obj:`deferred` are the numbers of graphs and of their nodes whose
+    values are never evaluated in the forward pass (:meth:`defers_values`)."""
     nodes = keys.x.shape[0] if nodes is None else nodes
     linear = _linear(keys) + _linear(values)
     state = _state(keys, keys.rank() * (values.channels(keys.heads) + 1))
     if backward:
         return nodes * (3 * linear + 2 * (_features(keys) + state) + _unit_sums(keys))
+    num_graphs, num_nodes = deferred
+    if num_graphs > 0:
+        sums = _state(keys, keys.rank() * (values.x.shape[1] + 1))
+        saved = num_nodes * (_linear(values) + state - sums)
+        state_linear = keys.num_features() * keys.rank() * _linear(values)
+        return nodes * (linear + _features(keys) + state) - saved + num_graphs * state_linear
     return nodes * (linear + _features(keys) + state)
 
 

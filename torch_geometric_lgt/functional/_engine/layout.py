@@ -1,6 +1,8 @@
+from typing import Any, cast
+
 from torch import Tensor
 
-from torch_geometric_lgt.functional.inputs import KernelInput
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 18
@@ -14,17 +16,38 @@ def rows(inputs: KernelInput) -> int:
     return min(4096, max(64, CHUNK_ELEMENTS // (inputs.heads * inputs.num_features())))
 
 
+def defers_values(inputs: KernelInput, values: ValueInput, num_nodes: Any) -> Any:
+    r"""Returns whether the linear part of the values multiplies the finished sums over the keys of
+    a graph, and not each value: for one head and one sample, if this takes no more products and the
+    sums of the values' input are no larger.
+
+    :obj:`num_nodes` is the number of keys of the graph, or a tensor of those of several graphs."""
+    if values.weight is None or inputs.heads > 1 or inputs.samples > 1 or inputs.noise is not None:
+        return num_nodes < 0
+    num_channels, width = values.weight.shape
+    if width > num_channels:
+        return num_nodes < 0
+    return num_nodes >= inputs.num_features() * inputs.rank()
+
+
 def take(x: Tensor, nodes: Nodes) -> Tensor:
     r"""Returns the rows :obj:`nodes` of :obj:`x`, float16 and bfloat16 as float32."""
     x = x[nodes]
     return x.to(compute_dtype(x.dtype))
 
 
+def count_nodes(chunks: list[Nodes]) -> int:
+    r"""Returns the number of nodes of some chunks: slices or index tensors of node positions."""
+    return sum(
+        nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks
+    )
+
+
 def split(x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""Views :obj:`x` ``[G * n, H * C]`` as ``[G, H, n, C]`` for :obj:`graphs` = G and :obj:`heads`
     = H. Without graphs, n is 1."""
     num_nodes = x.size(0) // graphs if graphs > 0 else 1
-    return x.unflatten(0, (graphs, num_nodes)).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(graphs, num_nodes, heads, x.size(1) // heads).transpose(1, 2)
 
 
 def join(x: Tensor) -> Tensor:
@@ -47,6 +70,25 @@ def mask_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:
     r"""Returns the mask weights ``[G, 1, n, R]`` of the rows :obj:`nodes`, which belong to
     :obj:`graphs` = G graphs of equal size; :obj:`None` without a mask."""
     return None if inputs.mask is None else split(take(inputs.mask, nodes), graphs, 1)
+
+
+def both_masks(
+    query_mask: Tensor | None, key_mask: Tensor | None, num_targets: int, num_sources: int
+) -> tuple[Tensor, Tensor] | None:
+    r"""Returns the mask weights of :obj:`num_targets` = n queries ``[G, 1, n, R]`` and
+    :obj:`num_sources` = m keys ``[G, 1, m, R]`` of each graph, with weights 1 on a side that has
+    none. Returns :obj:`None` if both sides have none."""
+    if query_mask is None and key_mask is None:
+        return None
+    if query_mask is None:
+        query_mask = _ones(cast(Tensor, key_mask), num_targets)
+    if key_mask is None:
+        key_mask = _ones(query_mask, num_sources)
+    return query_mask, key_mask
+
+
+def _ones(mask: Tensor, num_nodes: int) -> Tensor:
+    return mask.new_ones(1).expand(mask.size(0), 1, num_nodes, 1)
 
 
 def noise_of(inputs: KernelInput, nodes: Nodes, graphs: int) -> Tensor | None:

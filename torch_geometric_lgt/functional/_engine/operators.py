@@ -8,9 +8,14 @@ from torch._subclasses.fake_tensor import is_fake
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.chunked import Keys, Queries
 from torch_geometric_lgt.functional._engine.custom_op import operator
-from torch_geometric_lgt.functional._engine.dispatch import backend_of, chunk_rows, is_paired
+from torch_geometric_lgt.functional._engine.dispatch import (
+    backend_of,
+    chunk_rows,
+    is_fused,
+    is_paired,
+)
 from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops, read_flops
-from torch_geometric_lgt.functional._engine.layout import Nodes
+from torch_geometric_lgt.functional._engine.layout import count_nodes, defers_values
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import compute_dtype
@@ -87,13 +92,6 @@ def iterate_state_groups(
     max_graphs = max(1, min(max_states, MAX_PROGRAMS // inputs.heads))
     rows = chunk_rows(inputs, width // inputs.rank() - 1)
     return iterate_groups(rows, max_graphs, lengths, *axes)
-
-
-def count_nodes(chunks: list[Nodes]) -> int:
-    r"""Returns the number of nodes of some chunks: slices or index tensors of node positions."""
-    return sum(
-        nodes.stop - nodes.start if isinstance(nodes, slice) else nodes.numel() for nodes in chunks
-    )
 
 
 def pairwise_backend(
@@ -255,6 +253,15 @@ def _(arguments: AttendArguments):
     return *empty_read(arguments.queries, values.channels(arguments.queries.heads)), *state[:2]
 
 
+def count_deferred(keys: KernelInput, values: ValueInput, sizes: Tensor) -> tuple[int, int]:
+    r"""Returns the number of graphs with :obj:`sizes` ``[B]`` whose values are not evaluated
+    (:meth:`defers_values`), and the number of their nodes."""
+    if is_fused(keys, values.channels(keys.heads)) or is_fake(sizes) or sizes.is_meta:
+        return 0, 0
+    is_deferred = defers_values(keys, values, sizes)
+    return int(is_deferred.sum()), int((sizes * is_deferred).sum())
+
+
 def attend_flops(arguments: AttendArguments, backward: bool = False) -> int:
     r"""Returns the flops of the matrix products in the forward or backward pass of :obj:`attend`.
     Graphs that are computed pair by pair count with their pairs."""
@@ -262,20 +269,26 @@ def attend_flops(arguments: AttendArguments, backward: bool = False) -> int:
     channels = values.channels(queries.heads)
     num_targets, num_sources = arguments.targets.sizes, arguments.sources.sizes
     reads, builds, pair_sizes = queries.x.shape[0], keys.x.shape[0], [0, 0, 0]
+    deferred = 0, 0
     if not (is_fake(num_targets) or num_targets.is_meta):  # whose values are unknown
         sizes = num_targets, num_sources
         paired = is_paired(keys, channels, chunk_rows(keys, channels), *sizes)
         pair_sizes = [int((size * paired).sum()) for size in (*sizes, num_targets * num_sources)]
         reads, builds = reads - pair_sizes[0], builds - pair_sizes[1]
+        deferred = count_deferred(keys, values, num_sources - num_sources * paired)
     flops = read_flops(queries, queries.rank() * (channels + 1), backward, reads)
-    flops += build_flops(keys, values, backward, builds)
+    flops += build_flops(keys, values, backward, builds, (0, 0) if backward else deferred)
     if backward and not arguments.store_states:
-        flops += build_flops(keys, values, nodes=builds)
+        flops += build_flops(keys, values, nodes=builds, deferred=deferred)
     return flops + pair_flops(queries, keys, values, backward, *pair_sizes)
 
 
 build_state.flops(
-    lambda arguments: build_flops(arguments.keys, arguments.values),
+    lambda arguments: build_flops(
+        arguments.keys,
+        arguments.values,
+        deferred=count_deferred(arguments.keys, arguments.values, arguments.nodes.sizes),
+    ),
     lambda arguments: build_flops(arguments.keys, arguments.values, backward=True),
 )
 read_state.flops(

@@ -1,4 +1,4 @@
-# n and m nodes of a graph: targets and sources.
+# G graphs of n targets and m sources each, H heads, C channels of a key, D of a value, M features.
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked import (
@@ -8,27 +8,47 @@ from torch_geometric_lgt.functional._engine.chunked import (
     QueryGrads,
     grad_key_features,
     guarded,
+    largest,
+    scaled,
 )
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
+    both_masks,
     join,
+    mask_of,
+    self_value_of,
     split,
     take,
 )
-from torch_geometric_lgt.functional._engine.one_chunk import OneChunk
 from torch_geometric_lgt.functional.numerics import inverse_of
 
 
-class PairwiseBackend(OneChunk):
+class PairwiseBackend:
     r"""Computes attention from the weights of all pairs (target, source) of :math:`G` graphs of
     equal size, in place of a state (sums over all keys).
 
     For small graphs the pairs are fewer than the numbers of a state.
 
-    The arguments before :obj:`factor` are those of :class:`OneChunk`.
-
     Args:
+        queries (Queries): Computes queries.
+        keys (Keys): Computes keys and values.
+        targets (torch.Tensor or slice): The positions of the :math:`G n` queries, graph by graph.
+        sources (torch.Tensor or slice): The positions of the :math:`G m` keys, graph by graph.
+        graphs (int): :math:`G`.
         factor (torch.Tensor, optional): ``[G, H, M]``, multiplies the features of the queries.
+
+    Attributes:
+        k, v (torch.Tensor): Keys ``[G, H, m, C]`` and values ``[G, H, m, D]``.
+        q (torch.Tensor): Queries ``[G, H, n, C]``.
+        key_input, query_input (torch.Tensor): The inputs of the feature map.
+        key_feature, query_feature (torch.Tensor): Features ``[G, H, m, M]`` and ``[G, H, n, M]``.
+        maximum (torch.Tensor): ``[G, H, 1, M]``; the features of keys are divided by its
+            exponential.
+        masks (tuple, optional): The result of :meth:`both_masks`.
+        self_value (torch.Tensor, optional): The values ``[G, H, n, D]`` that queries include with
+            weight 1.
+        kernel, weight (torch.Tensor): The products of features ``[G, H, n, m]`` and their weights
+            under the masks.
     """
 
     def __init__(
@@ -40,13 +60,25 @@ class PairwiseBackend(OneChunk):
         graphs: int,
         factor: Tensor | None,
     ) -> None:
-        super().__init__(queries, keys, targets, sources, graphs)
         self.inputs, self.targets, self.sources = queries.inputs, targets, sources
+        inputs = keys.inputs
+        self.key_x, self.k, self.value_x, self.v = keys.evaluate(sources, graphs)
+        self.key_input, _, log, value = keys.log_features(self.k, inputs.map.is_exponential)
+        shape = (graphs, inputs.heads, 1, inputs.num_features())
+        maximum = self.k.new_zeros(()) if log is None else largest(log, 2)
+        self.key_feature = scaled(log, value, maximum)
+        self.maximum: Tensor = maximum.expand(shape)
+        self.query_x, self.q, self.query_input, self.query_feature = queries.features(
+            targets, self.maximum[:, :, 0]
+        )
+        masks = mask_of(queries.inputs, targets, graphs), mask_of(inputs, sources, graphs)
+        self.masks = both_masks(*masks, self.q.size(2), self.k.size(2))
+        self.self_value = self_value_of(queries.inputs, targets, graphs)
         self.factor = None if factor is None else factor[:, :, None]
         self.read_feature = (
             self.query_feature if self.factor is None else self.query_feature * self.factor
         )
-        self.kernel = self.read_feature @ self.key_feature.transpose(2, 3)  # [G, H, n, m]
+        self.kernel = self.read_feature @ self.key_feature.transpose(2, 3)
         self.weight = self._under_mask(self.kernel)
 
     def _under_mask(self, x: Tensor) -> Tensor:

@@ -1,23 +1,27 @@
-# B graphs, N nodes, n positions of a graph, H heads, D channels of a value.
+# B graphs, N nodes, n positions of a graph (m of sources), H heads, C channels of a key, D channels
+# of a value, M features, R rank of the mask.
 r"""Computes the attention of small graphs in one chunk, which autograd records: features are
 stored, and the backward pass does not compute them again."""
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._engine.chunked import Keys, Queries, guarded
-from torch_geometric_lgt.functional._engine.custom_op import first_order
+from torch_geometric_lgt.functional._engine.chunked import guarded, largest, scaled
+from torch_geometric_lgt.functional._engine.custom_op import refuse_second_order
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
-from torch_geometric_lgt.functional._engine.layout import join
-from torch_geometric_lgt.functional._engine.one_chunk import OneChunk
+from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
-from torch_geometric_lgt.functional.numerics import inverse_of
+from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.numerics import (
+    compute_dtype,
+    convert,
+    inverse_of,
+    without_autocast,
+)
 from torch_geometric_lgt.functional.segment import Segments
-
-ALL = slice(None)
 
 
 class Positions(NamedTuple):
@@ -27,13 +31,13 @@ class Positions(NamedTuple):
     Attributes:
         node (torch.Tensor, optional): The node at each position, ``[B * n]``. Behind the last node
             of a graph this node is repeated.
-        is_node (torch.Tensor, optional): Whether the position has a node for the first
-            time, ``[B, 1, n, 1]``.
+        is_repeated (torch.Tensor, optional): Whether the position repeats a node,
+            ``[B, n, 1, 1]``.
         of_node (torch.Tensor, optional): The position of each node, ``[N]``.
     """
 
     node: Tensor | None = None
-    is_node: Tensor | None = None
+    is_repeated: Tensor | None = None
     of_node: Tensor | None = None
 
     def take(self, x: Tensor | None) -> Any:
@@ -52,63 +56,179 @@ def positions(nodes: Segments, x: Tensor) -> Positions:
     last = (sizes - 1).clamp(min=0)[:, None]
     node = (sizes.cumsum(0) - sizes)[:, None] + torch.minimum(offset, last)
     node = node.clamp(max=num_nodes - 1).view(-1)
-    is_node = offset < sizes[:, None]
-    of_node = is_node.view(-1).nonzero().view(-1)
+    is_repeated = offset >= sizes[:, None]
+    of_node = is_repeated.logical_not().view(-1).nonzero().view(-1)
     if order is not None:
         node, of_node = order[node], torch.empty_like(of_node).scatter_(0, order, of_node)
-    return Positions(node, is_node[:, None, :, None], of_node)
+    return Positions(node, is_repeated[:, :, None, None], of_node)
 
 
 def attend(arguments: AttendArguments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries over the keys of their
     graphs, as :meth:`operators.attend` does."""
     x = arguments.queries.x
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x.device.type):
         sources = positions(arguments.sources, arguments.keys.x)
         same = arguments.targets is arguments.sources
         targets = sources if same else positions(arguments.targets, x)
         out = _attend_positions(arguments, targets, sources)
         out = out if targets.of_node is None else out.index_select(0, targets.of_node)
-    return FirstOrderOutput.apply(out.to(x.dtype)) if out.requires_grad else out.to(x.dtype)
+    return out if out.dtype == x.dtype else out.to(x.dtype)
 
 
 def _attend_positions(arguments: AttendArguments, targets: Positions, sources: Positions) -> Tensor:
     r"""Computes the outputs ``[B * n, H * D]`` at all positions of the targets."""
     queries, keys, values = arguments.queries, arguments.keys, arguments.values
-    if targets.node is not None:
-        queries = replace(
-            queries,
-            x=targets.take(queries.x),
-            mask=targets.take(queries.mask),
-            self_value=targets.take(queries.self_value),
-        )
-    if sources.node is not None:
-        shared = keys.x is arguments.queries.x and targets is sources
-        x = queries.x if shared else sources.take(keys.x)
-        values = replace(values, x=x if values.x is keys.x else sources.take(values.x))
-        keys = replace(keys, x=x, mask=sources.take(keys.mask))
-    graphs = arguments.sources.sizes.numel()
-    chunk = OneChunk(Queries(queries), Keys(keys, values), ALL, ALL, graphs)
-    query_feature, key_feature = chunk.query_feature, chunk.key_feature
-    if arguments.factor is not None:
-        query_feature = query_feature * arguments.factor[:, :, None]
-    if sources.is_node is not None:
-        key_feature = key_feature * sources.is_node.to(key_feature.dtype)
-    num_nodes = query_feature.size(2), key_feature.size(2)
-    by_pairs = is_paired(keys, chunk.v.size(-1), max(num_nodes), *num_nodes)
-    sums = _pair_sums if by_pairs else _state_sums
-    numerator, denominator = sums(query_feature, key_feature, chunk.v, chunk.masks)
-    if chunk.self_value is not None:
-        numerator = numerator + chunk.self_value
-    num_keys = key_feature[..., :1].sum(2, keepdim=True) if keys.map.has_constant else 0.0
-    return join(numerator * inverse_of(guarded(denominator, queries, num_keys)))
+    graphs, heads = arguments.sources.sizes.size(0), keys.heads
+    query_x = targets.take(queries.x)
+    is_shared = keys.x is queries.x and targets is sources
+    key_x = query_x if is_shared else sources.take(keys.x)
+    value_x = key_x if values.x is keys.x else sources.take(values.x)
+    v = _evaluate(values, value_x, graphs, heads).transpose(1, 2)
+    key_feature, maximum = _key_features(keys, key_x, graphs, sources)
+    num_nodes = query_x.size(0) // graphs, key_x.size(0) // graphs
+    by_pairs = is_paired(keys, v.size(3), max(num_nodes), *num_nodes)
+    log, value = _log_features(queries, query_x, graphs)
+    masks = both_masks(_mask(queries, targets, graphs), _mask(keys, sources, graphs), *num_nodes)
+    if keys.map.has_finite_logits and masks is None and queries.self_value is None:
+        mean = _pair_mean if by_pairs else _state_mean
+        out = mean(cast(Tensor, log), maximum, key_feature, v, sources.is_repeated is not None)
+    else:
+        if keys.map.is_exponential:
+            log = maximum if log is None else log + maximum
+            value = scaled(log, value, largest(log, -1))
+        query_feature = cast(Tensor, value).transpose(1, 2)
+        sums = _pair_sums if by_pairs else _state_sums
+        factor = _factor(arguments)
+        numerator, denominator = sums(query_feature, key_feature, v, masks, factor)
+        num_keys = 0.0
+        if keys.map.has_constant:
+            num_keys, total = _constant_sums(arguments, sources, v)
+            numerator, denominator = numerator + total, denominator + num_keys
+        if queries.self_value is not None:
+            self_value = targets.take(queries.self_value).to(v.dtype)
+            numerator = numerator + _split(self_value, graphs, heads).transpose(1, 2)
+        out = numerator * inverse_of(guarded(denominator, queries, num_keys))
+    if out.requires_grad:
+        out.register_hook(refuse_second_order('attend', arguments.pack))
+    return join(out)
+
+
+def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
+    r"""Views :obj:`x` ``[B * n, H * C]`` as ``[B, n, H, C]``."""
+    return x.view(graphs, x.size(0) // graphs, heads, x.size(1) // heads)
+
+
+def _evaluate(inputs: KernelInput | ValueInput, x: Tensor, graphs: int, heads: int) -> Tensor:
+    r"""Evaluates the linear part of :obj:`inputs` at the rows :obj:`x` ``[B * n, F]`` of its input.
+    Returns queries, keys or values ``[B, n, H, C]``."""
+    x = cast(Tensor, convert(x, compute_dtype(x.dtype)))
+    if inputs.weight is not None:
+        x = linear(x, inputs.weight, inputs.bias)
+    return _split(x, graphs, heads)
+
+
+def _log_features(
+    inputs: KernelInput, x: Tensor, graphs: int, is_key: bool = False
+) -> tuple[Tensor | None, Tensor | None]:
+    r"""Computes the two results of :meth:`Map.log_features`, ``[B, n, H, M]`` or broadcast to it,
+    for the rows :obj:`x` ``[B * n, F]`` of the input of queries or keys. A constant feature is
+    left out."""
+    x, projection = _evaluate(inputs, x, graphs, inputs.heads), inputs.projection
+    scale = inputs.scale if projection is not None else 1.0
+    if projection is None and inputs.scale != 1.0:
+        x = x * inputs.scale
+    squared = None
+    if is_key and inputs.map.is_exponential:
+        squared = x.square().sum(-1, keepdim=True)
+        squared = squared if scale == 1.0 else squared * scale**2
+    if projection is not None and scale != 1.0:  # it has fewer numbers than queries or keys
+        projection = projection * scale
+    if inputs.head_projection is not None:
+        x = (x.transpose(1, 2) @ inputs.head_projection.transpose(1, 2)).transpose(1, 2)
+    return inputs.map.without_constant.log_features(x, projection, inputs.power, squared)
+
+
+def _key_features(
+    keys: KernelInput, x: Tensor, graphs: int, sources: Positions
+) -> tuple[Tensor, Tensor]:
+    r"""Computes the features ``[B, H, m, M]`` of keys with the input :obj:`x` ``[B * m, F]``,
+    divided by the exponentials of the maxima ``[B, 1, H, M]`` of their logarithms, and the maxima.
+    Features of repeated nodes are 0."""
+    log, value = _log_features(keys, x, graphs, is_key=True)
+    maximum = x.new_zeros(()) if log is None else largest(log, 1)
+    feature = scaled(log, value, maximum)
+    if sources.is_repeated is not None:
+        feature = feature.masked_fill(sources.is_repeated, 0)
+    return feature.transpose(1, 2), maximum
+
+
+def _mask(inputs: KernelInput, nodes: Positions, graphs: int) -> Tensor | None:
+    r"""Returns the mask weights ``[B, 1, n, R]`` at the positions of :obj:`nodes`."""
+    return None if inputs.mask is None else split(nodes.take(inputs.mask), graphs, 1)
+
+
+def _factor(arguments: AttendArguments) -> Tensor | None:
+    r"""Returns the factor ``[B, H, M, 1]`` of the features, without that of a constant feature,
+    which is 1."""
+    factor = arguments.factor
+    if factor is not None and arguments.keys.map.has_constant:
+        factor = factor[..., 1:]
+    return None if factor is None else factor[..., None]
+
+
+def _constant_sums(
+    arguments: AttendArguments, sources: Positions, v: Tensor
+) -> tuple[float | Tensor, Tensor]:
+    r"""Returns the sums of a constant feature 1 and its products with the values: the number of
+    keys ``[B, 1, 1, 1]`` or of all graphs, and the sums ``[B, H, 1, D]`` of :obj:`v`."""
+    if sources.is_repeated is None:
+        return float(v.size(2)), v.sum(2, keepdim=True)
+    v = v.masked_fill(sources.is_repeated.transpose(1, 2), 0)
+    num_keys = arguments.sources.sizes.to(v.dtype).view(-1, 1, 1, 1)
+    return num_keys, v.sum(2, keepdim=True)
+
+
+def _pair_mean(
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+) -> Tensor:
+    r"""Returns the attention outputs ``[B, H, n, D]`` from the weights of all pairs of nodes.
+
+    :obj:`log` ``[B, n, H, M]`` are the logarithms of the features of queries, and
+    :obj:`maximum` those by which the features of keys were divided. :obj:`has_empty` tells whether
+    graphs may have no keys; their outputs are 0."""
+    query_feature = (log + maximum).softmax(-1).transpose(1, 2)
+    weight = query_feature @ key_feature.transpose(2, 3)
+    total = weight.sum(-1, keepdim=True)
+    if has_empty:
+        total = total.clamp(min=0.5)  # is at least 1 up to rounding, but 0 without keys
+    return weight @ v / total
+
+
+def _state_mean(
+    log: Tensor, maximum: Tensor, key_feature: Tensor, v: Tensor, has_empty: bool
+) -> Tensor:
+    r"""Returns the results of :meth:`_pair_mean` from sums over the keys: the means of the values
+    with the weights of each feature, and their mean with the weights of a query."""
+    total = key_feature.sum(2)  # [B, H, M]
+    if has_empty:
+        total = total.clamp(min=1)  # is less only without keys
+    means = key_feature.transpose(2, 3) @ v / total[..., None]
+    return (log + (maximum + total[:, None].log())).softmax(-1).transpose(1, 2) @ means
 
 
 def _pair_sums(
-    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
+    query_feature: Tensor,
+    key_feature: Tensor,
+    v: Tensor,
+    masks: tuple[Tensor, Tensor] | None,
+    factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Returns the numerators ``[B, H, n, D]`` and denominators ``[B, H, n, 1]`` of the attention
-    from the weights of all pairs of nodes."""
+    from the weights of all pairs of nodes. :obj:`factor` ``[B, H, M, 1]`` multiplies the
+    features."""
+    if factor is not None:
+        query_feature = query_feature * factor.transpose(2, 3)
     weight = query_feature @ key_feature.transpose(2, 3)
     if masks is not None:
         weight = weight * (masks[0] @ masks[1].transpose(2, 3))
@@ -116,31 +236,25 @@ def _pair_sums(
 
 
 def _state_sums(
-    query_feature: Tensor, key_feature: Tensor, v: Tensor, masks: tuple[Tensor, Tensor] | None
+    query_feature: Tensor,
+    key_feature: Tensor,
+    v: Tensor,
+    masks: tuple[Tensor, Tensor] | None,
+    factor: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     r"""Returns the results of :meth:`_pair_sums` from sums over the keys."""
     transposed = key_feature.transpose(2, 3)
     if masks is None:
         # a sum of terms that cancel has smaller rounding errors than a product
         sums, total = transposed @ v, transposed.sum(-1, keepdim=True)
+        if factor is not None:
+            sums, total = sums * factor, total * factor
         return query_feature @ sums, query_feature @ total
     query_mask, key_mask = masks
     columns = torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1)
     columns = (columns[..., None, :] * key_mask[..., None]).flatten(-2)
-    product = (query_feature @ (transposed @ columns)).unflatten(-1, (key_mask.size(-1), -1))
+    sums = transposed @ columns
+    sums = sums if factor is None else sums * factor
+    product = (query_feature @ sums).unflatten(-1, (key_mask.size(-1), -1))
     product = (product * query_mask[..., None]).sum(-2)
     return product[..., :-1], product[..., -1:]
-
-
-class FirstOrderOutput(torch.autograd.Function):
-    r"""Returns its input unchanged. Differentiating its gradient raises a RuntimeError, so that a
-    small graph has the derivatives that a large one has."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    @first_order('attend')
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor]:
-        return (grad,)

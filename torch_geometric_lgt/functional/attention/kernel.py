@@ -17,6 +17,7 @@ from torch_geometric_lgt.functional.inputs import (
     kernel_input,
     value_input,
 )
+from torch_geometric_lgt.functional.numerics import without_autocast
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.functional.tracing import may_read_values
 
@@ -191,7 +192,7 @@ def folded(queries: KernelInput) -> KernelInput:
     if not is_softmax or not folding_saves_work(queries):
         return queries
     weight, bias = cast(Tensor, queries.weight), queries.bias
-    with torch.autocast(queries.x.device.type, enabled=False):
+    with without_autocast(queries.x.device.type):
         projection = queries.scale * cast(Tensor, queries.projection)
         weight, bias = fold_projection(projection, weight, bias, queries.heads)
     return KernelInput(

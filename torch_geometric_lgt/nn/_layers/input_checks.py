@@ -94,7 +94,8 @@ def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str
             f"'{name}' must have the dtype of the parameters, {weight.dtype} (got {x.dtype}); "
             f'convert it with {name}.to({weight.dtype})'
         )
-    check_devices(weight.device, **{name: x})
+    if x.device != weight.device:
+        check_devices(weight.device, **{name: x})
 
 
 def check_edge_attr(

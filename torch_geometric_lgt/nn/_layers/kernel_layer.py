@@ -2,7 +2,6 @@
 # features, F input width, R rank, K samples.
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -109,19 +108,26 @@ class KernelLayer(AttentionLayer):
         return (self.scale / (self.temperature if tempered else 1.0)) ** 0.5
 
     def _kernel_input(
-        self, x: Tensor, lin: Linear, mask: Tensor | None, sampling: bool
+        self,
+        x: Tensor,
+        lin: Linear,
+        mask: Tensor | None,
+        sampling: bool,
+        noise: Tensor | None = None,
     ) -> KernelInput:
         r"""Describes the queries or keys of the input :obj:`x` ``[N, F]`` for the attention: the
         projection :obj:`lin`, the mask weights :obj:`mask` ``[N, R]`` and the feature map.
 
         With :obj:`sampling` there are as many weightings of the keys as the layer draws samples,
-        else one. A feature map that is a module is evaluated here; everything else is computed
-        later, some rows at a time."""
-        if not isinstance(self.feature_map, FeatureMap):
+        else one. The log-weights of keys in these samples are :obj:`noise` ``[N, H * K]``. A
+        feature map that is a module is evaluated here; everything else is computed later, some rows
+        at a time."""
+        phi = self.feature_map
+        if not isinstance(phi, FeatureMap):
             features = self._module_features(lin(x).unflatten(-1, (self.heads, -1))).flatten(1)
             return KernelInput(x=features, heads=self.heads, kind='values', mask=mask)
-        phi, samples = self.feature_map, self.num_gumbel_samples if sampling else 1
-        check_projection(phi.projection)
+        projection, samples = phi.projection, self.num_gumbel_samples if sampling else 1
+        check_projection(projection)
         x, weight, bias = linear_part(lin, x)
         inputs = KernelInput(
             x=x,
@@ -131,10 +137,11 @@ class KernelLayer(AttentionLayer):
             bias=bias,
             mask=mask,
             head_projection=phi.head_projection(),
-            projection=phi.projection,
+            projection=projection,
             scale=self._scale(sampling),
             power=phi.power,
             samples=samples,
+            noise=noise,
         )
         return fold_head_projection(inputs)
 
@@ -176,7 +183,7 @@ class KernelLayer(AttentionLayer):
         return gumbel.div_(self.temperature)
 
     def _keys(self, x: Tensor, mask: Tensor | None, noise: Tensor | None) -> KernelInput:
-        return replace(self._kernel_input(x, self.lin_key, mask, noise is not None), noise=noise)
+        return self._kernel_input(x, self.lin_key, mask, noise is not None, noise)
 
     def _state(
         self,

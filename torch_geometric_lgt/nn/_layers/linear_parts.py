@@ -24,7 +24,13 @@ def is_plain(part: Module | None, kind: type[Module] = Linear) -> bool:
         or 'forward' in part.__dict__
         or 'parametrizations' in part._modules
     )
-    return not (is_replaced or any(getattr(part, hooks) for hooks in HOOKS) or _has_global_hooks())
+    has_hooks = (
+        part._forward_hooks
+        or part._forward_pre_hooks
+        or part._backward_hooks
+        or part._backward_pre_hooks
+    )
+    return not (is_replaced or has_hooks or _has_global_hooks())
 
 
 def _has_global_hooks() -> bool:

@@ -102,7 +102,12 @@ class MeanAttention(KernelLayer):
         check_features(x, self.lin_value, self.target_channels)
 
     def _kernel_input(
-        self, x: Tensor, lin: torch.nn.Module, mask: Tensor | None, sampling: bool
+        self,
+        x: Tensor,
+        lin: torch.nn.Module,
+        mask: Tensor | None,
+        sampling: bool,
+        noise: Tensor | None = None,
     ) -> KernelInput:
         return KernelInput(x=x.new_ones(x.size(0), 1), heads=1, kind='values')
 

@@ -2,6 +2,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module, MultiheadAttention
 from torch.nn.functional import dropout
@@ -11,6 +12,7 @@ from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_batch_arguments,
     check_sizes,
@@ -84,9 +86,14 @@ def attend(
         if state is not None:
             arguments['state'] = state
         return attention(x, batch=batch, batch_size=batch_size, **arguments)
-    padded, mask = to_dense_batch(x, batch, batch_size=batch_size)
+    sizes, order = segments(batch, x.size(0), batch_size, x.device)
+    if x.size(0) == 0:
+        return x
+    graph = None if batch is None else torch.repeat_interleave(sizes, output_size=x.size(0))
+    rows = x if order is None else x[order]  # PyG pads sorted graphs only
+    padded, mask = to_dense_batch(rows, graph, batch_size=sizes.numel())
     out, _ = attention(padded, padded, padded, key_padding_mask=~mask, need_weights=False)
-    return out[mask]
+    return out[mask] if order is None else out[mask][order.argsort()]
 
 
 class GPSConv(PyGGPSConv):

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 from torch.nn import Linear
-from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional.neighbors.edge_attention import (
     edge_attention,
@@ -20,6 +19,7 @@ from torch_geometric_lgt.functional.neighbors.edges import (
     check_not_negative,
     sorted_edges,
 )
+from torch_geometric_lgt.functional.neighbors.subgraph import project
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers import input_checks
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer
@@ -507,5 +507,9 @@ def _rows(part: LinearPart, rows: slice) -> LinearPart:
 
 
 def _outputs(part: LinearPart, rows: slice) -> Tensor:
+    r"""Computes the output channels :obj:`rows` of a linear part, in at least single precision:
+    rounded queries and keys would give the difference of close numbers the wrong sign, and the
+    distance of the subtractor a gradient of the wrong sign."""
     x, weight, bias = _rows(part, rows)
-    return x if weight is None else linear(x, weight, bias)
+    with torch.autocast(x.device.type, enabled=False):
+        return project(x, weight, bias)

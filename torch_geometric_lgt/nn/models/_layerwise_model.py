@@ -240,8 +240,9 @@ class LayerwiseModel(Module):
             The scores ``[N, F_out]``, on the CPU.
 
         Raises:
-            ValueError: If the loader does not take all neighbours of one hop, or the folder belongs
-                to another model or graph. Also if a layer cannot be evaluated in parts.
+            ValueError: If the loader does not take all neighbours of one hop, or changes batches by
+                a transform. If the folder belongs to another model or graph. Also if a layer cannot
+                be evaluated in parts.
         """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)

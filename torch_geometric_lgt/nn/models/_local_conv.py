@@ -3,6 +3,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import Module
@@ -19,6 +20,9 @@ CONVS = {
     for name, value in vars(pyg).items()
     if inspect.isclass(value) and issubclass(value, pyg.MessagePassing) and name.endswith('Conv')
 }
+
+# node 0 and its neighbours 1 and 2, which have other neighbours
+SMALL_GRAPH = ((1, 2, 0, 3, 4, 5, 1, 2), (0, 0, 1, 1, 2, 3, 3, 4))
 
 
 class LocalInput(NamedTuple):
@@ -136,6 +140,37 @@ def named_arguments(
     check_taken(conv, edge_weight=edge_weight, edge_attr=edge_attr)
     pairs = {'edge_weight': edge_weight, 'edge_attr': edge_attr}
     return {name: value.to(dtype) for name, value in pairs.items() if value is not None}
+
+
+def check_one_hop(conv: Module, channels: int, edge_channels: int, like: Tensor) -> None:
+    r"""Checks on a small graph that the output of :obj:`conv` at a node depends on the node and its
+    neighbours only, so that it can be evaluated in parts.
+
+    Args:
+        conv (torch.nn.Module): The message passing layer, in evaluation.
+        channels (int): Its input channels.
+        edge_channels (int): The channels of edge features, 0 for none.
+        like (torch.Tensor): A tensor of the dtype and device of the features.
+
+    Raises:
+        ValueError: If the output at a node changes without the edges between other nodes.
+    """
+    edges = torch.tensor(SMALL_GRAPH, device=like.device)
+    x, edge_attr = (
+        torch.arange(rows * width, dtype=like.dtype, device=like.device).sin().view(rows, width)
+        for rows, width in ((6, channels), (edges.size(1), edge_channels))
+    )
+    outs = []
+    for num_nodes, num_edges in ((6, edges.size(1)), (3, 2)):
+        features = edge_attr[:num_edges] if edge_channels > 0 else None
+        arguments = named_arguments(conv, like.dtype, None, features)
+        outs.append(conv(x[:num_nodes], edges[:, :num_edges], **arguments)[0].double())
+    whole, part = outs
+    if bool((whole - part).norm() > 0.01 * whole.norm()):
+        raise ValueError(
+            "'conv' must be 'GCNConv', by name, or a layer whose output at a node depends on the "
+            f'node and its neighbours only, to be evaluated in parts (got {conv})'
+        )
 
 
 def check_taken(conv: Module, **values: Tensor | None) -> None:

@@ -73,8 +73,21 @@ class AttentionMemory:
                 nodes of a batch.
 
         Raises:
-            ValueError: If an id occurs twice.
+            ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
+                or occurs twice.
         """
+        num_nodes, is_tensor = self.inputs[0].size(0), isinstance(nodes, Tensor)
+        if not is_tensor or nodes.dim() != 1 or nodes.dtype not in (torch.long, torch.int32):
+            form = f'{nodes.dtype}, {tuple(nodes.shape)}' if is_tensor else type(nodes).__name__
+            raise ValueError(
+                f"'nodes' must be a tensor [n] of ids in int64 (got {form}); those of a mask are "
+                'mask.nonzero().view(-1)'
+            )
+        if nodes.numel() > 0 and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
+            raise ValueError(
+                f"'nodes' must hold ids from 0 to {num_nodes - 1} (got {int(nodes.min())} to "
+                f'{int(nodes.max())})'
+            )
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
         return [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]

@@ -20,6 +20,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_not_negative,
     check_rates,
     check_sizes,
+    check_unused,
     check_width,
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
@@ -36,13 +37,13 @@ from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
 from torch_geometric_lgt.nn.models._local_conv import (
     LocalInput,
+    check_one_hop,
     local_input,
     make_conv,
     named_arguments,
 )
 from torch_geometric_lgt.nn.models._local_gcn import (
     LocalConv,
-    counts_degrees,
     local_degree_edges,
     local_matrix,
 )
@@ -223,6 +224,11 @@ class GraphTransformer(LayerwiseModel):
                 block = self._make_block(local, attention, heads, dropout, act)
             self.blocks.append(block)
         self.uses_edges = self.conv is not None
+        if edge_channels > 0 and not self.uses_edges:
+            raise ValueError(
+                "'edge_channels' must be 0 without message passing, which alone reads the features "
+                f'of edges (got {edge_channels})'
+            )
         read = hidden_channels * (2 if level == 'edge' else 1)
         self.lin_out = (
             Linear(read, out_channels)
@@ -308,6 +314,12 @@ class GraphTransformer(LayerwiseModel):
             ValueError: If an argument does not fit the model.
         """
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        is_part = states is not None or process_group is not None
+        if self.level == 'graph' and is_part:
+            raise ValueError(
+                "'level' must be 'node' or 'edge' with 'states' or 'process_group': the score of a "
+                "graph needs the mean of all its nodes (got 'graph')"
+            )
         if process_group is not None:
             for block in self.blocks:
                 check_statistics(block, 'conv')
@@ -421,6 +433,13 @@ class GraphTransformer(LayerwiseModel):
         layers."""
         return self.lin_out(layers[-1][:, : self.hidden_channels])
 
+    def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
+        weight = reference(self.lin_in)
+        for conv in (block.conv for block in self.blocks):
+            if conv is not None and not isinstance(conv, LocalConv):
+                check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
+        return super()._stream_layers(stream, num_layers)
+
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""
         return local_degree_edges(part)
@@ -430,18 +449,12 @@ class GraphTransformer(LayerwiseModel):
         normalised weights for GCN, else a list with weights and features.
 
         Raises:
-            ValueError: If the message passing counts the degrees of its input, or the graph lacks
-                edge features.
+            ValueError: If the graph lacks edge features.
         """
         weight, conv = reference(self.lin_in), self.conv
         if degree is not None:
             matrix = local_matrix(part, degree, weight.dtype).to(weight.device)
             return GraphContext(LocalInput(matrix, {}))
-        if counts_degrees(conv):
-            raise ValueError(
-                "'conv' must be 'GCNConv', by name, or a layer that counts no degrees, to be "
-                f'evaluated in parts (got {conv})'
-            )
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
         check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
         part = part.to(weight.device)
@@ -458,6 +471,8 @@ class GraphTransformer(LayerwiseModel):
         degree: Degree,
     ) -> LocalInput | None:
         if not self.uses_edges:
+            check_unused(edge_weight, 'without message passing')
+            check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
         conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
         size = x.size(0)
@@ -474,6 +489,7 @@ class GraphTransformer(LayerwiseModel):
     def _dropped_features(self, x: Tensor) -> Tensor:
         if x.layout == torch.strided:
             return dropout(x, self.input_dropout, self.training)
+        x = x.to_sparse_csr()
         values = dropout(x.values(), self.input_dropout, self.training)
         return torch.sparse_csr_tensor(x.crow_indices(), x.col_indices(), values, x.shape)
 

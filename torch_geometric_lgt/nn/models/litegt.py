@@ -1,7 +1,7 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers.
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, ModuleDict, ModuleList
@@ -247,19 +247,18 @@ class LiteGT(Module):
     ) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` of all nodes, layer by layer and batch by batch, with
         the arguments of :meth:`NodeFormer.inference`. The other arguments of :meth:`forward` are
-        read from the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask` and
-        :obj:`edge_weight` of the data; the last two are optional.
+        read from the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask`,
+        :obj:`edge_weight` and :obj:`edge_attr` of the data, if the model needs them.
+
+        Features of edges are not stored, because edges may be many. Each layer computes those of a
+        batch anew from the stored nodes of all layers before it. Their part of the work grows as
+        :math:`L^2`.
 
         Raises:
-            ValueError: If the model scores edges or graphs, has features of edges, or for the
+            ValueError: If the model scores edges or graphs, the data lack an attribute, or for the
                 reasons of :meth:`NodeFormer.inference`.
         """
         check_node_level(self.level)
-        if self.edge_channels > 0:
-            raise ValueError(
-                "'edge_channels' must be 0 for inference, which stores features of nodes only "
-                f'(got {self.edge_channels}); call the model with the whole graph'
-            )
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar)
             dtype = reference(self.lin_in).dtype
@@ -273,12 +272,16 @@ class LiteGT(Module):
             values = (to_device(stream.node_values(n, part.nodes), weight.device) for n in names)
             return self.inputs(*(value.to(weight.dtype) for value in values))
 
-        x = stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)
+        inputs = [stream.fill('layer-0', self.hidden_channels, weight.dtype, rows)]
         for index in range(self.num_layers):
-            x = self._stream_layer(stream, index, x)
-        return lambda part: self.lin_out(to_device(x[part.nodes], weight.device))
+            x = self._stream_layer(stream, index, inputs)
+            inputs = [*inputs, x] if self.edge_channels > 0 else [x]
+        return lambda part: self.lin_out(to_device(inputs[-1][part.nodes], weight.device))
 
-    def _stream_layer(self, stream: Stream, index: int, x: Tensor) -> Tensor:
+    def _stream_layer(self, stream: Stream, index: int, inputs: list[Tensor]) -> Tensor:
+        r"""Computes the output ``[N, D]`` of layer number :obj:`index` for all nodes, part by part.
+        The list :obj:`inputs` ends with the input of the layer. For a model with features of edges
+        it begins with the inputs of all layers before, which update these features."""
         layer, device = self.layers[index], reference(self.lin_in).device
         is_sampled = stream.has('attention_mask')
 
@@ -288,18 +291,23 @@ class LiteGT(Module):
             mask = None
             if is_sampled:
                 mask = stream.node_values('attention_mask', part.nodes).to(device)
-            x_src, x_dst = (
-                self.reduced(index, to_device(x[nodes], device))
-                for nodes in (part.n_id, part.nodes)
-            )
+            has_features = self.edge_channels > 0
+            edge_attr = stream.edge_values('edge_attr', part) if has_features else None
+            ids = part.n_id, part.nodes
             part = part.to(device)
             edges = sorted_edges(
                 part.edge_index, part.n_id.numel(), part.size, edge_weight=part.edge_weight
             )
-            return layer((x_src, x_dst), edges, jaccard, mask)[0]
+            e = self.edge_inputs(None if edge_attr is None else edge_attr.to(device), edges)
+            for number, x in enumerate(inputs, index + 1 - len(inputs)):
+                pair = [self.reduced(number, to_device(x[nodes], device)) for nodes in ids]
+                e = self.reduced_edges(number, e)
+                if number < index:
+                    e = self.layers[number].updated_edges(*pair, edges, mask, e)
+            return layer(tuple(pair), edges, jaccard, mask, e)[0]
 
-        width = layer.conv.out_channels
-        return stream.fill(f'layer-{index + 1}', width, x.dtype, rows, neighbors=True)
+        width, dtype = layer.conv.out_channels, inputs[-1].dtype
+        return stream.fill(f'layer-{index + 1}', width, dtype, rows, neighbors=True)
 
     def inputs(self, x: Tensor, laplacian_pe: Tensor | None = None) -> Tensor:
         r"""Computes the input ``[N, D]`` of the first layer from the features :obj:`x`
@@ -410,6 +418,13 @@ class _Layer(Module):
         x_dst = x if isinstance(x, Tensor) else x[1]
         x = self.norms[0](x_dst + dropout(attention, self.dropout, self.training))
         return self.norms[1](x + self.feed_forward(x)), e
+
+    def updated_edges(
+        self, x_src: Tensor, x_dst: Tensor, edges: SortedEdges, mask: Tensor | None, e: Tensor
+    ) -> Tensor:
+        r"""Computes the features of the edges after this layer, without those of the nodes."""
+        score = self.conv._edge_scores(x_src, x_dst, edges, mask, e)
+        return cast(Module, self.edge_update)(e, cast(Tensor, score).to(x_src.dtype))
 
 
 class _EdgeUpdate(Module):

@@ -236,9 +236,11 @@ class MGFormer(Recommender):
 
         Raises:
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
-                :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`.
+                :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`, or
+                :obj:`states` although it is. If :obj:`states` has not one state for each layer.
         """
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
+        self._check_states(states)
         if self.mask == 'adjacency':
             edges = self._edges(edge_index, edge_weight)
             if nodes is not None and not any(
@@ -273,11 +275,7 @@ class MGFormer(Recommender):
         Raises:
             ValueError: If the mask is :obj:`"adjacency"`.
         """
-        if self.mask == 'adjacency':
-            raise ValueError(
-                "'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from "
-                'node to node'
-            )
+        self._check_mask_of_states()
         x, out = self.tokens(), []
         for layer in self.layers:
             out.append(self.layer_state(layer, x, edge_index))
@@ -397,6 +395,22 @@ class MGFormer(Recommender):
             degree = degree_dst if x_dst is x else (degree_src, degree_dst)
             out = layer(pair, degree, state=state)
         return out + x_dst if self.residual else out
+
+    def _check_states(self, states: Sequence[AttentionState] | None) -> None:
+        if states is None:
+            return
+        self._check_mask_of_states()
+        if len(states) != self.num_layers:
+            raise ValueError(
+                f"'states' must be one for each of {self.num_layers} layers (got {len(states)})"
+            )
+
+    def _check_mask_of_states(self) -> None:
+        if self.mask == 'adjacency':
+            raise ValueError(
+                "'mask' must be 'degree' or 'none' for states: the keys of 'adjacency' differ from "
+                'node to node'
+            )
 
     def _near(self, depth: int, nodes: Tensor, edges: Tensor, weight: Tensor | None) -> Tensor:
         r"""Computes the rows of :obj:`nodes` after the first :obj:`depth` layers with the mask

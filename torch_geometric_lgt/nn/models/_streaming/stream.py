@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.utils.data import DataLoader, Dataset
-from torch_geometric.data import Data, TensorAttr
+from torch_geometric.data import Data, HeteroData, TensorAttr
 from torch_geometric.sampler import NodeSamplerInput
 from torch_geometric.sampler.base import SubgraphType
 from torch_geometric.utils import scatter
@@ -73,8 +73,8 @@ class Stream:
         resume (bool): If :obj:`False`, arrays of an earlier run are computed again.
 
     Raises:
-        ValueError: If :obj:`loader` does not return all neighbours of one hop, or features are
-            missing, or :obj:`folder` cannot be used, see :class:`Workspace`.
+        ValueError: If :obj:`loader` does not pass :meth:`check_loader`, features are missing, or
+            :obj:`folder` cannot be used, see :class:`Workspace`.
     """
 
     def __init__(
@@ -277,20 +277,36 @@ class Stream:
 
 
 def check_loader(loader: Any) -> None:
-    r"""Raises a ValueError unless :obj:`loader` has a sampler with ``num_neighbors=[-1]``, directed
-    subgraphs and a batch size, so that it returns all neighbours of one hop."""
+    r"""Raises a ValueError unless :obj:`loader` is of one type of nodes and has a batch size, no
+    transform, and a sampler that returns all neighbours of one hop: with ``num_neighbors=[-1]``,
+    directed subgraphs and no times."""
     if not hasattr(loader, 'node_sampler'):
         raise ValueError(
             "'loader' must be a NeighborLoader with num_neighbors=[-1] (got "
             f'{type(loader).__name__})'
         )
-    numbers = loader.node_sampler.num_neighbors
+    if isinstance(loader.data, HeteroData):
+        raise ValueError(
+            "'loader' must be of nodes of one type (got a HeteroData); load that of "
+            'to_homogeneous()'
+        )
+    sampler = loader.node_sampler
+    numbers = sampler.num_neighbors
     numbers = next(iter(numbers.values())) if isinstance(numbers, dict) else numbers.get_values()
     if list(numbers) != [-1]:
         raise ValueError(
             f"'loader' must have num_neighbors=[-1], all neighbours of one hop (got {numbers})"
         )
-    kind = getattr(loader.node_sampler, 'subgraph_type', SubgraphType.directional)
+    if getattr(sampler, 'is_temporal', False):
+        raise ValueError(
+            "'loader' must have time_attr=None: with times it returns the earlier neighbours only"
+        )
+    if loader.transform is not None:
+        raise ValueError(
+            "'loader' must have transform=None, as its data are read without batches (got "
+            f'{loader.transform}); transform the data before'
+        )
+    kind = getattr(sampler, 'subgraph_type', SubgraphType.directional)
     if loader.batch_size is None:
         wrong = 'a batch sampler'
     elif kind != SubgraphType.directional:

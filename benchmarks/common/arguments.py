@@ -1,0 +1,194 @@
+r"""Provides the parser of all scripts, and the options that several scripts have."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from benchmarks.common.command import invocation, program
+from benchmarks.common.names import unknown
+from benchmarks.common.results import OUTPUT
+
+GROUPS = ('data', 'model', 'training', 'measurement', 'output')
+ROOT_HELP = 'the folder that holds all data sets'
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    r"""Shows the names that an option takes and its default in the help."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text, mark, default = (action.help or '').partition(' (default: ')
+        if action.choices is not None and action.help is not argparse.SUPPRESS:
+            text += f' [{", ".join(map(str, action.choices))}]'
+        if not mark and action.default not in (None, False, '', [], argparse.SUPPRESS):
+            mark, default = ' (default: ', f'{format_default(action)})'
+        return text + mark + default
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        if action.choices is not None:
+            return 'NAME'
+        metavars: dict[Any, str] = {int: 'N', positive: 'N', float: 'X', device: 'DEVICE'}
+        return metavars.get(action.type, action.dest.upper())
+
+    def _metavar_formatter(
+        self, action: argparse.Action, default_metavar: str
+    ) -> Callable[[int], tuple[str, ...]]:
+        metavar = action.metavar or default_metavar
+        return lambda size: metavar if isinstance(metavar, tuple) else (metavar,) * size
+
+
+def format_default(action: argparse.Action) -> str:
+    r"""Formats the default of an option. A list of all names is ``all``."""
+    if not isinstance(action.default, list | tuple):
+        return str(action.default)
+    if action.choices is not None and [*action.default] == [*action.choices]:
+        return 'all'
+    return ' '.join(map(str, action.default))
+
+
+class Parser(argparse.ArgumentParser):
+    r"""Parses the options of a script, each in one of the :obj:`groups`. The help starts with the
+    first line of the text. A wrong option or name ends the script with one line, which suggests
+    the nearest one."""
+
+    def __init__(self, text: str | None) -> None:
+        self.summary, _, rest = (text or '').partition('\n')
+        super().__init__(
+            program(),
+            usage=f'{invocation()} [options]',
+            description=rest.strip(),
+            formatter_class=HelpFormatter,
+        )
+        self.groups = {title: self.add_argument_group(title) for title in GROUPS}
+
+    def format_help(self) -> str:
+        return f'{self.summary}\n\n{super().format_help()}'
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, rest = self.parse_known_args(args, namespace)
+        if rest:
+            name = rest[0].partition('=')[0]
+            options = [
+                option
+                for option, action in self._option_string_actions.items()
+                if option[:2] == '--' and action.help is not argparse.SUPPRESS
+            ]
+            self.error(unknown(name, options, 'option'))
+        return known
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f'{self.prog}: error: {message}\n')
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(action, unknown(value, action.choices))
+
+
+class Seeds(argparse.Action):
+    r"""Refuses repeated seeds, which would count one run twice, and seeds that PyTorch does not
+    take."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        if len(set(values)) < len(values) or not all(0 <= seed < 2**64 for seed in values):
+            parser.error(
+                f'{option_string} must be different integers from 0 to 2^64 - 1 (got '
+                f'{" ".join(map(str, values))})'
+            )
+        setattr(namespace, self.dest, values)
+
+
+def script_parser(text: str | None, writes: bool = True) -> Parser:
+    r"""Makes the parser of a script; a script that writes results gets ``--output``."""
+    parser = Parser(text)
+    if writes:
+        parser.groups['output'].add_argument(
+            '--output',
+            type=output_folder,
+            default=OUTPUT,
+            metavar='DIR',
+            help='folder for results, tables and pictures',
+        )
+    return parser
+
+
+def add_root(parser: Parser, layout: str) -> None:
+    r"""Adds ``--root``; :obj:`layout` describes the content of the folder."""
+    parser.groups['data'].add_argument(
+        '--root', default='data', metavar='DIR', help=f'{ROOT_HELP}: {layout}'
+    )
+
+
+def add_seeds(parser: Parser, default: list[int], text: str = 'a training for each') -> None:
+    r"""Adds ``--seeds``."""
+    parser.groups['training'].add_argument(
+        '--seeds', nargs='+', type=int, action=Seeds, default=default, help=text
+    )
+
+
+def add_device(parser: Parser) -> None:
+    r"""Adds ``--device`` for a training."""
+    parser.groups['training'].add_argument(
+        '--device',
+        type=device,
+        default=torch.device('cuda' if torch.cuda.is_available() else 'cpu'),
+        help='where to train (default: the GPU where there is one)',
+    )
+
+
+def add_measured_device(parser: Parser) -> None:
+    r"""Adds ``--device`` for a measurement, which is on the CPU by default."""
+    parser.groups['measurement'].add_argument(
+        '--device',
+        type=lambda text: str(device(text)),
+        default='cpu',
+        metavar='DEVICE',
+        help='cpu or a CUDA device',
+    )
+
+
+def add_table(parser: Parser) -> None:
+    r"""Adds ``--table``."""
+    parser.groups['output'].add_argument(
+        '--table',
+        action='store_true',
+        help=(
+            'run nothing: write the tables and pictures of the results in --output, or of the '
+            'published ones where it has none'
+        ),
+    )
+
+
+def positive(text: str) -> int:
+    r"""Reads a number of things, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'{text!r} must be an integer of at least 1')
+    return int(text)
+
+
+def device(text: str) -> torch.device:
+    r"""Reads the name of a device that this machine has."""
+    try:
+        torch.empty(0, device=text)
+        return torch.device(text)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        there = ['cpu', *(f'cuda:{index}' for index in range(torch.cuda.device_count()))]
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no device of this machine (there are {", ".join(there)})'
+        ) from error
+
+
+def output_folder(text: str) -> Path:
+    r"""Returns the path of a folder, which need not exist."""
+    path = Path(text)
+    first = next((part for part in (path, *path.parents) if part.exists()), path)
+    if first.exists() and not first.is_dir():
+        raise argparse.ArgumentTypeError(f'{str(first)!r} must be a folder')
+    return path
