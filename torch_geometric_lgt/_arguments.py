@@ -1,5 +1,15 @@
+import difflib
 import operator
+from collections.abc import Iterable
 from typing import Any
+
+
+def nearest_name(name: Any, names: Iterable[Any]) -> str:
+    r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
+    text among :obj:`names`. Returns an empty text if none is similar."""
+    texts = [text for text in names if isinstance(text, str)]
+    nearest = difflib.get_close_matches(str(name), texts, 1)
+    return f'; did you mean {nearest[0]!r}?' if nearest else ''
 
 
 def check_whole(name: str, value: Any, least: int) -> None:

@@ -54,8 +54,9 @@ def _attention_encoder(task: Task, config: dict[str, Any]) -> AttentionEncoder:
     names = ('heads', 'mask', 'feature_map', 'residual', 'encoding_scale')
     options = {name: config[name] for name in names}
     options |= {name: config[name] or None for name in ('num_features', 'key_channels')}
+    max_degree = int(task.nodes.flatten().bincount().max())  # of the recorded results
     encoder = AttentionEncoder.from_data(
-        data, config['dim'], num_layers=config['layers'], **options
+        data, config['dim'], num_layers=config['layers'], max_degree=max_degree, **options
     )
     edge_index = torch.cat([task.nodes, task.nodes.flip(0)], 1)
     encoder.edge_index = sort_edge_index(edge_index, sort_by_row=False)

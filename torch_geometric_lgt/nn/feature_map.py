@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
@@ -73,6 +74,7 @@ class FeatureMap(torch.nn.Module):
         if kind not in names:
             raise ValueError(
                 f"'feature_map', the 'kind' of a FeatureMap, must be one of {names} (got {kind!r})"
+                f'{nearest_name(kind, names)}'
             )
         if kind == 'simplex' and channels == 1:
             raise ValueError(

@@ -121,6 +121,23 @@ def test_arguments_reach_the_message_passing():
     assert (one - other).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize(
+    'layer', [MeanAttention(8, 8), torch.nn.MultiheadAttention(8, 2, batch_first=True)]
+)
+def test_a_layer_as_attention_is_registered_once(layer):
+    """Its parameters were twice in the state dict, as those of 'attn' and of 'attn_type'."""
+    conv = GPSConv(8, pyg.GCNConv(8, 8), attn_type=layer)
+    assert conv.attn is layer
+    assert conv.attn_type == type(layer).__name__
+    assert f'attn_type={type(layer).__name__})' in repr(conv)
+    names = [name for name in conv.state_dict() if name.startswith('attn')]
+    assert names == [f'attn.{name}' for name in layer.state_dict()]
+    weight = next(layer.parameters())
+    before = weight.clone()
+    conv.reset_parameters()
+    assert not torch.equal(weight, before)
+
+
 def test_reset_gives_the_parameters_of_a_new_layer():
     for name in ('kernel', 'multihead', None):
         torch.manual_seed(0)
@@ -143,7 +160,10 @@ def test_reset_gives_the_parameters_of_a_new_layer():
     ('message', 'options'),
     [
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernl'}),
-        ("'attn_type' must be one of", {'attn_type': 'performer'}),
+        (
+            r"'attn_type' .* \(got 'performer'\); did you mean 'kernel'\?",
+            {'attn_type': 'performer'},
+        ),
         ("'conv' and 'attn_type' must not both be None", {'conv': None, 'attn_type': None}),
         ("'attn_type' must take 'batch'", {'attn_type': JaccardSubtractorConv(8, 8)}),
         (

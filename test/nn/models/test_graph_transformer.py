@@ -200,6 +200,19 @@ def test_attention_scores_are_those_of_the_layers():
         ("'conv' must not be None", {'conv': None, 'attn_type': None}),
         ("'conv' must not be None", {'conv': None, 'num_local_layers': 1}),
         (r"'attn_type' .* did you mean 'kernel'\?", {'attn_type': 'kernell'}),
+        (
+            r"'attn_type' must be one of 'kernel', 'difformer', 'sgformer', 'mean', 'multihead', "
+            r"None or a function of channels and heads \(got 'performer'\); did you mean 'kernel'",
+            {'attn_type': 'performer'},
+        ),
+        (
+            r"'attn_type' must be a function, .* lambda channels, heads: MeanAttention\(..\)",
+            {'attn_type': MeanAttention(8, 8)},
+        ),
+        (
+            r"'conv' must be a function, .* lambda in_channels, out_channels: GCNConv\(..\)",
+            {'conv': GCNConv(8, 8)},
+        ),
         ("'attn_type' must not be 'degree_masked'", {'attn_type': 'degree_masked'}),
         ("'num_local_layers' must be at least 1", {'gate': True, 'attn_type': None}),
         ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
@@ -263,14 +276,22 @@ def in_parts(**options):
             lambda: GraphTransformer(6, 8, 3, conv=None, edge_channels=3),
         ),
         (
-            "'encodings' must be laplacian_pe",
+            r"'laplacian_pe' must be given, \[N, 2\], .* pass laplacian_pe=data.laplacian_pe, "
+            'which a transform such as LaplacianPE adds',
             lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
                 features(), EDGES
             ),
         ),
         (
-            "'encodings' must be none",
+            r"'laplacian_pe' must be an argument of the model, whose 'encodings' are \[\] \(got "
+            r'laplacian_pe=..\)$',
             lambda: GraphTransformer(6, 8, 3).double()(features(), EDGES, laplacian_pe=features(2)),
+        ),
+        (
+            r"'laplacian' must be .* are \['laplacian_pe'\] .*did you mean 'laplacian_pe'\?",
+            lambda: GraphTransformer(6, 8, 3, encodings={'laplacian_pe': 2}).double()(
+                features(), EDGES, laplacian=features(2)
+            ),
         ),
         (
             r"'laplacian_pe' must have shape \(12, 2\)",

@@ -345,7 +345,15 @@ def test_from_data():
     model = MGFormer.from_data(SVDEncoding(3)(data), 4, mask='degree')
     assert repr(model) == 'MGFormer(7, 5, 4, num_layers=1)'
     assert torch.equal(model.degree, torch.bincount(EDGES.flatten(), minlength=N))
-    assert model.layers[0].max_degree == 3
+    assert model.layers[0].max_degree == model.max_degree == 512
+    more = SVDEncoding(3)(data)
+    more['user'].num_nodes = 520
+    more['user', 'rates', 'item'].edge_index = torch.stack(
+        [torch.arange(520), torch.zeros(520, dtype=torch.long)]
+    )
+    del more['user'].svd_pe, more['item'].svd_pe
+    assert MGFormer.from_data(more, 4).max_degree == 520
+    assert MGFormer.from_data(more, 4, max_degree=9).max_degree == 9
     data = SVDEncoding(3)(data)
     encoding = torch.cat([store.svd_pe for store in data.node_stores])
     lengths = encoding.norm(dim=1, keepdim=True)
@@ -356,6 +364,44 @@ def test_from_data():
         MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding
     )
     assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
+
+
+def test_a_state_dict_has_what_a_model_without_the_data_needs():
+    data = HeteroData()
+    data['user'].num_nodes, data['item'].num_nodes = USERS, ITEMS
+    data['user', 'rates', 'item'].edge_index = EDGES - torch.tensor([[0], [USERS]])
+    model = MGFormer.from_data(SVDEncoding(3)(data), 4)
+    model.scoring = 0.2
+    state = model.state_dict()
+    names = 'num_users', 'num_items', 'embedding_dim', 'max_degree'
+    served = MGFormer(
+        **{name: getattr(model, name) for name in names},
+        structural_encoding=torch.zeros_like(state['structural_encoding']),
+        degree=torch.zeros_like(state['degree']),
+    )
+    served.load_state_dict(state)
+    assert served.scoring == 0.2
+    assert torch.equal(served.get_embedding(), model.get_embedding())
+    later = SVDEncoding(3)(data)
+    later['user', 'rates', 'item'].edge_index = torch.cartesian_prod(
+        torch.arange(USERS), torch.arange(ITEMS)
+    ).t()
+    again = MGFormer.from_data(later, 4)
+    again.load_state_dict(state)
+    assert torch.equal(again.get_embedding(), model.get_embedding())
+
+
+def test_a_user_without_a_row_is_no_item():
+    """The id U, of the first item, was ranked for as if it were a user."""
+    model = make()
+    message = (
+        rf"'src_index' must hold ids of users, from 0 to {USERS - 1}, unless 'dst_index' is given "
+        rf'\(got {USERS}, an item\)'
+    )
+    for users in ([USERS], [0, USERS], torch.arange(N) == USERS):
+        with pytest.raises(ValueError, match=message):
+            model.recommend(src_index=users)
+    assert model.recommend(src_index=[USERS], dst_index=range(USERS, N), k=2).shape == (1, 2)
 
 
 def test_queries_of_a_batch_only():
@@ -409,7 +455,9 @@ def test_reset_and_state_dict():
     [
         ({'embedding_dim': 0}, "'embedding_dim' must be at least 1"),
         ({'num_layers': -1}, "'num_layers' must be at least 0"),
-        ({'mask': 'distance'}, "'mask' must be one of"),
+        ({'mask': 'distance'}, r"'mask' must be one of .* \(got 'distance'\)$"),
+        ({'mask': 'degre'}, r"'mask' must be one of .* \(got 'degre'\); did you mean 'degree'\?"),
+        ({'feature_map': 'simplx'}, r"\(got 'simplx'\); did you mean 'simplex'\?"),
         (
             {'structural_encoding': torch.ones(N - 1, 2)},
             r"'structural_encoding' must have shape \[12, S\]",

@@ -1,7 +1,5 @@
 # N nodes, F input width.
-import difflib
 import inspect
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -19,13 +17,6 @@ def check_sizes(**sizes: int) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"'{name}' must be positive (got {size})")
-
-
-def nearest_name(name: str, names: Iterable[str]) -> str:
-    r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
-    one of :obj:`names`. Returns an empty text if none is similar."""
-    nearest = difflib.get_close_matches(name, list(names), 1)
-    return f'; did you mean {nearest[0]!r}?' if nearest else ''
 
 
 def check_not_negative(**numbers: int) -> None:

@@ -189,6 +189,7 @@ class DegreeMaskedAttention(KernelLayer):
                     "'degree' must be given for a pair 'x'; the NodeDegree transform computes "
                     'degrees'
                 )
+            self._check_sources(x)
             check_devices(x.device, edge_index=edge_index)
             degree = degrees(edge_list(edge_index, x.size(0), x.size(0)), x.size(0))
         if isinstance(degree, Tensor) and not isinstance(x, Tensor):

@@ -1,5 +1,5 @@
 # N nodes, E edges, C channels.
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,13 +11,10 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import to_dense_batch
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.segment import segments
-from torch_geometric_lgt.nn._layers.input_checks import (
-    check_batch_arguments,
-    check_sizes,
-    nearest_name,
-)
+from torch_geometric_lgt.nn._layers.input_checks import check_batch_arguments, check_sizes
 from torch_geometric_lgt.nn.attention.degree_masked_attention import DegreeMaskedAttention
 from torch_geometric_lgt.nn.attention.mean_attention import MeanAttention
 from torch_geometric_lgt.nn.conv.difformer_conv import DIFFormerConv
@@ -66,9 +63,15 @@ def make_attention(
     if attn_type not in ATTENTIONS:
         raise ValueError(
             f"'attn_type' must be one of {', '.join(map(repr, ATTENTIONS))}, None or a layer (got "
-            f'{attn_type!r}){nearest_name(str(attn_type), ATTENTIONS)}'
+            f'{attn_type!r}){similar_attention(attn_type, ATTENTIONS)}'
         )
     return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
+
+
+def similar_attention(attn_type: Any, names: Iterable[str]) -> str:
+    r"""Returns the end of a message about an unknown type of attention, which asks for the most
+    similar one of :obj:`names`. PyG's ``'performer'`` is similar to ``'kernel'``."""
+    return nearest_name('kernel' if attn_type == 'performer' else attn_type, names)
 
 
 def attend(
@@ -179,7 +182,8 @@ class GPSConv(PyGGPSConv):
             raise ValueError("'conv' and 'attn_type' must not both be None (got None twice)")
         attention = make_attention(channels, heads, attn_type, attn_kwargs)
         super().__init__(channels, conv, 1, dropout, act, act_kwargs, norm, norm_kwargs)
-        self.heads, self.attn_type, self.attn = heads, attn_type, attention
+        self.heads, self.attn = heads, attention
+        self.attn_type = type(attn_type).__name__ if isinstance(attn_type, Module) else attn_type
         if attention is None:
             self.norm2 = None
 

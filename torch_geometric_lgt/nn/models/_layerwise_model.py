@@ -9,6 +9,7 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
+from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_features
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._graph_context import Edges, GraphContext
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evaluation, to_device
@@ -163,6 +164,7 @@ class LayerwiseModel(Module):
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``, as in
                 :meth:`forward`. (default: :obj:`None`)
         """
+        self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
         inputs = self.layers(x, GraphContext(edges, batch))[:-1]
         return self._scores(inputs, pairs, batch)
@@ -173,6 +175,12 @@ class LayerwiseModel(Module):
             for attention, z in zip(self.attentions, inputs, strict=True)
             if attention is not None
         ]
+
+    def _check_inputs(self, x: Tensor, edge_index: Edges) -> None:
+        r"""Checks the features, and the device of the edges, before edges are compared with the
+        number of nodes."""
+        check_features(x, self.lin_in, self.in_channels)
+        check_devices(reference(self.lin_in).device, edge_index=edge_index)
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
         r"""Converts the edges, once for all layers, to the format that the layers read fastest;

@@ -8,9 +8,10 @@ import torch_geometric.nn as pyg
 from torch import Tensor
 from torch.nn import Module
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr, nearest_name
+from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
 from torch_geometric_lgt.nn.models._graph_context import Degree
 from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
 from torch_geometric_lgt.typing import Adj
@@ -58,6 +59,11 @@ def make_conv(
     Raises:
         ValueError: If the name is unknown, or the layer lacks an argument.
     """
+    if isinstance(conv, Module):
+        raise ValueError(
+            "'conv' must be a function, which is called for each layer of the model, such as "
+            f'lambda in_channels, out_channels: {type(conv).__name__}(..) (got {conv})'
+        )
     if conv is None or not isinstance(conv, str):
         if conv_kwargs:
             raise ValueError(

@@ -137,7 +137,7 @@ class Recommender(Module):
             edge_index (torch.Tensor or SparseTensor, optional): The graph, if the embeddings or the
                 degrees of :obj:`scoring` depend on it. (default: :obj:`None`)
             src_index (torch.Tensor or list, optional): The users: ids, or a bool for each node.
-                (default: :obj:`None`, all users)
+                With :obj:`dst_index` they may be items. (default: :obj:`None`, all users)
             dst_index (torch.Tensor or list, optional): The nodes to choose from: ids, of which
                 repeated ones count once, or a bool for each node. (default: :obj:`None`, all items)
             k (int, optional): The number of nodes for each user. (default: :obj:`1`)
@@ -158,9 +158,9 @@ class Recommender(Module):
         Raises:
             TypeError: If an index is neither a tensor nor a list of ids.
             ValueError: If fewer than :obj:`k` nodes can be recommended to a user, or :obj:`exclude`
-                joins two users. If an index contains neither ids nor one bool per node. If the rule
-                is unknown, or a count is no whole number. If an embedding or a power of a degree is
-                not finite.
+                joins two users. If :obj:`src_index` contains an item without :obj:`dst_index`. If
+                an index contains neither ids nor one bool per node. If the rule is unknown, or a
+                count is no whole number. If an embedding or a power of a degree is not finite.
         """
         device = reference(self.embedding).device
         users = (
@@ -174,6 +174,12 @@ class Recommender(Module):
             else self._ids(dst_index, 'dst_index')
         )
         items = items.long().unique()
+        if dst_index is None and users.numel() > 0 and int(users.max()) >= self.num_users:
+            raise ValueError(
+                f"'src_index' must hold ids of users, from 0 to {self.num_users - 1}, unless "
+                f"'dst_index' is given (got {int(users.max())}, an item); rank for a user who came "
+                'after the training by the mean of the rows of chosen items'
+            )
         check_whole('k', k, 0)
         if k > items.numel():
             raise ValueError(

@@ -4,8 +4,7 @@ from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
-from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn._layers.input_checks import check_unused
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
@@ -154,7 +153,7 @@ class DIFFormer(Backbone):
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
         """
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
         return self.readout(self.layers(x, context))

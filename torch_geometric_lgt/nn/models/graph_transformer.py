@@ -10,6 +10,7 @@ from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
@@ -25,7 +26,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 )
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
-from torch_geometric_lgt.nn.conv.gps_conv import make_attention
+from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, make_attention, similar_attention
 from torch_geometric_lgt.nn.models._blocks import (
     GatedLayer,
     InputLayer,
@@ -105,7 +106,9 @@ class GraphTransformer(LayerwiseModel):
             none, or a function of channels and heads that returns a layer. (default:
             :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
-            names. (default: :obj:`None`; for :obj:`"kernel"`, 32 learned features)
+            names. All layers share a module among them, such as a :obj:`feature_map`, and what it
+            learns; give a function as :obj:`attn_type` to make one for each layer. (default:
+            :obj:`None`; for :obj:`"kernel"`, 32 learned features)
         encodings (dict, optional): The channels of each positional or structural encoding by the
             name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
             :obj:`None`, none)
@@ -179,6 +182,7 @@ class GraphTransformer(LayerwiseModel):
         check_level(level)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
+        _check_attention(attn_type)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
@@ -313,7 +317,7 @@ class GraphTransformer(LayerwiseModel):
         Raises:
             ValueError: If an argument does not fit the model.
         """
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        self._check_inputs(x, edge_index)
         is_part = states is not None or process_group is not None
         if self.level == 'graph' and is_part:
             raise ValueError(
@@ -366,6 +370,7 @@ class GraphTransformer(LayerwiseModel):
         r"""Computes for each layer with attention the weight ``[P, H]`` of each pair of nodes
         :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. The other
         arguments are those of :meth:`forward`."""
+        self._check_inputs(x, edge_index)
         edges = self._local_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch)
         inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
@@ -479,11 +484,19 @@ class GraphTransformer(LayerwiseModel):
         return local_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
     def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
-        if encodings.keys() != self.encodings.keys():
-            raise ValueError(
-                f"'encodings' must be {', '.join(self.encodings) or 'none'} (got "
-                f'{", ".join(encodings) or "none"})'
-            )
+        for name in encodings:
+            if name not in self.encodings:
+                raise ValueError(
+                    f"'{name}' must be an argument of the model, whose 'encodings' are "
+                    f'{list(self.encodings)} (got {name}=..){nearest_name(name, self.encodings)}'
+                )
+        for name, channels in self.encodings.items():
+            if encodings.get(name) is None:
+                raise ValueError(
+                    f"'{name}' must be given, [N, {channels}], for the model has it in 'encodings' "
+                    f'(got None); pass {name}=data.{name}, which a transform such as LaplacianPE '
+                    'adds'
+                )
         return [encodings[name] for name in self.encodings]
 
     def _dropped_features(self, x: Tensor) -> Tensor:
@@ -497,6 +510,26 @@ class GraphTransformer(LayerwiseModel):
         return f'{super().__repr__()[:-1]}, num_local_layers={self.num_local_layers})'
 
 
+def _check_attention(attn_type: Any) -> None:
+    r"""Raises a ValueError if :obj:`attn_type` is a layer, or a name that the model cannot have."""
+    if isinstance(attn_type, Module):
+        raise ValueError(
+            "'attn_type' must be a function, which is called for each layer of the model, such as "
+            f'lambda channels, heads: {type(attn_type).__name__}(..) (got {attn_type})'
+        )
+    if attn_type == 'degree_masked':
+        raise ValueError(
+            "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
+            "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
+        )
+    names = [name for name in ATTENTIONS if name != 'degree_masked']
+    if isinstance(attn_type, str) and attn_type not in names:
+        raise ValueError(
+            f"'attn_type' must be one of {', '.join(map(repr, names))}, None or a function of "
+            f'channels and heads (got {attn_type!r}){similar_attention(attn_type, names)}'
+        )
+
+
 def _check_branches(
     conv: Any, attn_type: Any, num_local_layers: int, norm: str | None, gate: bool
 ) -> None:
@@ -507,11 +540,6 @@ def _check_branches(
     if gate and attn_type is None and num_local_layers == 0:
         raise ValueError(
             "'num_local_layers' must be at least 1 with 'gate' and without attention (got 0)"
-        )
-    if attn_type == 'degree_masked':
-        raise ValueError(
-            "'attn_type' must not be 'degree_masked', which reads degrees; build the model of "
-            "layers GPSConv(attn_type='degree_masked') (got 'degree_masked')"
         )
     if norm not in NORMS:
         raise ValueError(f"'norm' must be 'batch_norm', 'layer_norm' or None (got {norm!r})")

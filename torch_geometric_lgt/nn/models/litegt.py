@@ -210,6 +210,7 @@ class LiteGT(Module):
             edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
                 the order of :obj:`edge_jaccard`. (default: :obj:`None`)
         """
+        check_features(x, self.lin_in, self.in_channels)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
         num_graphs = segments(batch, x.size(0), batch_size, x.device).sizes.numel()
         edges = sorted_edges(edge_index, x.size(0), x.size(0), edge_weight=edge_weight)

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from torch_geometric.data import HeteroData
 from torch_geometric.nn.inits import reset
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import (
     degrees,
@@ -32,6 +33,7 @@ from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, evalua
 from torch_geometric_lgt.typing import Adj
 
 MASKS = ('degree', 'adjacency', 'none')
+MAX_DEGREE = 512
 
 
 class MGFormer(Recommender):
@@ -70,7 +72,8 @@ class MGFormer(Recommender):
             neighbours in :obj:`edge_index` only) or :obj:`"none"` (Eq. 6). (default:
             :obj:`"degree"`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and what
+            it learns. (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default:
@@ -111,7 +114,7 @@ class MGFormer(Recommender):
         num_features: int | None = None,
         residual: bool = True,
         encoding_scale: float | None = 0.6,
-        max_degree: int = 512,
+        max_degree: int = MAX_DEGREE,
         key_channels: int | None = None,
     ) -> None:
         super().__init__()
@@ -125,10 +128,12 @@ class MGFormer(Recommender):
         if num_layers < 0:
             raise ValueError(f"'num_layers' must be at least 0 (got {num_layers})")
         if mask not in MASKS:
-            raise ValueError(f"'mask' must be one of {MASKS} (got {mask!r})")
+            raise ValueError(
+                f"'mask' must be one of {MASKS} (got {mask!r}){nearest_name(mask, MASKS)}"
+            )
         self.num_users, self.num_items, self.num_nodes = num_users, num_items, num_users + num_items
         self.embedding_dim, self.num_layers = embedding_dim, num_layers
-        self.mask, self.residual = mask, residual
+        self.mask, self.residual, self.max_degree = mask, residual, max_degree
         self.embedding = Embedding(self.num_nodes, embedding_dim)
         for name, value, dim in (
             ('structural_encoding', structural_encoding, 2),
@@ -171,9 +176,14 @@ class MGFormer(Recommender):
         r"""Creates the model for :obj:`data`, whose first node type is users and whose second is
         items.
 
-        Sizes, degrees over all edge types, and the structural encodings (node attribute
-        :obj:`attr_name`, if there is one) are read from the data. The other arguments go to the
+        The numbers of users and items, degrees over all edge types, and the structural encodings
+        (node attribute :obj:`attr_name`, if there is one) are read from the data. So is
+        :obj:`max_degree` if a degree is above its default. The other arguments go to the
         constructor.
+
+        A model without the data, such as on a server, reads degrees and encodings from the
+        ``state_dict``: give the constructor :attr:`num_users`, :attr:`num_items`,
+        :attr:`max_degree`, and the two tensors.
 
         Raises:
             ValueError: If the number of node types is not two.
@@ -196,7 +206,7 @@ class MGFormer(Recommender):
         kwargs = {
             'structural_encoding': encoding,
             'degree': degree,
-            'max_degree': int(degree.max()),
+            'max_degree': max(MAX_DEGREE, int(degree.max())),
             **kwargs,
         }
         return cls(num_users, num_items, *args, **kwargs)

@@ -8,7 +8,7 @@ from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list, sorted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_sizes, check_unused
+from torch_geometric_lgt.nn._layers.input_checks import check_sizes, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -198,7 +198,7 @@ class NodeFormer(Backbone):
             ValueError: If edges have weights although the bias has more than one order or the edge
                 loss is requested.
         """
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
         context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
         layers = self.layers(x, context)

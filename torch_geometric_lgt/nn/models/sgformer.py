@@ -8,7 +8,6 @@ from torch_geometric.nn import GCN
 
 from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
-from torch_geometric_lgt.nn._layers.input_checks import check_devices
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -224,7 +223,7 @@ class SGFormer(Backbone):
                 takes none. With :obj:`process_group`, also if :obj:`gnn` normalises over the nodes
                 of one process.
         """
-        check_devices(reference(self.lin_in).device, edge_index=edge_index)
+        self._check_inputs(x, edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
         context = GraphContext(None, batch, batch_size, degree, states, num_keys, process_group)

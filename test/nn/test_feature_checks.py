@@ -1,0 +1,42 @@
+"""Features of another shape are named before edges are compared with the number of nodes."""
+
+import pytest
+import torch
+
+from torch_geometric_lgt import nn
+
+EDGES = torch.tensor([[0, 1, 2, 9], [1, 2, 0, 3]])
+MODELS = {
+    'difformer': lambda: nn.DIFFormer(4, 8, 3),
+    'graph_transformer': lambda: nn.GraphTransformer(4, 8, 3),
+    'litegt': lambda: nn.LiteGT(4, 8, 3, kernel='subtractor'),
+    'nodeformer': lambda: nn.NodeFormer(4, 8, 3),
+    'sgformer': lambda: nn.SGFormer(4, 8, 3),
+}
+LAYERS = {
+    'adjacency_masked': lambda: nn.AdjacencyMaskedAttention(4),
+    'degree_masked': lambda: nn.DegreeMaskedAttention(4),
+    'difformer_conv': lambda: nn.DIFFormerConv(4, 8),
+    'gps_conv': lambda: nn.GPSConv(4, None),
+    'jaccard_subtractor': lambda: nn.JaccardSubtractorConv(4, 8, kernel='subtractor'),
+    'kernel_conv': lambda: nn.KernelAttentionConv(4, 8, relational_order=1),
+    'mean': lambda: nn.MeanAttention(4, 8),
+    'sgformer_conv': lambda: nn.SGFormerConv(4, 8),
+}
+
+
+@pytest.mark.parametrize('name', [*MODELS, *LAYERS])
+def test_features_of_another_shape(name):
+    module = {**MODELS, **LAYERS}[name]()
+    x = torch.randn(10, 4)
+    for wrong in (x[None], x[:, :3], x[:, 0]):
+        shape = str(tuple(wrong.shape)).replace('(', r'\(').replace(')', r'\)')
+        with pytest.raises(ValueError, match=rf"'x' must have shape \[N, 4\] \(got {shape}\)"):
+            module(wrong, edge_index=EDGES)
+
+
+@pytest.mark.parametrize('name', sorted(MODELS.keys() - {'litegt'}))
+def test_features_of_scores(name):
+    x = torch.randn(10, 4)
+    with pytest.raises(ValueError, match=r"'x' must have shape \[N, 4\] \(got \(1, 10, 4\)\)"):
+        MODELS[name]().attention_scores(x[None], EDGES, EDGES)
