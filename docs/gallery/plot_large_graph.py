@@ -55,8 +55,11 @@ all_neighbors = NeighborLoader(store, [-1], batch_size=2000)
 # Train with attention to all nodes
 # ---------------------------------
 #
-# ``attention_memory`` reads the graph once and keeps a small state of each layer. A batch takes
-# its own nodes out of the state and adds them with their present keys, which have gradients.
+# ``attention_memory`` reads the graph once. It keeps a small state of each layer, and the inputs
+# ``[N, D]`` of the layers: in memory, or in files if you pass a folder. A batch takes its own nodes
+# out of the state and adds them with their present keys, which have gradients. SGFormer's default
+# ``norm='frobenius'`` gives other nodes a weight of about 1/N; DIFFormer and ``norm='row'`` attend
+# more (:doc:`/theory/linear_attention`).
 torch.manual_seed(1)
 model = SGFormer(32, 64, classes)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-3)
