@@ -60,6 +60,19 @@ def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
     return pair
 
 
+def check_dense(x: Tensor) -> None:
+    r"""Checks that the input of an attention layer is dense.
+
+    Raises:
+        ValueError: If :obj:`x` is a sparse tensor.
+    """
+    if x.layout != torch.strided:
+        raise ValueError(
+            f"'x' must be dense for an attention layer (got {x.layout}); give x.to_dense(), or put "
+            'a Linear layer before it, which takes sparse features'
+        )
+
+
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:
     r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer. Messages call
     it :obj:`name`.

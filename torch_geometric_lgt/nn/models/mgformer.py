@@ -186,8 +186,13 @@ class MGFormer(Recommender):
         :attr:`max_degree`, and the two tensors.
 
         Raises:
-            ValueError: If the number of node types is not two.
+            ValueError: If the data is no HeteroData, or the number of its node types is not two.
         """
+        if not isinstance(data, HeteroData):
+            raise ValueError(
+                "'data' must be a HeteroData of users and items, as InteractionDataset makes (got "
+                f'{type(data).__name__})'
+            )
         if len(data.node_types) != 2:
             raise ValueError(
                 f"'data' must have two node types, users and items (got {data.node_types})"
