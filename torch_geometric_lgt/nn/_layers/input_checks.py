@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 

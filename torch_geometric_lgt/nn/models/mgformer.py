@@ -14,12 +14,8 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import (
-    degrees,
-    edge_list,
-    edges_into,
-    weighted_edges,
-)
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
 from torch_geometric_lgt.functional.ranking import (
     rule_bits,
 )
