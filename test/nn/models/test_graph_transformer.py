@@ -4,6 +4,7 @@ import torch_geometric.nn as pyg
 from torch.testing import assert_close
 from torch_geometric.data import Data
 from torch_geometric.nn import GATv2Conv, GCNConv, GINConv, ResGatedGraphConv, SAGEConv
+from torch_geometric.nn.aggr import AttentionalAggregation, MultiAggregation
 
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import (
@@ -102,6 +103,37 @@ def test_the_score_of_an_edge_reads_its_ends_and_of_a_graph_the_mean():
             means.insert(2, torch.zeros(8, dtype=torch.double))
             expected = readout(torch.stack(means))
         assert_close(scores, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('order', [torch.arange(12), torch.arange(11, -1, -1)])
+@pytest.mark.parametrize('aggr', ['mean', 'sum', 'max'])
+def test_the_nodes_of_a_graph_are_aggregated(aggr, order):
+    """The third of four graphs is empty and reads zeros."""
+    model = GraphTransformer(6, 8, 3, 1, 2, conv=None, level='graph', aggr=aggr).double().eval()
+    x, batch, nodes = features(), BATCH[order], GraphTransformer(6, 8, 8, 1, 2, conv=None).double()
+    nodes.lin_in.load_state_dict(model.lin_in.state_dict())
+    nodes.blocks.load_state_dict(model.blocks.state_dict())
+    torch.nn.init.eye_(nodes.eval().lin_out.weight)
+    torch.nn.init.zeros_(nodes.lin_out.bias)
+    z = nodes(x, None, batch)
+    expected = torch.zeros(4, 8, dtype=torch.double)
+    for graph in (0, 1, 3):
+        rows = z[batch == graph]
+        expected[graph] = {'mean': rows.mean(0), 'sum': rows.sum(0), 'max': rows.amax(0)}[aggr]
+    assert_close(model(x, None, batch, 4), model.lin_out(expected), rtol=1e-12, atol=1e-12)
+
+
+def test_a_module_aggregates_the_nodes_and_learns():
+    pool = AttentionalAggregation(torch.nn.Linear(8, 1))
+    model = GraphTransformer(6, 8, 3, 1, 2, level='graph', aggr=pool).double()
+    before = pool.gate_nn.weight.detach().clone()
+    model.reset_parameters()
+    assert not torch.equal(pool.gate_nn.weight, before)
+    model(features(), EDGES, BATCH).sum().backward()
+    assert bool((pool.gate_nn.weight.grad != 0).any())
+    model.aggr = MultiAggregation(['mean', 'max'])
+    with pytest.raises(ValueError, match=r"'aggr' must return the 8 channels .* \(got 16\)"):
+        model(features(), EDGES, BATCH)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +250,19 @@ def test_attention_scores_are_those_of_the_layers():
         ("'num_local_layers' must not be negative", {'num_local_layers': -1}),
         ("'edge_channels' must not be negative", {'edge_channels': -1}),
         (r"encodings\['pe'\]' must be positive", {'encodings': {'pe': 0}}),
+        (
+            r"'conv' must take features of edges with 'edge_channels' = 2, .* \(got GCNConv\)",
+            {'edge_channels': 2},
+        ),
+        (
+            r"'conv' must take features of edges .* \(got SAGEConv\)",
+            {'edge_channels': 2, 'conv': SAGEConv, 'num_local_layers': 1, 'gate': True},
+        ),
         ("'level' must be one of", {'level': 'nodes'}),
+        (r"'aggr' must be one of .* \(got 'add'\)", {'level': 'graph', 'aggr': 'add'}),
+        ("'aggr' must be one of .*; did you mean 'mean'", {'level': 'graph', 'aggr': 'meen'}),
+        ("'aggr' must be one of", {'level': 'graph', 'aggr': torch.nn.Identity()}),
+        ("'aggr' must be 'mean' unless 'level' is 'graph'", {'aggr': 'sum'}),
         ("'dropout' must be", {'dropout': 1.0}),
         ("'input_dropout' must be", {'input_dropout': -0.1}),
         ("'norm' must be", {'norm': 'graph_norm'}),

@@ -186,6 +186,14 @@ def test_scores_of_edges_and_graphs():
         mine = batch[inside[0]] == graph
         alone = model(x[batch == graph], inside[:, mine] - 10 * graph, edge_jaccard=index[mine])
         torch.testing.assert_close(alone[0], together[graph])
+    largest = LiteGT(5, 8, 3, 2, 4, level='graph', aggr='max').eval()
+    largest.load_state_dict(model.state_dict())
+    summed = LiteGT(5, 8, 3, 2, 4, level='graph', aggr='sum').eval()
+    summed.load_state_dict(model.state_dict())
+    for pooled in (largest, summed):
+        assert not torch.allclose(pooled(x, inside, batch, edge_jaccard=index), together)
+    with pytest.raises(ValueError, match="'aggr' must be 'mean' unless 'level' is 'graph'"):
+        LiteGT(5, 8, 3, 2, 4, aggr='max')
     model = LiteGT(5, 8, 3, 2, 4, level='edge').eval()
     out = model(x, EDGES, edge_jaccard=JACCARD)
     assert out.shape == (EDGES.size(1), 3)

@@ -3,18 +3,29 @@ from typing import cast
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import global_mean_pool
+from torch_geometric.nn.aggr import Aggregation
+from torch_geometric.utils import scatter
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 LEVELS = ('node', 'edge', 'graph')
+POOLS = ('mean', 'sum', 'max')
 
 
-def check_level(level: str) -> None:
-    r"""Raises a ValueError unless :obj:`level` names what a model scores: nodes, edges or
-    graphs."""
+def check_level(level: str, aggr: str | Aggregation) -> None:
+    r"""Raises a ValueError unless :obj:`level` names what a model scores, nodes, edges or graphs,
+    and :obj:`aggr` is a way to aggregate the nodes of a graph."""
     if level not in LEVELS:
         raise ValueError(f"'level' must be one of {', '.join(map(repr, LEVELS))} (got {level!r})")
+    if not isinstance(aggr, Aggregation) and aggr not in POOLS:
+        hint = nearest_name(aggr, POOLS) if isinstance(aggr, str) else ''
+        raise ValueError(
+            f"'aggr' must be one of {', '.join(map(repr, POOLS))}, or an Aggregation of "
+            f'torch_geometric.nn.aggr (got {aggr!r}){hint}'
+        )
+    if level != 'graph' and aggr != 'mean':
+        raise ValueError(f"'aggr' must be 'mean' unless 'level' is 'graph' (got {aggr!r})")
 
 
 def check_node_level(level: str) -> None:
@@ -24,11 +35,16 @@ def check_node_level(level: str) -> None:
 
 
 def read_level(
-    level: str, x: Tensor, edge_index: Tensor | None, batch: Tensor | None, num_graphs: int
+    level: str,
+    x: Tensor,
+    edge_index: Tensor | None,
+    batch: Tensor | None,
+    num_graphs: int,
+    aggr: str | Aggregation,
 ) -> Tensor:
     r"""Computes what the output layer reads from the last node features :obj:`x` ``[N, D]``: these
-    features for nodes, those of source and target ``[E, 2 D]`` for edges, or the means over the
-    nodes ``[B, D]`` for graphs.
+    features for nodes, those of source and target ``[E, 2 D]`` for edges, or the aggregated
+    features of the nodes ``[B, D]`` for graphs.
 
     Args:
         level (str): :obj:`"node"`, :obj:`"edge"` or :obj:`"graph"`.
@@ -36,11 +52,23 @@ def read_level(
         edge_index (torch.Tensor, optional): The edges ``[2, E]``, which only scores of edges read.
         batch (torch.Tensor, optional): The graph id of each node; :obj:`None` for one graph.
         num_graphs (int): :math:`B`.
+        aggr (str or Aggregation): :obj:`"mean"`, :obj:`"sum"`, :obj:`"max"` or a module.
+
+    Raises:
+        ValueError: If the module changes the number of channels.
     """
     if level == 'edge':
         return torch.cat([x[nodes] for nodes in cast(Tensor, edge_index)], 1)
     if level == 'graph':
         graph = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
         graph = graph if batch is None else batch.long()
-        return global_mean_pool(x.to(compute_dtype(x.dtype)), graph, num_graphs).to(x.dtype)
+        if isinstance(aggr, str):
+            wide = x.to(compute_dtype(x.dtype))
+            return scatter(wide, graph, 0, num_graphs, reduce=aggr).to(x.dtype)
+        out = aggr(x, graph, dim_size=num_graphs)
+        if out.size(-1) != x.size(1):
+            raise ValueError(
+                f"'aggr' must return the {x.size(1)} channels of its input (got {out.size(-1)})"
+            )
+        return out
     return x

@@ -57,8 +57,25 @@ def make_conv(
         conv_kwargs (dict, optional): Further arguments of a named layer.
 
     Raises:
-        ValueError: If the name is unknown, or the layer lacks an argument.
+        ValueError: If the name is unknown, or the layer lacks an argument. If it does not take edge
+            features although :obj:`edge_channels` is positive.
     """
+    layer = _made(conv, channels, heads, edge_channels, conv_kwargs)
+    if layer is not None and edge_channels > 0 and not _takes(layer, 'edge_attr'):
+        raise ValueError(
+            f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
+            f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {_name_of(layer)})"
+        )
+    return layer
+
+
+def _made(
+    conv: str | Callable[[int, int], Module] | None,
+    channels: int,
+    heads: int,
+    edge_channels: int,
+    conv_kwargs: dict[str, Any] | None,
+) -> Module | None:
     if isinstance(conv, Module):
         raise ValueError(
             "'conv' must be a function, which is called for each layer of the model, such as "
@@ -183,10 +200,16 @@ def check_taken(conv: Module, **values: Tensor | None) -> None:
     r"""Raises a ValueError if a keyword has a value although :meth:`forward` of :obj:`conv` has no
     argument of this name."""
     for name, value in values.items():
-        if value is None:
-            continue
-        if isinstance(conv, LocalConv) or name not in inspect.signature(conv.forward).parameters:
+        if value is not None and not _takes(conv, name):
             raise ValueError(
-                f"'{name}' must be None for 'conv' = {type(conv).__name__}, which takes none (got "
+                f"'{name}' must be None for 'conv' = {_name_of(conv)}, which takes none (got "
                 f'{tuple(value.shape)})'
             )
+
+
+def _takes(conv: Module, name: str) -> bool:
+    return not isinstance(conv, LocalConv) and name in inspect.signature(conv.forward).parameters
+
+
+def _name_of(conv: Module) -> str:
+    return 'GCNConv' if isinstance(conv, LocalConv) else type(conv).__name__

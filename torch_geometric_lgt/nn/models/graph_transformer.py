@@ -9,6 +9,7 @@ from torch.distributed import ProcessGroup
 from torch.nn import LayerNorm, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
+from torch_geometric.nn.aggr import Aggregation
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
@@ -118,7 +119,7 @@ class GraphTransformer(LayerwiseModel):
         edge_channels (int, optional): Size :math:`F_e` of the features of each edge, for message
             passing that takes :obj:`edge_attr`. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
-            target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
+            target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         input_dropout (float, optional): Dropout probability of the features. (default: :obj:`0.0`)
         input_norm (bool, optional): If :obj:`True`, normalisation, activation and dropout follow
@@ -126,6 +127,9 @@ class GraphTransformer(LayerwiseModel):
         norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.
             (default: :obj:`"batch_norm"`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
+        aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
+            nodes: by their :obj:`"mean"`, :obj:`"sum"` or :obj:`"max"`, or by a module that keeps
+            the number of channels. (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -169,6 +173,7 @@ class GraphTransformer(LayerwiseModel):
         input_norm: bool = False,
         norm: str | None = 'batch_norm',
         act: str = 'relu',
+        aggr: str | Aggregation = 'mean',
     ) -> None:
         super().__init__()
         check_width(in_channels)
@@ -179,7 +184,7 @@ class GraphTransformer(LayerwiseModel):
             heads=heads,
             **{f"encodings['{name}']": channels for name, channels in (encodings or {}).items()},
         )
-        check_level(level)
+        check_level(level, aggr)
         check_rates(dropout=dropout, input_dropout=input_dropout)
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_attention(attn_type)
@@ -194,7 +199,7 @@ class GraphTransformer(LayerwiseModel):
                 f'{position!r}, {list(encodings or {})} and {attn_type!r})'
             )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
-        self.out_channels, self.level = out_channels, level
+        self.out_channels, self.level, self.aggr = out_channels, level, aggr
         self.num_layers, self.num_local_layers = num_layers, num_local_layers
         self.position = position
         self.encodings, self.edge_channels = dict(encodings or {}), edge_channels
@@ -337,7 +342,7 @@ class GraphTransformer(LayerwiseModel):
         pairs = None
         if self.level == 'edge':
             pairs = weighted_edges(cast(Adj, edge_index), num_nodes, num_nodes)[0]
-        return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs))
+        return self.lin_out(read_level(self.level, z, pairs, batch, num_graphs, self.aggr))
 
     def inference(
         self, loader: Any, folder: str | Path | None = None, progress_bar: bool = False

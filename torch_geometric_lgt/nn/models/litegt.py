@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import BatchNorm1d, Linear, Module, ModuleDict, ModuleList
 from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
+from torch_geometric.nn.aggr import Aggregation
 from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
@@ -85,9 +86,12 @@ class LiteGT(Module):
         pe_channels (int, optional): Number of positional encodings per node; a linear map of them
             is added to the output of the input layer. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
-            target, or each :obj:`"graph"` by the mean of its nodes. (default: :obj:`"node"`)
+            target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
+        aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
+            nodes: by their :obj:`"mean"`, :obj:`"sum"` or :obj:`"max"`, or by a module that keeps
+            the number of channels. (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional
@@ -126,12 +130,13 @@ class LiteGT(Module):
         level: str = 'node',
         dropout: float = 0.0,
         edge_channels: int = 0,
+        aggr: str | Aggregation = 'mean',
     ) -> None:
         super().__init__()
         check_width(in_channels)
         check_sizes(hidden_channels=hidden_channels, out_channels=out_channels)
         check_not_negative(pe_channels=pe_channels)
-        check_level(level)
+        check_level(level, aggr)
         if num_layers < (4 if reduce else 1):
             raise ValueError(
                 f"'num_layers' must be at least {4 if reduce else 1} (got {num_layers})"
@@ -145,7 +150,7 @@ class LiteGT(Module):
             )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.out_channels, self.num_layers = out_channels, num_layers
-        self.level, self.dropout = level, dropout
+        self.level, self.aggr, self.dropout = level, aggr, dropout
         self.kernel, self.pe_channels, self.edge_channels = kernel, pe_channels, edge_channels
         self.lin_in = make_linear(in_channels, hidden_channels)
         self.lin_pe = Linear(pe_channels, hidden_channels) if pe_channels > 0 else None
@@ -219,7 +224,8 @@ class LiteGT(Module):
         for index, layer in enumerate(self.layers):
             x, e = self.reduced(index, x), self.reduced_edges(index, e)
             x, e = layer(x, edges, edge_jaccard, sampled_mask, e)
-        return self.lin_out(read_level(self.level, x, edges.edge_index, batch, num_graphs))
+        out = read_level(self.level, x, edges.edge_index, batch, num_graphs, self.aggr)
+        return self.lin_out(out)
 
     def attention_scores(
         self,
