@@ -124,6 +124,50 @@ def test_in_files(tmp_path):
     )
 
 
+def values_of(memory):
+    """All that a memory returns, and the inputs that it may map from files."""
+    rest = memory.without(torch.arange(7))
+    return [state.sums for state in rest] + [x.clone() for x in memory.inputs]
+
+
+def test_a_memory_outlives_the_next_runs_in_its_folder(tmp_path):
+    """A second memory wrote over the mapped inputs of the first one, whose sums without a batch
+    then changed without an error."""
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    memories, expected = [], []
+    for factor in (1.0, 2.0, 3.0):
+        with torch.no_grad():
+            model.lin_in.weight.mul_(factor)
+        memories.append(model.attention_memory(loader, tmp_path))
+        expected.append(values_of(memory_of(model, data)))
+    scores = model.inference(loader, tmp_path)
+    torch.testing.assert_close(scores, model.inference(loader), rtol=0, atol=0)
+    for memory, values in zip(memories, expected, strict=True):
+        torch.testing.assert_close(values_of(memory), values, rtol=0, atol=0)
+
+
+def test_noise_in_files_outlives_the_next_memory(tmp_path):
+    data = graph()
+    model = NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0)
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    memory = model.attention_memory(loader, tmp_path)
+    values = values_of(memory)
+    model.attention_memory(loader, tmp_path)
+    torch.testing.assert_close(values_of(memory), values, rtol=0, atol=0)
+
+
+def test_a_folder_with_scores_is_refused(tmp_path):
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    scores = model.inference(loader, tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="'folder' must not hold the scores of 'inference'"):
+        model.attention_memory(loader, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    torch.testing.assert_close(model.inference(loader, tmp_path), scores, rtol=0, atol=0)
+
+
 def test_raises():
     data, model = graph(), DIFFormer(5, 8, 3).eval()
     memory = memory_of(model, data)
