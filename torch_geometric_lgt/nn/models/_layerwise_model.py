@@ -267,7 +267,8 @@ class LayerwiseModel(Module):
         files. An earlier memory in the folder is replaced by new files. As long as an
         :class:`AttentionMemory` of the earlier files exists, it keeps its values and the disk keeps
         its files. A later :meth:`inference` of the same parameters in this folder reads the files
-        and removes them; the memory keeps its values.
+        and removes them; the memory keeps its values. :meth:`AttentionMemory.save` writes a memory
+        to a file of its own.
 
         Args:
             loader (torch_geometric.loader.NeighborLoader): As in :meth:`inference`.
@@ -288,7 +289,8 @@ class LayerwiseModel(Module):
                 raise ValueError(f'the model has no layer with attention to remember (got {self})')
             inputs = self._stream_layers(stream, with_attention[-1])
         pairs = [(conv, z) for conv, z in zip(attentions, inputs, strict=False) if conv is not None]
-        return AttentionMemory(ModuleList(c for c, _ in pairs), [z for _, z in pairs], stream)
+        convs, inputs = ModuleList(c for c, _ in pairs), [z for _, z in pairs]
+        return AttentionMemory.from_stream(convs, inputs, stream)
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         layers = self._stream_layers(stream, len(self.attentions))
