@@ -38,6 +38,7 @@ def blocks(path):
         ('docs/attention.rst', 2),
         ('docs/index.rst', 1),
         ('docs/processes.rst', 1),
+        ('docs/resume.rst', 1),
         ('docs/troubleshooting.rst', 2),
         ('docs/migrate/pyg.rst', 7),
         ('docs/migrate/sgformer.rst', 1),
@@ -52,6 +53,27 @@ def test_examples_run(page, number, monkeypatch, tmp_path):
     examples = blocks(page)
     assert len(examples) == number
     exec('\n'.join(examples), {})
+
+
+@pytest.mark.parametrize(
+    ('saved', 'instead'),
+    [
+        ("optimizer.load_state_dict(saved['optimizer'])", 'pass'),
+        ("torch.set_rng_state(saved['epoch_rng'])", 'pass'),
+        ("torch.set_rng_state(saved['rng'])", 'pass'),
+        (
+            'AttentionMemory.load(folder / memory_file, model)',
+            'model.attention_memory(all_neighbors)',
+        ),
+    ],
+)
+def test_a_resumed_training_needs_all_of_its_checkpoint(saved, instead, monkeypatch, tmp_path):
+    """The program compares the parameters, as the page says, and would tell."""
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    (program,) = blocks('docs/resume.rst')
+    assert program.count(saved) == 1
+    with pytest.raises(AssertionError):
+        exec(program.replace(saved, instead), {})
 
 
 @pytest.mark.parametrize('page', GALLERY)

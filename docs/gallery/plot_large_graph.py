@@ -125,6 +125,7 @@ axis.spines[['top', 'right']].set_visible(False)
 # ----
 #
 # - :doc:`/theory/scale` says which terms need the degrees of the whole graph, and what is exact.
+# - :doc:`/resume` says what to save, so that an interrupted training goes on with the same numbers.
 # - :doc:`/processes` splits the graph over GPUs or machines.
 # - ``python -m benchmarks.ogb.ogbn_arxiv --root data --download`` and the other scripts in
 #   ``benchmarks/ogb`` train in this way on the data sets of OGB.
