@@ -37,7 +37,7 @@ def blocks(path):
         ('README.md', 2),
         ('docs/attention.rst', 2),
         ('docs/index.rst', 1),
-        ('docs/processes.rst', 1),
+        ('docs/processes.rst', 2),
         ('docs/resume.rst', 1),
         ('docs/troubleshooting.rst', 2),
         ('docs/migrate/pyg.rst', 7),
