@@ -21,13 +21,14 @@ class AttentionMemory:
             \bar{\mathbf{v}}_j^{\top}
         + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
-    where :math:`\mathcal{B}` are the nodes of a batch. Their keys :math:`\bar{\mathbf{k}}_j` in
-    memory are constants, and their current keys :math:`\mathbf{k}_j` have gradients; every node
-    counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of the whole graph.
-    Afterwards the keys outside the batch belong to the old parameters; build the memory again every
-    few steps.
+    where :math:`\mathcal{B}` are the nodes of a batch. Their stored keys
+    :math:`\bar{\mathbf{k}}_j` are constants, and their current keys :math:`\mathbf{k}_j` have
+    gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
+    the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
+    memory again every few steps.
 
-    The method :obj:`attention_memory` of a model builds the memory. In training mode it draws
+    The memory stores the inputs of the layers, not the keys; a folder keeps them in files. The
+    method :obj:`attention_memory` of a model builds the memory. In training mode it draws
     NodeFormer's noise once for each node. A batch gets the states from :meth:`without`.
 
     Attributes:
