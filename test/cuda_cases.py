@@ -4,7 +4,7 @@ import torch
 from definitions import defined
 
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,

@@ -6,7 +6,8 @@ from functools import partial
 
 import torch
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
     DegreeMaskedAttention,

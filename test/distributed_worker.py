@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.utils import k_hop_subgraph
 
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,

@@ -289,6 +289,10 @@ def test_attributes_of_a_graph_that_changed_are_found():
     ):
         with pytest.raises(ValueError, match=f"'{name}' is not what"):
             check_fresh(data, [transform])
+        with pytest.raises(ValueError, match=f"'{name}' is not what {type(transform).__name__}"):
+            check_fresh(data, transform)
+    with pytest.raises(ValueError, match="'edge_jaccard' is not what JaccardScores"):
+        check_fresh(data, Compose(transforms))
     with pytest.raises(ValueError, match="'svd_pe' is not what"):
         check_fresh(data, [SVDEncoding(2)])
     bipartite = HeteroData({'user': {'num_nodes': 3}, 'item': {'num_nodes': 4}})

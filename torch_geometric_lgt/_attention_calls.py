@@ -15,7 +15,8 @@ from torch.nn import Module
 
 from torch_geometric_lgt import nn
 from torch_geometric_lgt.functional.attention.kernel import node_pair
-from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.segment import node_to_graph
 from torch_geometric_lgt.nn import DegreeMaskedAttention, JaccardSubtractorConv
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, HeteroData
+from torch_geometric.transforms import Compose
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._attention_calls import AttentionCall, AttentionRows, recorded_calls
@@ -208,7 +209,7 @@ def _require_finite(what: str, *values: Any) -> None:
                 )
 
 
-def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None:
+def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callable]) -> None:
     r"""Checks that the attributes that transforms added to a graph still fit the graph, by applying
     the transforms to a copy again.
 
@@ -219,7 +220,9 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
     Args:
         data (torch_geometric.data.Data or torch_geometric.data.HeteroData): The graph with the
             attributes. The check leaves the graph unchanged.
-        transforms (list): The transforms that added attributes. They must not draw random numbers.
+        transforms (callable or list): The transform that added attributes, a
+            :class:`~torch_geometric.transforms.Compose`, or a list of transforms. They must not
+            draw random numbers.
 
     Raises:
         ValueError: If an attribute is missing or differs. The error names the first such attribute.
@@ -231,14 +234,16 @@ def check_fresh(data: Data | HeteroData, transforms: Sequence[Callable]) -> None
         >>> from torch_geometric_lgt.transforms import NodeDegree
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> data = NodeDegree()(Data(edge_index=ring, num_nodes=4))
-        >>> check_fresh(data, [NodeDegree()])
+        >>> check_fresh(data, NodeDegree())
         >>> data.edge_index = ring[:, :2]
-        >>> check_fresh(data, [NodeDegree()])
+        >>> check_fresh(data, NodeDegree())
         Traceback (most recent call last):
         ...
         ValueError: 'degree' is not what NodeDegree('degree') adds to this graph...
     """
-    for transform in transforms:
+    if isinstance(transforms, Compose):
+        transforms = transforms.transforms
+    for transform in [transforms] if callable(transforms) else transforms:
         transformed = transform(copy.copy(data))
         for store, new in zip(data.stores, transformed.stores, strict=True):
             for name, value in new.items():

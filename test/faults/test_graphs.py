@@ -12,7 +12,7 @@ from torch_geometric.utils import to_undirected
 
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.loader import NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import (
     DIFFormerConv,

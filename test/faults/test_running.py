@@ -13,7 +13,7 @@ from benchmarks.recommendation.models import GraphEncoder, bpr
 from benchmarks.recommendation.ranking import Scoring, evaluate
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
 from torch_geometric_lgt.nn import MGFormer
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from torch_geometric_lgt.functional import jaccard
 from torch_geometric_lgt.functional._engine import layout
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormerConv,

@@ -35,6 +35,15 @@ def test_features_of_another_shape(name):
             module(wrong, edge_index=EDGES)
 
 
+@pytest.mark.parametrize('name', sorted(LAYERS.keys() - {'gps_conv', 'jaccard_subtractor', 'mean'}))
+def test_sparse_features(name):
+    layer, x = LAYERS[name](), torch.rand(10, 4)
+    with pytest.raises(ValueError, match=r"'x' must be dense .* \(got torch.sparse_coo\)"):
+        layer(x.to_sparse(), edge_index=EDGES)
+    with pytest.raises(ValueError, match=r"'x' must be dense .* \(got torch.sparse_csr\)"):
+        layer(x.to_sparse_csr(), edge_index=EDGES)
+
+
 @pytest.mark.parametrize('name', sorted(MODELS.keys() - {'litegt'}))
 def test_features_of_scores(name):
     x = torch.randn(10, 4)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.functional._engine import chunked
+from torch_geometric_lgt.functional._engine import chunked_keys, chunked_queries
+from torch_geometric_lgt.functional._engine.affine import Affine
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -236,12 +237,13 @@ def test_keys_and_values_of_one_input_take_one_product(
         getattr(conv, name).bias = None
     evaluated = []
 
-    class Counted(chunked.Affine):
+    class Counted(Affine):
         def __init__(self, x, *parts):
             evaluated.append(len(parts))
             super().__init__(x, *parts)
 
-    monkeypatch.setattr(chunked, 'Affine', Counted)
+    for module in (chunked_keys, chunked_queries):
+        monkeypatch.setattr(module, 'Affine', Counted)
 
     def gradients():
         return torch.autograd.grad(conv(x).sin().sum(), [x, *conv.parameters()])

@@ -6,7 +6,8 @@ from torch_geometric.nn import GraphSAGE
 
 from torch_geometric_lgt import loader, nn, transforms
 from torch_geometric_lgt.functional import jaccard
-from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,

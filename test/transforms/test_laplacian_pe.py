@@ -6,6 +6,7 @@ import pytest
 import torch
 from scipy.sparse.linalg import lobpcg
 from threadpoolctl import threadpool_info, threadpool_limits
+from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import Compose
 from torch_geometric.utils import (
@@ -519,3 +520,18 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, name, cut):
 def test_numbers_of_columns_are_whole(k):
     with pytest.raises(ValueError, match="'k' must be at least 1, a whole number"):
         LaplacianPE(k)
+
+
+def test_random_sign_flip_in_worker_processes():
+    """A generator would give each of them the same signs, in each epoch."""
+    graphs = [LaplacianPE(3)(Data(edge_index=ring(n), num_nodes=n)) for n in (5, 6)]
+
+    def loader(generator: torch.Generator | None, num_workers: int) -> DataLoader:
+        flip = RandomSignFlip(generator=generator)
+        return DataLoader(graphs, num_workers=num_workers, collate_fn=lambda part: flip(*part))
+
+    for generator, num_workers in ((None, 1), (None, 0), (torch.Generator(), 0)):
+        sizes = [data.num_nodes for data in loader(generator, num_workers)]
+        assert sizes == [5, 6]
+    with pytest.raises(ValueError, match="'generator' must be None in worker processes"):
+        next(iter(loader(torch.Generator(), 1)))

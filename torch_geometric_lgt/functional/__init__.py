@@ -7,7 +7,8 @@ from torch_geometric_lgt.functional.losses import (
     edge_regularization,
     uniformity,
 )
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.jaccard import jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.neighbors.node_sampling import attention_distance
 from torch_geometric_lgt.functional.projections import gaussian_projection

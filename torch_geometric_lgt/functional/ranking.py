@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from torch_geometric_lgt.functional.neighbors.edges import ranges
+from torch_geometric_lgt.functional.neighbors.hops import ranges
 
 Scores = Callable[[Tensor], Tensor]
 CHUNK_ELEMENTS = {'cpu': 1 << 20, 'other': 1 << 26}  # scores at once

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.neighbors.edges import ranges
+from torch_geometric_lgt.functional.neighbors.hops import ranges
 from torch_geometric_lgt.loader._draws import (
     count_until,
     distinct,

@@ -41,7 +41,7 @@ def check_loader(make: MakeLoader, num_nodes: int = 60) -> None:
 
     Example:
         >>> import torch
-        >>> from torch_geometric.loader import NeighborLoader
+        >>> from torch_geometric_lgt.loader import NeighborLoader
         >>> from torch_geometric_lgt.testing.checks import check_loader
         >>> def make(data, **options):  # leaves nodes out
         ...     nodes = torch.arange(10)

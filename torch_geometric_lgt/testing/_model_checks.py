@@ -10,13 +10,8 @@ from torch.nn.functional import cross_entropy
 from torch.testing import assert_close
 from torch_geometric.data import Data
 
-from torch_geometric_lgt.testing._layer_checks import (
-    Call,
-    check_layer,
-    edge_weights,
-    plain_call,
-    takes_edge_weights,
-)
+from torch_geometric_lgt.testing._edge_checks import Call, edge_weights, takes_edge_weights
+from torch_geometric_lgt.testing._layer_checks import check_layer, plain_call
 from torch_geometric_lgt.testing._process_checks import check_processes
 from torch_geometric_lgt.testing._samples import sample
 

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.utils.data import get_worker_info
 from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
@@ -201,8 +202,8 @@ class RandomSignFlip(BaseTransform):
     Args:
         attr_name (str, optional): Name of the node attribute ``[N, k]``. (default:
             :obj:`"laplacian_pe"`)
-        generator (torch.Generator, optional): Draws the signs. (default: :obj:`None`, torch's
-            global generator)
+        generator (torch.Generator, optional): Draws the signs, in the main process only.
+            (default: :obj:`None`, torch's global generator)
         node_type (str, optional): The nodes with the attribute in
             :class:`~torch_geometric.data.HeteroData`. Do not flip one type alone if only products
             of two types have a meaning, as with :class:`SVDEncoding` of bipartite edges. (default:
@@ -211,7 +212,9 @@ class RandomSignFlip(BaseTransform):
     Raises:
         ValueError: If :obj:`attr_name` is no name, or the data has no such attribute. If
             :obj:`node_type` is not in the data, or not set for
-            :class:`~torch_geometric.data.HeteroData`.
+            :class:`~torch_geometric.data.HeteroData`. If a worker process of a loader applies a
+            transform with a :obj:`generator`: each worker would draw the same signs, again in each
+            epoch.
 
     Example:
         >>> import torch
@@ -238,8 +241,14 @@ class RandomSignFlip(BaseTransform):
         returns the graph or the batch of graphs.
 
         Raises:
-            ValueError: If the data has no such nodes or attribute.
+            ValueError: If the data has no such nodes or attribute, or a worker process has a
+                :obj:`generator`.
         """
+        if self.generator is not None and get_worker_info() is not None:
+            raise ValueError(
+                "'generator' must be None in worker processes, which would all draw the same signs "
+                'in each epoch; leave it out and call torch.manual_seed before the loop'
+            )
         store = nodes_of(data, self.node_type)
         if self.attr_name not in store:
             raise ValueError(

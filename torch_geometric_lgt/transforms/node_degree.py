@@ -4,7 +4,7 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional.neighbors.edges import degrees
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_name,

@@ -2,8 +2,8 @@ import warnings
 
 import torch
 
+from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
 from torch_geometric_lgt.functional.neighbors.edge_sums import distance_grads, distances, sums
-from torch_geometric_lgt.functional.neighbors.edges import Rows
 
 
 def test_matrices_of_edges_warn_of_nothing(monkeypatch):

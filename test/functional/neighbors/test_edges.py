@@ -7,26 +7,17 @@ from torch_geometric.typing import WITH_TORCH_SPARSE, SparseTensor
 from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_torch_csr_tensor
 
 from torch_geometric_lgt.functional import attention_distance, jaccard, minhash_jaccard
-from torch_geometric_lgt.functional.neighbors import edges as module
 from torch_geometric_lgt.functional.neighbors.edges import (
     check_not_negative,
-    degrees,
     edge_list,
-    edges_into,
-    hops,
-    ranges,
-    rows_of,
     sorted_edges,
     weighted_edges,
-    weighted_hop,
 )
 from torch_geometric_lgt.nn import (
     DegreeMaskedAttention,
     DIFFormer,
     KernelAttentionConv,
-    LiteGT,
     NodeFormer,
-    SGFormer,
 )
 from torch_geometric_lgt.transforms import (
     AttentionNodeSampling,
@@ -82,12 +73,6 @@ def test_layers_and_transform_take_every_format(form):
     assert all(scores[pair] == pytest.approx(expected[pair], abs=1e-6) for pair in expected)
 
 
-def test_degrees_ignore_repeats_loops_and_direction():
-    assert degrees(torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 2, 0]]), 4).tolist() == [2, 1, 1, 0]
-    assert degrees(torch.empty(2, 0, dtype=torch.long), 3).tolist() == [0, 0, 0]
-    assert degrees(torch.empty(2, 0, dtype=torch.long), 0).tolist() == []
-
-
 def test_bipartite_bounds_are_checked_by_side():
     edge_list(torch.tensor([[4], [1]]), 5, 2)
     with pytest.raises(ValueError, match="'edge_index' must hold target ids from 0 to 1"):
@@ -124,99 +109,10 @@ def test_no_edges_and_no_nodes():
     assert edge_list(none, 0, 0).shape == (2, 0)
 
 
-@pytest.mark.parametrize('is_sorted', [False, True])
-def test_edges_into_some_nodes(is_sorted):
-    edges = torch.randint(20, (2, 60))
-    edges = edges[:, edges[1].argsort(stable=True)] if is_sorted else edges
-    nodes = torch.tensor([7, 3, 7, 19, 0])
-    weight = torch.rand(edges.size(1))
-    actual, none = edges_into(nodes, edges)
-    assert none is None
-    expected = [
-        (int(u), place)
-        for place, node in enumerate(nodes.tolist())
-        for u, v in edges.t()
-        if v == node
-    ]
-    assert pairs(actual) == sorted(expected)
-    assert actual[1].tolist() == sorted(actual[1].tolist())
-    same, taken = edges_into(nodes, edges, weight)
-    assert torch.equal(same, actual)
-    weighted = list(zip(edges.t().tolist(), weight.tolist(), strict=True))
-    triples = [
-        (u, place, w)
-        for place, node in enumerate(nodes.tolist())
-        for (u, v), w in weighted
-        if v == node
-    ]
-    assert sorted(
-        (int(u), int(p), float(w)) for (u, p), w in zip(actual.t(), taken, strict=True)
-    ) == sorted(triples)
-    if is_sorted:
-        assert [(int(u), int(p)) for u, p in actual.t()] == expected
-
-
-def test_edges_into_sorts_only_what_is_not_sorted(monkeypatch):
-    def refused(self, *_, **__):
-        raise AssertionError('sorted again')
-
-    monkeypatch.setattr(torch.Tensor, 'argsort', refused)
-    assert edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], [0, 1, 1]]))[0].tolist() == [
-        [5, 6],
-        [0, 0],
-    ]
-    assert edges_into(torch.tensor([1]), torch.empty(2, 0, dtype=torch.long))[0].shape == (2, 0)
-    for target in ([1, 0, 2], [0, 2, 1]):
-        with pytest.raises(AssertionError, match='sorted again'):
-            edges_into(torch.tensor([1]), torch.tensor([[4, 5, 6], target]))
-
-
-@pytest.mark.parametrize(
-    ('target', 'order'),
-    [([], None), ([1], None), ([0, 1, 1, 3], None), ([1, 0], [1, 0]), ([2, 0, 2], [1, 0, 2])],
-)
-def test_rows_sort_only_what_is_not_sorted(target, order):
-    source = torch.arange(10, 10 + len(target))
-    actual = rows_of(torch.stack([source, torch.tensor(target, dtype=torch.long)]), 4)
-    assert actual.pointer.tolist() == [sum(node < end for node in target) for end in range(5)]
-    assert (None if actual.order is None else actual.order.tolist()) == order
-    assert actual.source.tolist() == (source if order is None else source[order]).tolist()
-
-
 @pytest.mark.parametrize('name', sorted(FORMATS.keys() & {'SparseTensor', 'csr'}))
 def test_adj_t_is_read_by_the_transform(name):
     data = Data(adj_t=FORMATS[name](), num_nodes=5)
     assert NodeDegree()(data).degree.tolist() == [2, 2, 1, 1, 0]
-
-
-def test_hops_are_walks_of_each_length():
-    edges = torch.tensor([[0, 1, 1, 2, 0], [1, 2, 2, 3, 1]])
-    assert [pairs.t().tolist() for pairs in hops(edges, 5, 3, self_loops=False)] == [
-        [[0, 1], [1, 2], [2, 3]],
-        [[0, 2], [1, 3]],
-        [[0, 3]],
-    ]
-    within = hops(edges, 5, 2)
-    assert within[0].t().tolist() == [
-        [0, 0],
-        [0, 1],
-        [1, 1],
-        [1, 2],
-        [2, 2],
-        [2, 3],
-        [3, 3],
-        [4, 4],
-    ]
-    assert within[1].size(1) == 5 + 3 + 2
-    assert hops(edges, 5, 0) == []
-    loop = hops(torch.tensor([[0, 0], [0, 1]]), 2, 1)
-    assert loop[0].t().tolist() == [[0, 0], [0, 1], [1, 1]]
-
-
-def test_ranges():
-    index, number = ranges(torch.tensor([7, 0, 3]), torch.tensor([2, 0, 3]))
-    assert index.tolist() == [0, 0, 2, 2, 2]
-    assert number.tolist() == [7, 8, 3, 4, 5]
 
 
 @pytest.mark.parametrize('form', FORMATS)
@@ -261,50 +157,6 @@ def test_edges_sorted_for_other_nodes_are_refused(sizes):
     hops_of_five = NodeFormer(4, 8, 3).hops(EDGES, 5)
     with pytest.raises(ValueError, match="'edge_index' must be sorted for 6 sources and 6 targets"):
         NodeFormer(4, 8, 3)(torch.randn(6, 4), hops_of_five)
-
-
-@pytest.mark.parametrize('name', ['DIFFormer', 'NodeFormer', 'SGFormer', 'LiteGT'])
-def test_models_sort_edges_once_or_not_at_all(name, monkeypatch):
-    """Forward and backward over three layers look at both directions of a plain list once, an
-    evaluation at one; a sorted graph is not looked at."""
-    model = {
-        'DIFFormer': lambda: DIFFormer(4, 8, 3, num_layers=3),
-        'NodeFormer': lambda: NodeFormer(4, 8, 3, num_layers=3),
-        'SGFormer': lambda: SGFormer(4, 8, 3, gnn_num_layers=3),
-        'LiteGT': lambda: LiteGT(4, 8, 3, num_layers=3, heads=2, kernel='softmax'),
-    }[name]().eval()
-    x, calls, plain = torch.randn(9, 4), [], torch.randint(9, (2, 40))
-    monkeypatch.setattr(
-        module, 'rows_of', lambda edge_index, num: calls.append(1) or rows_of(edge_index, num)
-    )
-    expected = model(x, plain)
-    expected.sum().backward()
-    assert len(calls) == 2
-    if name != 'NodeFormer':
-        calls.clear()
-        with torch.no_grad():
-            model(x, plain)
-        assert len(calls) == 1
-    ready = model.hops(plain, 9) if name == 'NodeFormer' else sorted_edges(plain, 9, 9)
-    calls.clear()
-    out = model(x, ready)
-    out.sum().backward()
-    assert calls == []
-    torch.testing.assert_close(out, expected)
-
-
-def test_hops_lie_by_target():
-    for pairs_of_order in hops(torch.randint(30, (2, 50)), 30, 2):
-        assert bool((pairs_of_order[1].diff() >= 0).all())
-
-
-def test_traced_edges_are_sorted_whether_they_are_or_not(monkeypatch):
-    """What torch.compile traces does not hang on the edges' order; otherwise edges that are sorted
-    have no other order."""
-    edges = torch.tensor([[0, 2, 1], [0, 1, 1]])
-    assert sorted_edges(edges, 3, 2).orders()[2] is None
-    monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: True)
-    assert sorted_edges(edges, 3, 2).orders()[2].tolist() == [0, 1, 2]
 
 
 VALUES = torch.tensor([0.5, 2.0, 3.0, -1.0, 0.25])
@@ -480,21 +332,6 @@ def test_sorted_edges_take_weights_later():
     assert sorted_edges(again, 5, 5) is again
 
 
-@pytest.mark.parametrize('self_loops', [False, True])
-def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
-    edges, weight = (
-        torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]),
-        torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0]),
-    )
-    actual, share = weighted_hop(edges, 3, self_loops, weight)
-    matrix = torch.zeros(3, 3).index_put((actual[0], actual[1]), share, accumulate=True)
-    expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])
-    torch.testing.assert_close(matrix, expected.fill_diagonal_(1) if self_loops else expected)
-    assert pairs(actual.unique(dim=1)) == pairs(hops(edges, 3, 1, self_loops)[0])
-    assert torch.equal(actual[:, : edges.size(1)], edges)
-    assert weighted_hop(edges[:, :0], 0, self_loops, weight[:0])[0].shape == (2, 0)
-
-
 @pytest.mark.parametrize('weight', [torch.tensor([0.5, -1e-9]), torch.tensor([1.0, float('nan')])])
 def test_negative_weights_are_named(weight):
     check_not_negative(None)
@@ -503,14 +340,3 @@ def test_negative_weights_are_named(weight):
         ValueError, match="'edge_weight' must not be negative where neighbours are averaged"
     ):
         check_not_negative(weight)
-
-
-@pytest.mark.parametrize('self_loops', [False, True])
-@pytest.mark.parametrize(('num_nodes', 'num_edges'), [(0, 0), (1, 0), (1, 3), (9, 1), (9, 60)])
-def test_the_first_order_is_the_set_of_edges(num_nodes, num_edges, self_loops):
-    edges = torch.randint(max(1, num_nodes), (2, num_edges))
-    wanted = {(target, source) for source, target in edges.t().tolist()} | {
-        (i, i) for i in range(num_nodes) if self_loops
-    }
-    actual = hops(edges, num_nodes, 1, self_loops)[0]
-    assert [tuple(pair) for pair in actual.flip(0).t().tolist()] == sorted(wanted)

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from torch_geometric_lgt.nn import MGFormer
 from torch_geometric_lgt.testing import dense
@@ -483,6 +483,8 @@ def test_raises_without_edges():
         model()
     with pytest.raises(ValueError, match='two node types'):
         MGFormer.from_data(HeteroData())
+    with pytest.raises(ValueError, match=r"'data' must be a HeteroData .* \(got Data\)"):
+        MGFormer.from_data(Data(num_nodes=3))
 
 
 @pytest.mark.parametrize('mask', ['degree', 'adjacency', 'none'])

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from torch_geometric_lgt.functional._engine.chunked import KeyGrads, Keys, Queries, QueryGrads
+from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.layout import rows
 from torch_geometric_lgt.functional._engine.sampled import (
     SampledKeyGrads,

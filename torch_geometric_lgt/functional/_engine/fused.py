@@ -4,7 +4,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine.chunked import KeyGrads, Keys, Queries, QueryGrads
+from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
 from torch_geometric_lgt.functional._engine.layout import Nodes, take
 from torch_geometric_lgt.functional._engine.triton.blocks import (
     build,

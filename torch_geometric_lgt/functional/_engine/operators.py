@@ -6,7 +6,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import is_fake
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
-from torch_geometric_lgt.functional._engine.chunked import Keys, Queries
+from torch_geometric_lgt.functional._engine.chunked_keys import Keys
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.dispatch import (
     backend_of,

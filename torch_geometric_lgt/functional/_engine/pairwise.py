@@ -1,16 +1,9 @@
 # G graphs of n targets and m sources each, H heads, C channels of a key, D of a value, M features.
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine.chunked import (
-    KeyGrads,
-    Keys,
-    Queries,
-    QueryGrads,
-    grad_key_features,
-    guarded,
-    largest,
-    scaled,
-)
+from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys, grad_key_features
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
+from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     both_masks,

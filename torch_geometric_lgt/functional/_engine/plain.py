@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional._engine.chunked import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.custom_op import refuse_second_order
 from torch_geometric_lgt.functional._engine.dispatch import is_paired
+from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput

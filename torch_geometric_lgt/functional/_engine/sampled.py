@@ -4,14 +4,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional._engine.chunked import (
-    KeyGrads,
-    Keys,
-    Queries,
-    QueryGrads,
-    largest,
-    scaled,
-)
+from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
+from torch_geometric_lgt.functional._engine.features import largest, scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, noise_of, split, take
 from torch_geometric_lgt.functional.numerics import inverse_of, neutral
 

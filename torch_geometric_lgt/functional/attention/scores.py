@@ -8,8 +8,9 @@ from torch import Tensor
 from torch_geometric.typing import OptTensor
 
 from torch_geometric_lgt.functional._engine.affine import Affine, HeadProjection
-from torch_geometric_lgt.functional._engine.chunked import Queries, scaled
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
+from torch_geometric_lgt.functional._engine.chunked_queries import Queries
+from torch_geometric_lgt.functional._engine.features import scaled
 from torch_geometric_lgt.functional._engine.layout import rows, split
 from torch_geometric_lgt.functional.attention.state import AttentionState
 from torch_geometric_lgt.functional.inputs import KernelInput, rounding_share

@@ -7,9 +7,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
-from torch_geometric_lgt.functional._engine.chunked import scaled
 from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional._engine.features import scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, split, take
 from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, neutral
 from torch_geometric_lgt.functional.segment import Segments, iterate_groups

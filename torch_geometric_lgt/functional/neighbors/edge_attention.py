@@ -5,13 +5,13 @@ from torch_geometric.utils import scatter, softmax
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_sums import (
     distance_grads,
     distances,
     products,
     sums,
 )
-from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, SortedEdges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import weighted_degree
 from torch_geometric_lgt.functional.neighbors.subgraph import (
     Subgraph,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torch_geometric_lgt.functional.neighbors.edges import Rows
+from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20

@@ -9,8 +9,8 @@ from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
 from torch_geometric_lgt.functional._engine.custom_op import operator
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, SortedEdges, stored_rows
 from torch_geometric_lgt.functional.neighbors.edge_sums import products, sums
-from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, SortedEdges, stored_rows
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone, PairTensor
 

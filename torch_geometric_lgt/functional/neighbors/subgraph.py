@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from torch_geometric_lgt.functional.neighbors.edges import EdgeOrders, Rows, stored_rows
+from torch_geometric_lgt.functional.neighbors.edge_rows import EdgeOrders, Rows, stored_rows
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 
 

@@ -8,6 +8,7 @@ from torch_geometric_lgt.functional.inputs import ValueInput
 from torch_geometric_lgt.functional.segment import Segments, check_pair, segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_channels,
+    check_dense,
     check_features,
     check_not_negative,
 )
@@ -97,11 +98,13 @@ class AttentionLayer(MessagePassing):
             reset(module)
 
     def _check_sources(self, x: Tensor) -> None:
+        check_dense(x)
         part = self.lin_key if self.lin_value is None else self.lin_value
         check_features(x, part, self.source_channels)
         initialize(x, None if self.position_channels > 0 else self.lin_key, self.lin_value)
 
     def _check_targets(self, x: Tensor) -> None:
+        check_dense(x)
         if self.position_channels == 0:
             check_features(x, self.lin_query, self.target_channels)
             initialize(x, self.lin_query)

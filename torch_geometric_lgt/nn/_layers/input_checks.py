@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import Linear
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 
 
@@ -58,6 +58,19 @@ def check_channels(in_channels: int | tuple[int, int]) -> tuple[int, int]:
             f'{in_channels})'
         )
     return pair
+
+
+def check_dense(x: Tensor) -> None:
+    r"""Checks that the input of an attention layer is dense.
+
+    Raises:
+        ValueError: If :obj:`x` is a sparse tensor.
+    """
+    if x.layout != torch.strided:
+        raise ValueError(
+            f"'x' must be dense for an attention layer (got {x.layout}); give x.to_dense(), or put "
+            'a Linear layer before it, which takes sparse features'
+        )
 
 
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:

@@ -2,7 +2,7 @@
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 
 

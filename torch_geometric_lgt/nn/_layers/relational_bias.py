@@ -7,14 +7,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional.neighbors.edges import (
-    SortedEdges,
-    first_hop,
-    hops,
-    sorted_edges,
-    weighted_edges,
-    weighted_hop,
-)
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import first_hop, hops, weighted_hop
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.tracing import may_read_values

@@ -9,7 +9,8 @@ from torch.nn import Embedding, Linear
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.numerics import compute_dtype, convert
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.functional.tracing import may_read_values

@@ -4,7 +4,8 @@ from torch import Tensor
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import node_pair
 from torch_geometric_lgt.functional.attention.sigmoid import sigmoid_attention, sigmoid_scores
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges, weighted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import symmetric_weight
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.functional.segment import node_to_graph

@@ -259,14 +259,14 @@ class GPSConv(PyGGPSConv):
                 without it.
             norm_arguments (dict): Further arguments for the calls of the norms.
         """
-
-        def normalize(norm: Module | None, z: Tensor) -> Tensor:
-            return z if norm is None else norm(z, **norm_arguments)
-
         branches = [
-            normalize(norm, x + dropout(out, self.dropout, self.training))
+            _normalize(norm, x + dropout(out, self.dropout, self.training), norm_arguments)
             for norm, out in ((self.norm1, local), (self.norm2, attended))
             if out is not None
         ]
         z = branches[0] if len(branches) == 1 else branches[0] + branches[1]
-        return normalize(self.norm3, z + self.mlp(z))
+        return _normalize(self.norm3, z + self.mlp(z), norm_arguments)
+
+
+def _normalize(norm: Module | None, z: Tensor, arguments: dict[str, Any]) -> Tensor:
+    return z if norm is None else norm(z, **arguments)

@@ -13,12 +13,9 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
     row_normalized,
     softmax_weight,
 )
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
-from torch_geometric_lgt.functional.neighbors.edges import (
-    SortedEdges,
-    check_not_negative,
-    sorted_edges,
-)
+from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, sorted_edges
 from torch_geometric_lgt.functional.neighbors.subgraph import project
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers import input_checks

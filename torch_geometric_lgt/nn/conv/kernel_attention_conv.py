@@ -9,7 +9,8 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.scores import log_attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state
 from torch_geometric_lgt.functional.inputs import ValueInput
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import check_unused
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer

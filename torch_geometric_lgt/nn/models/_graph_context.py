@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 Edges = Adj | SortedEdges | Sequence[Adj | SortedEdges] | None

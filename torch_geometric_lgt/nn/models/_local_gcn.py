@@ -9,7 +9,8 @@ from torch_geometric.nn import GCN, GCNConv, MessagePassing
 from torch_geometric.nn.inits import reset
 from torch_geometric.utils import scatter
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     neighbor_sum,
     root,

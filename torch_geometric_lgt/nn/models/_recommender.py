@@ -8,7 +8,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
 from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt.functional.neighbors.edges import degrees, edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.ranking import (
     History,
     Scoring,

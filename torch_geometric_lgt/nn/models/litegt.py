@@ -9,7 +9,8 @@ from torch.nn.functional import dropout
 from torch_geometric.nn import MLP
 from torch_geometric.nn.inits import reset
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,

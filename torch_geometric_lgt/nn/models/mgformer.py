@@ -14,12 +14,8 @@ from torch_geometric.nn.inits import reset
 
 from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.functional.neighbors.edges import (
-    degrees,
-    edge_list,
-    edges_into,
-    weighted_edges,
-)
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
 from torch_geometric_lgt.functional.ranking import (
     rule_bits,
 )
@@ -186,8 +182,13 @@ class MGFormer(Recommender):
         :attr:`max_degree`, and the two tensors.
 
         Raises:
-            ValueError: If the number of node types is not two.
+            ValueError: If the data is no HeteroData, or the number of its node types is not two.
         """
+        if not isinstance(data, HeteroData):
+            raise ValueError(
+                "'data' must be a HeteroData of users and items, as InteractionDataset makes (got "
+                f'{type(data).__name__})'
+            )
         if len(data.node_types) != 2:
             raise ValueError(
                 f"'data' must have two node types, users and items (got {data.node_types})"

@@ -7,7 +7,8 @@ from torch_geometric.nn import MLP
 from torch_geometric.utils import coalesce, remove_self_loops
 
 from torch_geometric_lgt.functional import AttentionState, edge_regularization
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, edge_list, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import edge_list, sorted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_sizes, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import KernelAttentionConv

@@ -6,7 +6,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch_geometric.nn import GCN
 
-from torch_geometric_lgt.functional.neighbors.edges import SortedEdges, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
+from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv

@@ -1,0 +1,146 @@
+# E edges.
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torch_geometric_lgt.functional._engine.arguments import Arguments, Size
+from torch_geometric_lgt.functional._engine.custom_op import operator
+
+
+class Rows(NamedTuple):
+    r"""Stores edges sorted by target: :obj:`source` ``[E]`` has the sources in this order, and
+    edges into target ``i`` are at ``pointer[i] : pointer[i + 1]``. Entry ``e`` was edge
+    ``order[e]`` before; :obj:`order` is :obj:`None` if the edges were sorted already."""
+
+    pointer: Tensor
+    source: Tensor
+    order: Tensor | None
+
+
+class EdgeOrders(NamedTuple):
+    r"""Stores edges sorted by target and by source (see :class:`Rows`), as arguments of an
+    operator. An operator sorts the edges itself if a pointer is :obj:`None`."""
+
+    target_pointer: Tensor | None = None
+    target_source: Tensor | None = None
+    target_order: Tensor | None = None
+    source_pointer: Tensor | None = None
+    source_target: Tensor | None = None
+    source_order: Tensor | None = None
+
+
+class SortedEdges(NamedTuple):
+    r"""Stores edges together with the edges sorted by target and by source, the result of
+    :meth:`sorted_edges`.
+
+    Attributes:
+        edge_index (torch.Tensor): ``[2, E]``, sources and targets.
+        by_target (Rows): The edges sorted by target. Its :obj:`source` ``[E]`` has the sources,
+            and ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. Its :obj:`order`
+            ``[E]`` sorts the edges; it is :obj:`None` if they are sorted already.
+        by_source (Rows, optional): The edges sorted by source, in the same form with sources and
+            targets exchanged. If :obj:`None`, backward passes sort the edges.
+        weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
+        first (torch.Tensor, optional): Bools ``[E]``, :obj:`True` for the first of equal edges,
+            which alone counts. Only compiled code sets it, because it does not know the number of
+            distinct edges.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric_lgt.functional import sorted_edges
+        >>> edges = sorted_edges(torch.tensor([[0, 1, 2], [2, 0, 2]]), num_src=3, num_dst=3)
+        >>> edges.by_target.pointer
+        tensor([0, 1, 1, 3])
+        >>> edges.by_target.source
+        tensor([1, 0, 2])
+    """
+
+    edge_index: Tensor
+    by_target: Rows
+    by_source: Rows | None
+    weight: Tensor | None = None
+    first: Tensor | None = None
+
+    def orders(self) -> EdgeOrders:
+        r"""Returns the edges sorted by target and by source, as arguments of an operator.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), 2, 2, backward=False)
+            >>> edges.orders().target_source
+            tensor([1, 0])
+            >>> edges.orders().source_target is None
+            True
+        """
+        return EdgeOrders(*self.by_target, *(self.by_source or ()))
+
+    def fit(self, num_src: int, num_dst: int) -> bool:
+        r"""Returns whether the edges were sorted for these numbers of sources and targets.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric_lgt.functional import sorted_edges
+            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), num_src=2, num_dst=3)
+            >>> edges.fit(2, 3), edges.fit(3, 3)
+            (True, False)
+        """
+        sizes = (num_dst, num_src)
+        return all(
+            rows is None or rows.pointer.size(0) == size + 1
+            for rows, size in zip((self.by_target, self.by_source), sizes, strict=True)
+        )
+
+
+def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
+    r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
+    targets."""
+    (source, target), order = edge_index, None
+    if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
+        target, order = target.sort()
+        source = source[order]
+    nodes = torch.arange(num_targets + 1, device=target.device)
+    return Rows(torch.searchsorted(target.contiguous(), nodes), source, order)
+
+
+def stored_rows(
+    orders: EdgeOrders, edge_index: Tensor, num_targets: int, by_source: bool = False
+) -> Rows:
+    r"""Returns the edges sorted by target, or by source, as :class:`Rows`: from :obj:`orders` if it
+    has them, otherwise by sorting :obj:`edge_index`. :obj:`num_targets` is the number of nodes that
+    they are sorted by."""
+    pointer, source, order = orders[3:] if by_source else orders[:3]
+    if pointer is None or source is None:
+        return rows_of(edge_index.flip(0) if by_source else edge_index, num_targets)
+    return Rows(pointer, source, order)
+
+
+class SortArguments(Arguments):
+    r"""Holds the arguments of the operator that sorts edges in compiled code."""
+
+    edge_index: Tensor
+    num_targets: Size
+
+
+@operator(SortArguments, returns=('pointer', 'source', 'order'))
+def _sorted_edges(arguments: SortArguments) -> tuple[Tensor, Tensor, Tensor]:
+    pointer, source, order = rows_of(arguments.edge_index, arguments.num_targets)
+    if order is None:
+        order = torch.arange(source.numel(), device=source.device)
+    return pointer, source.clone(), order
+
+
+@_sorted_edges.fake
+def _(arguments: SortArguments):
+    edge_index = arguments.edge_index
+    source, order = (edge_index.new_empty(edge_index.shape[1]) for _ in range(2))
+    return edge_index.new_empty(arguments.num_targets + 1), source, order
+
+
+def sorted_rows(edge_index: Tensor, num_targets: int) -> Rows:
+    r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`. Compiled code calls an operator,
+    whose result always has an order."""
+    if torch.compiler.is_compiling():
+        return Rows(*_sorted_edges(SortArguments(edge_index=edge_index, num_targets=num_targets)))
+    return rows_of(edge_index, num_targets)
