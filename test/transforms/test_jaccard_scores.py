@@ -83,3 +83,40 @@ def test_raises_and_repr():
         JaccardScores(num_hashes=0)
     with pytest.raises(ValueError, match="'data' must have an 'edge_index'"):
         JaccardScores()(Data(x=torch.ones(3, 1)))
+
+
+def test_cache(tmp_path, monkeypatch):
+    """Keyed by edges, number of nodes, neighbourhoods and the default dtype."""
+    edges = barabasi_albert_graph(40, 4)
+    data, transform = Data(edge_index=edges, num_nodes=40), JaccardScores(cache_dir=tmp_path)
+    first = transform(data).edge_jaccard
+    assert torch.equal(first, JaccardScores()(data).edge_jaccard)
+    (path,) = tmp_path.glob('*.safetensors')
+    monkeypatch.setattr(
+        'torch_geometric_lgt.transforms.jaccard_scores.jaccard',
+        lambda *_, **__: pytest.fail('not from the cache'),
+    )
+    assert torch.equal(transform(data).edge_jaccard, first)
+    monkeypatch.undo()
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.warns(UserWarning, match='is built again'):
+        assert torch.equal(transform(data).edge_jaccard, first)
+    others = [
+        (JaccardScores(neighbors='in', cache_dir=tmp_path), data),
+        (transform, Data(edge_index=edges, num_nodes=41)),
+        (transform, Data(edge_index=edges.flip(1), num_nodes=40)),
+    ]
+    for number, (other, graph) in enumerate(others, 2):
+        expected = JaccardScores(neighbors=other.neighbors)(graph).edge_jaccard
+        assert torch.equal(other(graph).edge_jaccard, expected)
+        assert len(list(tmp_path.glob('*.safetensors'))) == number
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert transform(data).edge_jaccard.dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_random_scores_have_no_cache(tmp_path):
+    with pytest.raises(ValueError, match="'cache_dir' must be None with 'num_hashes'"):
+        JaccardScores(num_hashes=10, cache_dir=tmp_path)

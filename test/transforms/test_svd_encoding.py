@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.transforms import Compose, ToUndirected
 
 from torch_geometric_lgt import _io
@@ -222,3 +222,58 @@ def test_numbers_of_columns_are_whole(k):
 def test_normalize_is_a_boolean(normalize):
     with pytest.raises(ValueError, match="'normalize' must be True or False"):
         SVDEncoding(2, normalize=normalize)
+
+
+GRAPHS = {
+    'one type': lambda size, edges: Data(num_nodes=size, edge_index=edges),
+    'two types': lambda size, edges: bipartite(edges.t().tolist(), size, size),
+}
+
+
+@pytest.mark.parametrize('order', ['sorted', 'shuffled'])
+@pytest.mark.parametrize('name', GRAPHS)
+def test_each_graph_of_a_batch_is_decomposed_on_its_own(name, order, tmp_path):
+    """The encodings of a graph do not depend on the batch. They are equal up to rounding, as the
+    solvers start elsewhere."""
+    edges = [torch.randint(size, (2, 4 * size)) for size in (9, 6, 1, 12)]
+    graphs = [GRAPHS[name](size, part) for size, part in zip((9, 6, 1, 12), edges, strict=True)]
+    transform = SVDEncoding(4, cache_dir=tmp_path)
+    alone = [transform(graph.clone()) for graph in graphs]
+    batch = Batch.from_data_list(graphs)
+    expected = Batch.from_data_list(alone)
+    if order == 'shuffled':
+        for graph in (batch, expected):
+            for store in graph.node_stores:
+                new = torch.randperm(28, generator=torch.Generator().manual_seed(0))
+                store.batch = store.batch[new]
+                if 'svd_pe' in store:
+                    store.svd_pe = store.svd_pe[new]
+                for edge_store, side in [
+                    (part, side)
+                    for part in graph.edge_stores
+                    for side in (0, 1)
+                    if part._key is None or part._key[2 * side] == store._key
+                ]:
+                    edge_store.edge_index = edge_store.edge_index.clone()
+                    edge_store.edge_index[side] = new.argsort()[edge_store.edge_index[side]]
+    for _ in range(2):
+        out = transform(batch.clone())
+        for store, other in zip(out.node_stores, expected.node_stores, strict=True):
+            torch.testing.assert_close(store.svd_pe, other.svd_pe, rtol=1e-4, atol=1e-5)
+        assert torch.equal(out.svd_pe_mask, torch.cat([graph.svd_pe_mask for graph in alone]))
+    assert len(list(tmp_path.glob('*.safetensors'))) == 5
+
+
+def test_batches_of_both_types_have_as_many_graphs():
+    data = bipartite([[0, 0], [1, 1]])
+    data['user'].batch, data['item'].batch = torch.tensor([0, 1]), torch.tensor([0, 0])
+    with pytest.raises(ValueError, match=r"'data' must have as many graphs .* \(got \[2, 1\]\)"):
+        SVDEncoding(2)(data)
+
+
+def test_a_batch_without_graphs():
+    data = Data(num_nodes=0, edge_index=torch.empty(2, 0, dtype=torch.long))
+    data.batch = torch.empty(0, dtype=torch.long)
+    out = SVDEncoding(2)(data)
+    assert out.svd_pe.shape == (0, 2)
+    assert out.svd_pe_mask.shape == (0, 2)

@@ -1,10 +1,12 @@
+import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, HeteroData
+from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.storage import EdgeStorage, NodeStorage
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
+from torch_geometric_lgt.functional.segment import Segments, segments
 
 
 def homogeneous(
@@ -78,6 +80,20 @@ def num_nodes_of(store: NodeStorage) -> int:
     if store.num_nodes is None:
         raise ValueError("'data' must know its number of nodes (got None); set 'num_nodes'")
     return store.num_nodes
+
+
+def graphs_of(data: Data | HeteroData, store: NodeStorage) -> Segments:
+    r"""Returns which nodes of :obj:`store` belong to which graph of a batch, on the CPU; all belong
+    to one graph if the store has no :obj:`batch`."""
+    batch = store.get('batch')
+    size = data.num_graphs if isinstance(data, Batch) else None
+    return segments(None if batch is None else batch.cpu(), num_nodes_of(store), size)
+
+
+def nodes_by_graph(graphs: Segments) -> list[np.ndarray]:
+    r"""Returns the ids of the nodes of each graph."""
+    order = torch.arange(int(graphs.sizes.sum())) if graphs.order is None else graphs.order
+    return [nodes.numpy() for nodes in order.split(graphs.sizes.tolist())]
 
 
 def edges_of(store: EdgeStorage, num_src: int, num_dst: int) -> Tensor:

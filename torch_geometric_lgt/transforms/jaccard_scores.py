@@ -1,9 +1,16 @@
+# N nodes, E edges.
+import hashlib
+import os
+from pathlib import Path
+
 import torch
+from torch import Tensor
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
+from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import (
     check_neighbors,
     jaccard,
@@ -47,9 +54,12 @@ class JaccardScores(BaseTransform):
             such as ``('user', 'knows', 'user')``. They must join nodes of one type. The
             store of these edges gets the scores.
             (default: :obj:`None`, for :class:`~torch_geometric.data.Data`)
+        cache_dir (str, optional): Folder in which exact scores are stored and found again. The name
+            of a file is a checksum of the edges and the arguments. (default: :obj:`None`, no cache)
 
     Raises:
-        ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If the data has
+        ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If
+            :obj:`cache_dir` is set with :obj:`num_hashes`, whose scores are random. If the data has
             no edges, or an edge names a node that does not exist. If :obj:`edge_type` is
             bipartite, not in the data, or not set for
             :class:`~torch_geometric.data.HeteroData`.
@@ -71,10 +81,16 @@ class JaccardScores(BaseTransform):
         num_hashes: int | None = None,
         generator: torch.Generator | None = None,
         edge_type: EdgeType | None = None,
+        cache_dir: str | os.PathLike | None = None,
     ) -> None:
         check_neighbors(neighbors)
         if num_hashes is not None and num_hashes < 1:
             raise ValueError(f"'num_hashes' must be positive (got {num_hashes})")
+        if num_hashes is not None and cache_dir is not None:
+            raise ValueError(
+                "'cache_dir' must be None with 'num_hashes', whose scores are random (got "
+                f'{str(cache_dir)!r})'
+            )
         check_name(attr_name, optional=False)
         check_edge_type(edge_type)
         self.attr_name, self.neighbors, self.num_hashes, self.generator = (
@@ -83,7 +99,7 @@ class JaccardScores(BaseTransform):
             num_hashes,
             generator,
         )
-        self.edge_type = edge_type
+        self.edge_type, self.cache_dir = edge_type, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
         r"""Adds one score for each edge ``[E]`` to the graph, and returns the graph."""
@@ -91,12 +107,25 @@ class JaccardScores(BaseTransform):
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(store, num_nodes, num_nodes)
         if self.num_hashes is None:
-            store[self.attr_name] = jaccard(edges, num_nodes, neighbors=self.neighbors)
+            store[self.attr_name] = self._exact(edges, num_nodes)
         else:
             store[self.attr_name] = minhash_jaccard(
                 edges, num_nodes, self.num_hashes, None, self.neighbors, self.generator
             )
         return data
+
+    def _exact(self, edges: Tensor, num_nodes: int) -> Tensor:
+        if self.cache_dir is None:
+            return jaccard(edges, num_nodes, neighbors=self.neighbors)
+        digest = hashlib.sha256(edges.cpu().contiguous().numpy().tobytes())
+        digest.update(repr((num_nodes, self.neighbors, torch.get_default_dtype())).encode())
+        scores = cached_tensors(
+            Path(self.cache_dir) / f'jaccard_scores-{digest.hexdigest()[:32]}.safetensors',
+            'jaccard_scores',
+            lambda: {'scores': jaccard(edges, num_nodes, neighbors=self.neighbors).cpu()},
+            {'scores': (torch.get_default_dtype(), (edges.size(1),))},
+        )
+        return scores['scores'].to(edges.device)
 
     def __repr__(self) -> str:
         return (

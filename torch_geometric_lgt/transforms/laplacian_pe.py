@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch.utils.data import get_worker_info
-from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
@@ -23,7 +23,9 @@ from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
     edges_of,
+    graphs_of,
     homogeneous,
+    nodes_by_graph,
     nodes_of,
     num_nodes_of,
     type_repr,
@@ -126,10 +128,8 @@ class LaplacianPE(BaseTransform):
         r"""Adds the columns ``[N, k]`` and the mask ``[B, k]`` to a graph or a batch of :math:`B`
         graphs, and returns the graph or batch."""
         node_store, edge_store = homogeneous(data, self.edge_type)
-        num_nodes, batch = num_nodes_of(node_store), node_store.get('batch')
+        num_nodes, nodes = num_nodes_of(node_store), graphs_of(data, node_store)
         edges = edges_of(edge_store, num_nodes, num_nodes)
-        size = data.num_graphs if isinstance(data, Batch) else None
-        nodes = segments(None if batch is None else batch.cpu(), num_nodes, size)
         if self.cache_dir is None:
             encodings = self._encode(edges, nodes)
         else:
@@ -171,9 +171,7 @@ class LaplacianPE(BaseTransform):
             np.zeros((num_nodes, self.k)),
             np.zeros((graphs.sizes.numel(), self.k), bool),
         )
-        order = torch.arange(num_nodes) if graphs.order is None else graphs.order
-        for graph, part in enumerate(order.split(graphs.sizes.tolist())):
-            nodes = part.numpy()
+        for graph, nodes in enumerate(nodes_by_graph(graphs)):
             subgraph = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
             values, columns = laplacian_eigenpairs(
                 subgraph, self.k, np.float64 if dtype == torch.float64 else np.float32

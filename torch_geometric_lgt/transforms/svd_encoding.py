@@ -16,12 +16,15 @@ from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
+from torch_geometric_lgt.functional.segment import Segments
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
     check_name,
     edges_of,
+    graphs_of,
     homogeneous,
+    nodes_by_graph,
     num_nodes_of,
     type_repr,
 )
@@ -42,7 +45,8 @@ class SVDEncoding(BaseTransform):
     each pair that an edge joins, in either direction. Users are the first type, items the second.
     On :class:`~torch_geometric.data.Data`, :math:`\mathbf{R}` is the adjacency matrix with a 1 for
     each edge, and every node gets its row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`. Add reverse
-    edges first if both directions count. Repeated edges count once.
+    edges first if both directions count. Repeated edges count once. In a batch of graphs the matrix
+    of each graph is decomposed on its own.
 
     Signs are fixed: among the entries of two paired singular vectors, the one of largest magnitude
     is positive. If the vectors tie, the entry of :math:`\mathbf{U}` is positive. Columns of a
@@ -53,9 +57,9 @@ class SVDEncoding(BaseTransform):
     Args:
         k (int): Number of columns.
         attr_name (str, optional): Name of the encodings, a node attribute ``[N, k]`` in the default
-            dtype. With ``_mask`` appended, it is the name of the mask ``[1, k]`` of the graph. If
-            set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the data
-            has none, and no mask is stored. (default: :obj:`"svd_pe"`)
+            dtype. With ``_mask`` appended, it is the name of the mask, ``[1, k]`` for each graph.
+            If set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the
+            data has none, and no mask is stored. (default: :obj:`"svd_pe"`)
         normalize (bool, optional): If :obj:`True`, decompose
             :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead: each entry is divided by
             the square roots of the sums of its row and its column. (default: :obj:`False`)
@@ -104,22 +108,31 @@ class SVDEncoding(BaseTransform):
         self.edge_type = edge_type
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Adds the encodings ``[N, k]`` of each node type and the mask ``[1, k]`` to the graph,
-        and returns the graph."""
+        r"""Adds the encodings ``[N, k]`` of each node type and the mask ``[B, k]`` to a graph or a
+        batch of :math:`B` graphs, and returns the graph or batch."""
         if self.edge_type is None:
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:
             nodes, edges = homogeneous(data, self.edge_type)
             node_stores, edge_stores, graph = [nodes], [edges], nodes
         matrix, device = self._matrix(node_stores, edge_stores)
+        graphs = graphs_of(data, node_stores[0]), graphs_of(data, node_stores[-1])
+        if graphs[0].sizes.numel() != graphs[1].sizes.numel():
+            raise ValueError(
+                "'data' must have as many graphs in the 'batch' of both node types (got "
+                f'{[part.sizes.numel() for part in graphs]})'
+            )
         if self.cache_dir is None:
-            encodings = self._encode(matrix)
+            encodings = self._encode(matrix, *graphs)
         else:
-            parts = (
+            parts = [
                 matrix.indptr,
                 matrix.indices,
                 np.array([*matrix.shape, self.k, self.normalize]),
-            )
+            ]
+            if graphs[0].sizes.numel() != 1:
+                parts += [nodes for side in graphs for nodes in nodes_by_graph(side)]
+                parts += [side.sizes.numpy() for side in graphs]
             digests = [hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts]
             key = hashlib.sha256(
                 b''.join(digests) + str(torch.get_default_dtype()).encode()
@@ -127,11 +140,16 @@ class SVDEncoding(BaseTransform):
             path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
             sizes = zip(('row', 'column'), matrix.shape, strict=True)
             expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
-            encodings = cached_tensors(path, 'svd_encoding', lambda: self._encode(matrix), expected)
+            encodings = cached_tensors(
+                path, 'svd_encoding', lambda: self._encode(matrix, *graphs), expected
+            )
         for store, side in zip(node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:
-            graph[f'{self.attr_name}_mask'] = encodings['row'].any(0, keepdim=True).to(device)
+            mask = torch.zeros(graphs[0].sizes.numel(), self.k, dtype=torch.bool)
+            for index, nodes in enumerate(nodes_by_graph(graphs[0])):
+                mask[index] = encodings['row'][nodes].any(0)
+            graph[f'{self.attr_name}_mask'] = mask.to(device)
         return data
 
     def _matrix(
@@ -168,9 +186,23 @@ class SVDEncoding(BaseTransform):
         matrix.data[:] = 1  # repeated edges were summed up
         return matrix, device
 
-    def _encode(self, matrix: csr_array) -> dict[str, Tensor]:
-        r"""Computes the encodings of a matrix ``[R, C]`` in the default dtype: ``'row'`` ``[R, k]``
-        of its rows and ``'column'`` ``[C, k]`` of its columns. Columns beyond the rank are 0."""
+    def _encode(self, matrix: csr_array, rows: Segments, columns: Segments) -> dict[str, Tensor]:
+        r"""Computes the encodings of a matrix ``[R, C]`` in the default dtype, graph by graph:
+        ``'row'`` ``[R, k]`` of its rows and ``'column'`` ``[C, k]`` of its columns."""
+        if rows.sizes.numel() == 1:
+            return self._encode_graph(matrix)
+        encodings = {
+            name: torch.zeros(size, self.k, dtype=torch.get_default_dtype())
+            for name, size in zip(('row', 'column'), matrix.shape, strict=True)
+        }
+        for row, column in zip(nodes_by_graph(rows), nodes_by_graph(columns), strict=True):
+            part = self._encode_graph(matrix[row][:, column])
+            encodings['row'][row], encodings['column'][column] = part['row'], part['column']
+        return encodings
+
+    def _encode_graph(self, matrix: csr_array) -> dict[str, Tensor]:
+        r"""Computes the encodings of one graph as :meth:`_encode` returns them. Columns beyond the
+        rank are 0."""
         if self.normalize:
             left, right = (np.maximum(matrix.sum(axis), 1) ** -0.5 for axis in (1, 0))
             matrix = (diags_array(left) @ matrix @ diags_array(right)).tocsr()
