@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-EXAMPLE = Path(__file__).parents[1] / 'examples' / 'distributed.py'
+EXAMPLES = Path(__file__).parents[1] / 'examples'
 
 
 @pytest.fixture
@@ -81,11 +81,12 @@ def test_a_lost_process_ends_in_an_error(tmp_path, ended):
     assert not list((tmp_path / 'results').iterdir())
 
 
-def test_example_prints_the_same_for_any_number_of_processes(tmp_path, ended):
+@pytest.mark.parametrize('example', ['distributed.py', 'distributed_edges.py'])
+def test_example_prints_the_same_for_any_number_of_processes(example, tmp_path, ended):
     digits = tuple(part[:301] for part in load_digits(return_X_y=True))
     lines = []
     for world in (1, 2):
-        assert ended(world, worker.print_to, tmp_path, EXAMPLE, digits) == [0] * world
+        assert ended(world, worker.print_to, tmp_path, EXAMPLES / example, digits) == [0] * world
         printed = (tmp_path / '0.txt').read_text().splitlines()
         lines.append([line for line in printed if 'test accuracy' in line])
     assert lines[0] == lines[1]

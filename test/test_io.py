@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from torch_geometric_lgt import _io
 
@@ -226,3 +226,24 @@ def test_a_cache_of_other_shapes_is_built_again(tmp_path, value):
         _io.cached_tensors(path, 'thing', lambda: {'a': torch.zeros(2)}, expected)
     tensors = _io.cached_tensors(path, 'thing', lambda: pytest.fail('not from the cache'), expected)
     assert torch.equal(tensors['a'], torch.zeros(2))
+
+
+@pytest.mark.parametrize('mapped', [False, True])
+def test_all_dtypes_in_pieces(tmp_path, monkeypatch, mapped):
+    monkeypatch.setattr(_io, 'CHUNK_ELEMENTS', 2)
+    tensors = {str(dtype): torch.arange(15).view(5, 3).to(dtype) for dtype in reversed(_io.DTYPES)}
+    _io.write_tensors(tmp_path / 'x', tensors, 'thing')
+    read = _io.read_tensors(tmp_path / 'x', 'thing', mapped)
+    assert read.keys() == tensors.keys() == load_file(tmp_path / 'x').keys()
+    for name, tensor in tensors.items():
+        assert read[name].dtype == tensor.dtype
+        assert torch.equal(read[name], tensor)
+        assert read[name].data_ptr() % tensor.element_size() == 0
+
+
+def test_mapped_tensors_outlive_their_file(path):
+    read = _io.read_tensors(path, 'thing', mapped=True)
+    _io.write_tensors(path, {'a': torch.zeros(3, 4), 'b': torch.tensor(8)}, 'thing')
+    assert torch.equal(read['a'], torch.arange(12.0).view(3, 4))
+    path.unlink()
+    assert int(read['b']) == 7

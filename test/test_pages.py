@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import torch
 
 import torch_geometric_lgt
+from torch_geometric_lgt import nn
 
 ROOT = Path(__file__).parents[1]
 GALLERY = {  # the sizes that are set in capital letters at the start of a line
@@ -37,7 +39,8 @@ def blocks(path):
         ('README.md', 2),
         ('docs/attention.rst', 2),
         ('docs/index.rst', 1),
-        ('docs/processes.rst', 1),
+        ('docs/processes.rst', 2),
+        ('docs/resume.rst', 1),
         ('docs/troubleshooting.rst', 2),
         ('docs/migrate/pyg.rst', 7),
         ('docs/migrate/sgformer.rst', 1),
@@ -52,6 +55,55 @@ def test_examples_run(page, number, monkeypatch, tmp_path):
     examples = blocks(page)
     assert len(examples) == number
     exec('\n'.join(examples), {})
+
+
+@pytest.mark.parametrize(
+    ('saved', 'instead'),
+    [
+        ("optimizer.load_state_dict(saved['optimizer'])", 'pass'),
+        ("torch.set_rng_state(saved['epoch_rng'])", 'pass'),
+        ("torch.set_rng_state(saved['rng'])", 'pass'),
+        (
+            'AttentionMemory.load(folder / memory_file, model)',
+            'model.attention_memory(all_neighbors)',
+        ),
+    ],
+)
+def test_a_resumed_training_needs_all_of_its_checkpoint(saved, instead, monkeypatch, tmp_path):
+    """The program compares the parameters, as the page says, and would tell."""
+    monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
+    (program,) = blocks('docs/resume.rst')
+    assert program.count(saved) == 1
+    with pytest.raises(AssertionError):
+        exec(program.replace(saved, instead), {})
+
+
+@pytest.mark.parametrize(
+    ('model', 'tensors'),
+    [('DIFFormer', 3), ('SGFormer', 3), ('NodeFormer', 6), ('GraphTransformer', 8)],
+)
+def test_memory_of_a_batch_is_that_of_the_page_about_scale(model, tensors):
+    """Tensors [n, D] that a layer keeps for the backward pass, and those beside the layers."""
+    n, x, edges = 20_000, torch.randn(20_000, 100), torch.randint(20_000, (2, 200_000))
+    totals = []
+    for layers in (2, 4):
+        network = getattr(nn, model)(100, 64, 10, num_layers=layers)
+        parameters = {parameter.untyped_storage().data_ptr() for parameter in network.parameters()}
+        kept = {}
+
+        def keep(tensor, kept=kept, parameters=parameters):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in parameters:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            out = network(x, edges)
+        totals.append(sum(kept.values()) / (4 * n * 64))
+        del out
+    few, many = totals
+    assert round((many - few) / 2) == tensors
+    assert few - 2 * tensors <= 10
 
 
 @pytest.mark.parametrize('page', GALLERY)

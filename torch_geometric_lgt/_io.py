@@ -4,21 +4,34 @@ import json
 import os
 import secrets
 import stat
+import struct
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from filelock import FileLock
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 FORMAT_VERSION = 1
+CHUNK_ELEMENTS = 1 << 24
+DTYPES = {
+    torch.float64: 'F64',
+    torch.float32: 'F32',
+    torch.float16: 'F16',
+    torch.bfloat16: 'BF16',
+    torch.int64: 'I64',
+    torch.int32: 'I32',
+    torch.int16: 'I16',
+    torch.int8: 'I8',
+    torch.uint8: 'U8',
+    torch.bool: 'BOOL',
+}
 NO_WAIT, NO_LINK = (
     getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW')
 )  # 0 where a system has none
@@ -68,9 +81,9 @@ def open_regular(path: str | os.PathLike, mode: Literal['rb', 'r+b'] = 'rb') -> 
     return file
 
 
-def write_atomically(path: str | os.PathLike, content: bytes) -> None:
-    r"""Writes :obj:`content` to a file. If the process is killed, :obj:`path` has either its old
-    content or all of the new content.
+def write_atomically(path: str | os.PathLike, content: bytes | Iterable[Any]) -> None:
+    r"""Writes :obj:`content`, bytes or an iterable of pieces in bytes, to a file. If the process is
+    killed, :obj:`path` has either its old content or all of the new content.
 
     Raises:
         OSError: If the folder is missing or read-only, or the disk is full. No partial file is
@@ -80,7 +93,8 @@ def write_atomically(path: str | os.PathLike, content: bytes) -> None:
     name = path.parent / f'.{path.name}.{secrets.token_hex(8)}.tmp'
     try:
         with open(name, 'xb') as file:
-            file.write(content)
+            for piece in [content] if isinstance(content, bytes) else content:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)
@@ -144,7 +158,7 @@ def is_unfinished(other: Path, path: Path) -> bool:
 def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: str) -> None:
     r"""Writes named tensors to a safetensors file, atomically, with :obj:`kind`, a format version
     and a checksum as metadata. :obj:`kind` is the name of the content, which :meth:`read_tensors`
-    compares."""
+    compares. Tensors are written in chunks, so that mapped ones need not fit into memory."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     owners = {tensor.untyped_storage().data_ptr(): name for name, tensor in tensors.items()}
     tensors = {
@@ -152,13 +166,34 @@ def write_tensors(path: str | os.PathLike, tensors: Mapping[str, Tensor], kind: 
         for name, x in tensors.items()
     }
     metadata = {'kind': kind, 'version': str(FORMAT_VERSION), 'sha256': checksum(tensors)}
-    write_atomically(path, save(tensors, metadata))
+    write_atomically(path, _safetensors(tensors, metadata))
 
 
-def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
+def _safetensors(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> Iterator[Any]:
+    r"""Yields a safetensors file in pieces: the length of its header, the header in JSON, and the
+    bytes of the tensors. Those with the longest elements come first, so that all are aligned."""
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    header: dict[str, Any] = {'__metadata__': metadata}
+    end = 0
+    for name in names:
+        x = tensors[name]
+        start, end = end, end + x.numel() * x.element_size()
+        shape = list(x.shape)
+        header[name] = {'dtype': DTYPES[x.dtype], 'shape': shape, 'data_offsets': [start, end]}
+    text = json.dumps(header).encode()
+    text += b' ' * (-len(text) % 8)
+    yield struct.pack('<Q', len(text))
+    yield text
+    for name in names:
+        yield from _byte_pieces(tensors[name])
+
+
+def read_tensors(path: str | os.PathLike, kind: str, mapped: bool = False) -> dict[str, Tensor]:
     r"""Reads a file of :meth:`write_tensors` into memory and returns its tensors by name.
 
-    Later changes of the file do not change the tensors. Nothing is unpickled.
+    Later changes of the file do not change the tensors. Nothing is unpickled. With :obj:`mapped`,
+    the tensors are memory-mapped: they need no memory, and the file must not be changed in place.
+    :meth:`write_tensors` may replace it.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -169,7 +204,9 @@ def read_tensors(path: str | os.PathLike, kind: str) -> dict[str, Tensor]:
     try:
         with safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118, which are mapped
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if not mapped:
+                tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     except SafetensorError as error:
         raise ValueError(
             f"'path' must be an intact safetensors file (got {str(path)!r}: {error}); write it "
@@ -258,5 +295,12 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(raw_bytes(tensor).data)
+        for piece in _byte_pieces(tensor):
+            digest.update(piece)
     return digest.hexdigest()
+
+
+def _byte_pieces(tensor: Tensor) -> Iterator[Any]:
+    r"""Yields the bytes of a tensor in pieces, so that a mapped tensor need not fit into memory."""
+    for piece in tensor.detach().reshape(-1).split(CHUNK_ELEMENTS):
+        yield raw_bytes(piece).data

@@ -13,16 +13,19 @@ nodes of the graph. Then score the whole graph layer by layer, with memory for o
 # :func:`~torch_geometric_lgt.data.write_graph` writes edges and node attributes to mapped files,
 # and :class:`~torch_geometric_lgt.data.MappedGraph` gives them to loaders. Only what a batch reads
 # comes into memory. A graph that fits into memory needs no files: pass its ``Data`` to the loader.
+import re
+import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
 import torch
 import torch.nn.functional as F
+from torch_geometric.data import Data
 from torch_geometric.utils import stochastic_blockmodel_graph
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import SGFormer
+from torch_geometric_lgt.nn import DIFFormer
 
 torch.manual_seed(0)
 classes, per_class = 4, 1500
@@ -55,18 +58,21 @@ all_neighbors = NeighborLoader(store, [-1], batch_size=2000)
 # Train with attention to all nodes
 # ---------------------------------
 #
-# ``attention_memory`` reads the graph once. It keeps a small state of each layer, and the inputs
-# ``[N, D]`` of the layers: in memory, or in files if you pass a folder. A batch takes its own nodes
-# out of the state and adds them with their present keys, which have gradients. SGFormer's default
-# ``norm='frobenius'`` gives other nodes a weight of about 1/N; DIFFormer and ``norm='row'`` attend
-# more (:doc:`/theory/linear_attention`).
+# ``attention_memory`` reads the graph once. It keeps two things of each layer: a small state, the
+# sums over the keys of all nodes, and the layer's input ``[N, D]``. The inputs are in files of the
+# folder, or in memory without a folder. A batch takes its own nodes out of the state and adds them
+# with their present keys, which have gradients.
+#
+# DIFFormer's weights have ``norm='row'`` by default, so that other nodes count. SGFormer's default
+# ``norm='frobenius'`` gives them a weight of about 1/N in a large graph: pass ``norm='row'`` there
+# (:doc:`/theory/linear_attention`).
 torch.manual_seed(1)
-model = SGFormer(32, 64, classes)
+model = DIFFormer(32, 64, classes, num_layers=2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.005, weight_decay=5e-3)
 EPOCHS = 6
 accuracies = []
 for _ in range(EPOCHS):
-    memory = model.attention_memory(all_neighbors)  # renewed once per epoch
+    memory = model.attention_memory(all_neighbors, folder / 'memory')  # renewed once per epoch
     hits = 0
     for batch in train_loader:
         nodes = batch.n_id[: batch.batch_size]
@@ -82,15 +88,65 @@ for _ in range(EPOCHS):
 accuracies
 
 # %%
+# Degrees of the whole graph
+# --------------------------
+#
+# With *all* neighbours within as many hops as the model has layers, a batch gets the scores of the
+# whole graph. The outermost nodes lack edges there, so the model needs their degrees in the whole
+# graph. A ``MappedGraph`` stores, for each node, where its edges start. The differences are the
+# in-degrees, and one row per node is all that comes into memory:
+row, colptr, _ = graph.csc()
+degree = colptr.diff()
+
+# %%
+# These are the layers' degrees if each edge is stored once in both directions and no node is its
+# own neighbour. The degrees of a directed graph are the pair of out- and in-degrees; the former are
+# ``torch.bincount(part, minlength=num_nodes)``, added up over parts of ``row``. To have the degrees
+# in each batch, pass them to ``write_graph`` among the attributes.
+model.eval()
+seeds = torch.arange(0, num_nodes, 300)
+few = next(iter(NeighborLoader(store, [-1, -1], batch_size=len(seeds), input_nodes=seeds)))
+
+
+def batch_scores(memory):
+    with torch.no_grad():
+        return model(
+            few.x,
+            few.edge_index,
+            degree=degree[few.n_id],
+            states=memory.without(seeds),
+            num_keys=len(seeds),
+        )[: len(seeds)]
+
+
+exact = batch_scores(model.attention_memory(all_neighbors, folder / 'memory'))
+with torch.no_grad():
+    whole = model(x, edge_index)
+torch.testing.assert_close(exact, whole[seeds], rtol=1e-4, atol=1e-4)
+
+# %%
+# Does a far node matter?
+# -----------------------
+#
+# Nodes beyond two hops reach the batch by attention alone. Change the features of all of them, and
+# look at the scores of the batch:
+is_far = torch.ones(num_nodes, dtype=torch.bool)
+is_far[few.n_id] = False
+changed = Data(x=x + is_far[:, None].float(), edge_index=edge_index)
+other = batch_scores(model.attention_memory(NeighborLoader(changed, [-1], batch_size=2000)))
+print(
+    f'{int(is_far.sum())} nodes are beyond two hops; scores of size {exact.abs().mean():.2f} '
+    f'change by {(other - exact).abs().mean():.2f}'
+)
+assert (other - exact).abs().mean() > 0.01 * exact.abs().mean()
+
+# %%
 # Score all nodes, layer by layer
 # -------------------------------
 #
 # ``inference`` writes each layer to the folder. A killed run resumes there. The scores are those
 # of the whole graph in one piece:
 scores = model.inference(all_neighbors, folder / 'scores')
-model.eval()
-with torch.no_grad():
-    whole = model(x, edge_index)
 torch.testing.assert_close(torch.as_tensor(scores), whole, rtol=1e-4, atol=1e-4)
 
 test = torch.ones(num_nodes, dtype=torch.bool)
@@ -101,8 +157,10 @@ print(f'test accuracy {100 * (scores.argmax(1) == y)[test].float().mean():.1f} %
 # How much is in memory
 # ---------------------
 #
-# The state of a layer has the same size for any number of nodes. A matrix of all pairs grows with
-# its square.
+# The state of a layer has the same size for any number of nodes. The input of a layer, which an
+# ``AttentionMemory`` keeps too, has a row for each node; it lies in files if there is a folder. A
+# matrix of all pairs grows with the square. The batch is often the largest part:
+# :doc:`/theory/scale` has a table of all parts, and says how to measure them.
 import matplotlib.pyplot as plt
 
 sizes = 10.0 ** torch.arange(3, 9)
@@ -111,6 +169,7 @@ figure, axis = plt.subplots(figsize=(7, 3), layout='constrained')
 for name, size, color in (
     ('weights of all pairs', sizes**2, '#D55E00'),
     ('keys and values of all nodes', 2 * channels * sizes, '#E69F00'),
+    ('input of a layer', channels * sizes, '#009E73'),
     ('state of a layer', torch.full_like(sizes, channels * (channels + 2)), '#0072B2'),
 ):
     axis.loglog(sizes, 4 * size / 2**30, label=name, color=color, marker='o')
@@ -121,10 +180,20 @@ axis.legend()
 axis.spines[['top', 'right']].set_visible(False)
 
 # %%
+# Linux counts pages of mapped files as memory of the program, although it may drop them at any
+# time. What the program itself needs is ``RssAnon``:
+if sys.platform == 'linux':
+    status = Path('/proc/self/status').read_text()
+    for name, meaning in (('RssAnon', 'of its own'), ('RssFile', 'of mapped files and libraries')):
+        (kilobytes,) = re.findall(rf'{name}:\s+(\d+) kB', status)
+        print(f'{int(kilobytes) // 1024} MiB {meaning}')
+
+# %%
 # Next
 # ----
 #
 # - :doc:`/theory/scale` says which terms need the degrees of the whole graph, and what is exact.
+# - :doc:`/resume` says what to save, so that an interrupted training goes on with the same numbers.
 # - :doc:`/processes` splits the graph over GPUs or machines.
 # - ``python -m benchmarks.ogb.ogbn_arxiv --root data --download`` and the other scripts in
 #   ``benchmarks/ogb`` train in this way on the data sets of OGB.

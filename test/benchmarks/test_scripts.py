@@ -42,8 +42,8 @@ BY_PATH = [
     'benchmarks/node_classification',
     'benchmarks/recommendation/__main__.py',
     'benchmarks/gpu',
-    'examples/distributed.py',
 ]
+EXAMPLES = ['examples/distributed.py', 'examples/distributed_edges.py']
 VERBS = ('Measures', 'Searches', 'Trains')
 EXTRAS = 'matplotlib optuna ogb pandas sklearn networkx networkit igraph tensorboard'
 # Forks of a process that has imported what is installed, without extras and nothing of this folder,
@@ -141,7 +141,7 @@ def started(tmp_path_factory):
     """The exit code, output and errors of scripts by their path."""
     folder = tmp_path_factory.mktemp('started')
     (folder / 'by_name.py').write_text(BY_NAME)
-    scripts = [*BY_PATH, folder / 'by_name.py']
+    scripts = [*BY_PATH, *EXAMPLES, folder / 'by_name.py']
     command = [sys.executable, '-c', FORKS, folder, *(ROOT / path for path in scripts)]
     out = subprocess.run(command, cwd=folder, env={}, capture_output=True, text=True, check=True)
     assert out.stderr == ''
@@ -151,7 +151,7 @@ def started(tmp_path_factory):
         for stream in ('out', 'err')
     )
     return {
-        Path(path).name if path not in BY_PATH else path: (int(code), next(texts), next(texts))
+        path if isinstance(path, str) else path.name: (int(code), next(texts), next(texts))
         for path, code in zip(scripts, out.stdout.split(), strict=True)
     }
 
@@ -162,7 +162,7 @@ def test_every_folder_of_scripts_leads_to_the_package(folder):
 
 
 @pytest.mark.xdist_group('started')  # which starts an interpreter once
-@pytest.mark.parametrize('path', BY_PATH[:-1])
+@pytest.mark.parametrize('path', BY_PATH)
 def test_scripts_start_by_their_path_from_any_folder(path, started):
     code, text, errors = started[path]
     assert (code, errors) == (0, '')
@@ -350,11 +350,12 @@ def test_default_folder_is_not_that_of_the_published_results(monkeypatch):
 
 
 @pytest.mark.xdist_group('started')  # which starts an interpreter once
-def test_examples_end_in_one_line(started):
-    code, _, errors = started['examples/distributed.py']
+@pytest.mark.parametrize('example', EXAMPLES)
+def test_examples_end_in_one_line(example, started):
+    code, _, errors = started[example]
     assert code == 2
     assert errors.splitlines()[-1].endswith(
-        'start them with torchrun --nproc-per-node 2 examples/distributed.py'
+        f'start them with torchrun --nproc-per-node 2 {example}'
     )
     assert 'Traceback' not in errors
 

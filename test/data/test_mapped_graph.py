@@ -14,7 +14,8 @@ from torch_geometric.utils import coalesce, sort_edge_index
 
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader, NeighborSampler, NodePartitionLoader
-from torch_geometric_lgt.nn import SGFormer
+from torch_geometric_lgt.nn import DIFFormer, SGFormer
+from torch_geometric_lgt.transforms import NodeDegree
 
 N, E = 40, 130
 EDGES = torch.randint(N - 3, (2, E), generator=torch.Generator().manual_seed(3))
@@ -406,3 +407,29 @@ def test_edges_that_do_not_fill_their_file_are_refused(graph, place, value):
         ValueError, match=rf"'folder' is damaged: 'edges.colptr' must go from 0 to {E} \(got "
     ):
         damaged(graph, 'edges.colptr', place, value)
+
+
+def test_degrees_from_the_files(tmp_path):
+    """Those of NodeDegree if each edge is stored both ways, else the pair that layers take."""
+    edges = coalesce(EDGES[:, EDGES[0] != EDGES[1]])
+    both = coalesce(torch.cat([edges, edges.flip(0)], 1))
+    _, colptr, _ = MappedGraph(write_graph(tmp_path / 'both', both, N)).csc()
+    assert torch.equal(colptr.diff(), NodeDegree()(Data(edge_index=both, num_nodes=N)).degree)
+
+    graph = MappedGraph(write_graph(tmp_path / 'one', edges, N, {'x': X}))
+    row, colptr, _ = graph.csc()
+    in_degree, out_degree = colptr.diff(), torch.zeros(N, dtype=torch.long)
+    for part in row.split(20):
+        out_degree += torch.bincount(part, minlength=N)
+    model, seeds = DIFFormer(4, 8, 3, num_layers=1, heads=2).double().eval(), torch.arange(9)
+    memory = model.attention_memory(NeighborLoader((graph, graph), [-1], batch_size=20))
+    batch = next(iter(NeighborLoader((graph, graph), [-1], input_nodes=seeds, batch_size=9)))
+    out = model(
+        batch.x.double(),
+        batch.edge_index,
+        degree=(out_degree[batch.n_id], in_degree[batch.n_id]),
+        states=memory.without(seeds),
+        num_keys=9,
+    )
+    expected = model(X.double(), edges)
+    torch.testing.assert_close(out[:9], expected[:9], rtol=1e-10, atol=1e-12)

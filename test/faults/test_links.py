@@ -19,7 +19,7 @@ from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.loader import NeighborLoader
-from torch_geometric_lgt.nn import DIFFormer, KernelAttentionConv, LiteGT
+from torch_geometric_lgt.nn import AttentionMemory, DIFFormer, KernelAttentionConv, LiteGT
 from torch_geometric_lgt.nn.models._streaming import workspace
 from torch_geometric_lgt.transforms import LaplacianPE, SVDEncoding
 
@@ -445,7 +445,12 @@ def test_right_checksums_and_missing_tensors(tmp_path):
     state = KernelAttentionConv(4, 4).attention_state(torch.randn(5, 4)).detach()
     (tmp_path / 'attention_state').mkdir()
     state.save(tmp_path / 'attention_state' / 'state.safetensors')
+    model = DIFFormer(4, 8, 3)
+    (tmp_path / 'attention_memory').mkdir()
+    memory = tmp_path / 'attention_memory' / 'memory.safetensors'
+    model.attention_memory(loader()).save(memory)
     readers = {
+        'attention_memory': lambda: AttentionMemory.load(memory, model),
         'svd_encoding': lambda: SVDEncoding(3, cache_dir=tmp_path / 'svd_encoding')(bipartite()),
         'laplacian_pe': lambda: LaplacianPE(3, cache_dir=tmp_path / 'laplacian_pe')(graph()),
         'SBMDataset': lambda: SBMDataset(tmp_path / 'SBMDataset', 'CLUSTER', num_graphs=5),

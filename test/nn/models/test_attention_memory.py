@@ -3,8 +3,16 @@ import torch
 from torch.nn.utils import prune
 from torch_geometric.data import Data
 
+from torch_geometric_lgt import _io
 from torch_geometric_lgt.loader import NeighborLoader, NodePartitionLoader
-from torch_geometric_lgt.nn import DIFFormer, GraphTransformer, NodeFormer, SGFormer
+from torch_geometric_lgt.nn import (
+    AttentionMemory,
+    DIFFormer,
+    GraphTransformer,
+    NodeFormer,
+    SGFormer,
+)
+from torch_geometric_lgt.nn.models._streaming.memory_file import KIND
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.transforms import NodeDegree
 
@@ -122,6 +130,162 @@ def test_in_files(tmp_path):
     torch.testing.assert_close(
         second.states[1].sums, memory_of(model, data).states[1].sums, rtol=0, atol=0
     )
+
+
+def values_of(memory):
+    """All that a memory returns, and the inputs that it may map from files."""
+    rest = memory.without(torch.arange(7))
+    return [state.sums for state in rest] + [x.clone() for x in memory.inputs]
+
+
+def test_a_memory_outlives_the_next_runs_in_its_folder(tmp_path):
+    """A second memory wrote over the mapped inputs of the first one, whose sums without a batch
+    then changed without an error."""
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    memories, expected = [], []
+    for factor in (1.0, 2.0, 3.0):
+        with torch.no_grad():
+            model.lin_in.weight.mul_(factor)
+        memories.append(model.attention_memory(loader, tmp_path))
+        expected.append(values_of(memory_of(model, data)))
+    scores = model.inference(loader, tmp_path)
+    torch.testing.assert_close(scores, model.inference(loader), rtol=0, atol=0)
+    for memory, values in zip(memories, expected, strict=True):
+        torch.testing.assert_close(values_of(memory), values, rtol=0, atol=0)
+
+
+def test_noise_in_files_outlives_the_next_memory(tmp_path):
+    data = graph()
+    model = NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0)
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    memory = model.attention_memory(loader, tmp_path)
+    values = values_of(memory)
+    model.attention_memory(loader, tmp_path)
+    torch.testing.assert_close(values_of(memory), values, rtol=0, atol=0)
+
+
+SAVED = {
+    **MODELS,
+    'difformer-several-layers': lambda: DIFFormer(5, 8, 3, num_layers=2, norm='frobenius'),
+    'nodeformer-samples': lambda: NodeFormer(
+        5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0
+    ),
+    'graph-transformer-mean': lambda: GraphTransformer(5, 8, 3, 2, 2, attn_type='mean'),
+}
+
+
+@pytest.mark.parametrize('name', SAVED)
+def test_a_loaded_memory_equals_the_saved_one(name, tmp_path):
+    """Also in a model of other parameters, whose own layers keep them."""
+    data, model = graph(), SAVED[name]()
+    memory = memory_of(model, data)
+    memory.save(tmp_path / 'memory')
+    other = SAVED[name]().eval()
+    before = {key: value.clone() for key, value in other.state_dict().items()}
+    loaded = AttentionMemory.load(tmp_path / 'memory', other)
+    assert repr(loaded) == repr(memory)
+    torch.testing.assert_close(values_of(loaded), values_of(memory), rtol=0, atol=0)
+    torch.testing.assert_close(loaded.inputs, memory.inputs, rtol=0, atol=0)
+    torch.testing.assert_close(other.state_dict(), before, rtol=0, atol=0)
+    loaded.save(tmp_path / 'memory')  # in place of the file that it maps
+    again = AttentionMemory.load(tmp_path / 'memory', other)
+    (tmp_path / 'memory').unlink()
+    torch.testing.assert_close(values_of(again), values_of(memory), rtol=0, atol=0)
+
+
+def test_a_memory_in_files_is_saved(tmp_path):
+    data, model = graph(), DIFFormer(5, 8, 3)
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    memory = model.attention_memory(loader, tmp_path / 'folder')
+    memory.save(tmp_path / 'memory')
+    with torch.no_grad():
+        model.lin_in.weight.mul_(2)
+    model.attention_memory(loader, tmp_path / 'folder')
+    loaded = AttentionMemory.load(tmp_path / 'memory', model)
+    torch.testing.assert_close(values_of(loaded), values_of(memory), rtol=0, atol=0)
+
+
+def test_a_memory_of_pruned_layers_is_saved(tmp_path):
+    data, models = graph(), []
+    for _ in range(2):
+        models.append(DIFFormer(5, 8, 3))
+        prune.random_unstructured(models[-1].convs[0].lin_key, 'weight', 0.3)
+    memory = memory_of(models[0], data)
+    memory.save(tmp_path / 'memory')
+    loaded = AttentionMemory.load(tmp_path / 'memory', models[1])
+    torch.testing.assert_close(values_of(loaded), values_of(memory), rtol=0, atol=0)
+
+
+def test_a_file_that_is_no_memory_of_the_model_is_refused(tmp_path):
+    path, model = tmp_path / 'memory', DIFFormer(5, 8, 3)
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"'path' must be a file that 'save' wrote; build the memory again and save it",
+    ):
+        AttentionMemory.load(path, model)
+    memory_of(model, graph()).save(path)
+    for wrong, difference in {
+        DIFFormer(5, 8, 3, heads=2): '0.heads: 1 .got 2.',
+        DIFFormer(5, 8, 3, num_layers=3): '2: None .got DIFFormerConv.',
+        DIFFormer(5, 8, 3, norm='frobenius'): "0.norm: 'row' .got 'frobenius'.",
+        DIFFormer(5, 16, 3): '0.head_channels: 8 .got 16.',
+        SGFormer(5, 8, 3): '0: DIFFormerConv .got SGFormerConv.',
+    }.items():
+        with pytest.raises(
+            ValueError,
+            match=f"'model' must have the layers and settings of those in '.*', .*{difference}.*; "
+            'pass the model of the memory, or build the memory again',
+        ):
+            AttentionMemory.load(path, wrong)
+    with pytest.raises(ValueError, match=r"'model' must be .* 'attention_memory' .got Linear"):
+        AttentionMemory.load(path, torch.nn.Linear(2, 2))
+    content = path.read_bytes()
+    for length in (0, 100, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(ValueError, match="'path' must be an intact safetensors file"):
+            AttentionMemory.load(path, model)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ValueError, match="'path' is damaged"):
+        AttentionMemory.load(path, model)
+    memory_of(model, graph()).states[0].save(path)
+    with pytest.raises(ValueError, match="'path' must hold 'attention_memory'"):
+        AttentionMemory.load(path, model)
+
+
+def test_a_file_of_other_sizes_is_refused(tmp_path):
+    """With a right checksum, as no memory is saved."""
+    path, model = tmp_path / 'memory', DIFFormer(5, 8, 3)
+    memory_of(model, graph()).save(path)
+    tensors = dict(_io.read_tensors(path, KIND))
+    model_error = "'model' must have layers with the sizes of those in '.*' .got layer"
+    for name, tensor, message in (
+        ('0.input', tensors['0.input'][:, 1:], f'{model_error} 0'),
+        ('0.input', tensors['0.input'][0], f'{model_error} 0'),
+        ('0.input', tensors['0.input'][1:], r"'path' must be of one number .*got \[49, 50\]"),
+        ('1.noise', torch.ones(N, 1), f'{model_error} 1'),
+        ('1.state.sums', tensors['1.state.sums'].float(), f'{model_error} 1: sums of'),
+        ('1.state.squares', torch.ones(2, 2).double(), f'{model_error} 1: squares of'),
+        ('1.state.samples', torch.tensor(3), f'{model_error} 1: samples'),
+        ('1.state.count', torch.tensor([51]), r"'path' must be of one number .*got \[50, 51\]"),
+        ('0.conv.lin_key.weight', torch.ones(3, 3), f'{model_error} 0'),
+        ('settings', torch.ones(3), "'path' must hold settings in JSON"),
+        ('settings', torch.tensor(list(b'[1]')).byte(), "'path' must hold settings in JSON"),
+    ):
+        _io.write_tensors(path, {**tensors, name: tensor}, KIND)
+        with pytest.raises(ValueError, match=message):
+            AttentionMemory.load(path, model)
+
+
+def test_a_folder_with_scores_is_refused(tmp_path):
+    data, model = graph(), DIFFormer(5, 8, 3).eval()
+    loader = NeighborLoader(data, [-1], batch_size=16)
+    scores = model.inference(loader, tmp_path)
+    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match="'folder' must not hold the scores of 'inference'"):
+        model.attention_memory(loader, tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
+    torch.testing.assert_close(model.inference(loader, tmp_path), scores, rtol=0, atol=0)
 
 
 def test_raises():

@@ -263,8 +263,24 @@ class LayerwiseModel(Module):
         r"""Builds an :class:`AttentionMemory` of a graph: for each layer the state (sums over the
         keys) of all nodes, with which a batch attends to the whole graph.
 
-        Arguments and errors are those of :meth:`inference`. An earlier memory in the same folder is
-        overwritten."""
+        If :obj:`folder` is given, it has the inputs of the layers, which the memory maps from their
+        files. An earlier memory in the folder is replaced by new files. As long as an
+        :class:`AttentionMemory` of the earlier files exists, it keeps its values and the disk keeps
+        its files. A later :meth:`inference` of the same parameters in this folder reads the files
+        and removes them; the memory keeps its values. :meth:`AttentionMemory.save` writes a memory
+        to a file of its own.
+
+        Args:
+            loader (torch_geometric.loader.NeighborLoader): As in :meth:`inference`.
+            folder (str or Path, optional): A folder for the inputs of all layers, empty or of an
+                earlier memory. (default: :obj:`None`, in memory)
+            progress_bar (bool, optional): If :obj:`True`, shows progress. (default: :obj:`False`)
+
+        Raises:
+            ValueError: If the loader or a layer is one that :meth:`inference` refuses, or no layer
+                has attention. If the folder contains scores of :meth:`inference` or files that no
+                run has created, or another process uses it.
+        """
         with evaluation(self):
             stream = Stream(loader, folder, self, progress_bar, resume=False)
             attentions = self.attentions
@@ -273,7 +289,8 @@ class LayerwiseModel(Module):
                 raise ValueError(f'the model has no layer with attention to remember (got {self})')
             inputs = self._stream_layers(stream, with_attention[-1])
         pairs = [(conv, z) for conv, z in zip(attentions, inputs, strict=False) if conv is not None]
-        return AttentionMemory(ModuleList(c for c, _ in pairs), [z for _, z in pairs], stream)
+        convs, inputs = ModuleList(c for c, _ in pairs), [z for _, z in pairs]
+        return AttentionMemory.from_stream(convs, inputs, stream)
 
     def _stream_scores(self, stream: Stream) -> Callable[[Part], Tensor]:
         layers = self._stream_layers(stream, len(self.attentions))

@@ -1,13 +1,14 @@
 # N nodes, D hidden channels, H heads, K samples, L layers.
-import copy
+import os
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import ModuleList
+from torch.nn import Module, ModuleList
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn._layers.linear_parts import reference
+from torch_geometric_lgt.nn.models._streaming.key_state import frozen_double, key_state
+from torch_geometric_lgt.nn.models._streaming.memory_file import read_memory, write_memory
 from torch_geometric_lgt.nn.models._streaming.stream import Stream
 
 
@@ -20,13 +21,14 @@ class AttentionMemory:
             \bar{\mathbf{v}}_j^{\top}
         + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
-    where :math:`\mathcal{B}` are the nodes of a batch. Their keys :math:`\bar{\mathbf{k}}_j` in
-    memory are constants, and their current keys :math:`\mathbf{k}_j` have gradients; every node
-    counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of the whole graph.
-    Afterwards the keys outside the batch belong to the old parameters; build the memory again every
-    few steps.
+    where :math:`\mathcal{B}` are the nodes of a batch. Their stored keys
+    :math:`\bar{\mathbf{k}}_j` are constants, and their current keys :math:`\mathbf{k}_j` have
+    gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
+    the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
+    memory again every few steps.
 
-    The method :obj:`attention_memory` of a model builds the memory. In training mode it draws
+    The memory stores the inputs of the layers, not the keys; a folder keeps them in files. The
+    method :obj:`attention_memory` of a model builds the memory. In training mode it draws
     NodeFormer's noise once for each node. A batch gets the states from :meth:`without`.
 
     Attributes:
@@ -48,21 +50,28 @@ class AttentionMemory:
         ...     out = model(batch.x, batch.edge_index, states=states, num_keys=nodes.numel())
     """
 
-    def __init__(self, convs: ModuleList, inputs: list[Tensor], stream: Stream) -> None:
-        # deepcopy refuses tensors that are no leaves: weights that pruning or parametrisations
-        # compute in each call
-        computed = [
-            value
-            for module in convs.modules()
-            for value in vars(module).values()
-            if isinstance(value, Tensor) and not value.is_leaf
-        ]
-        copies = copy.deepcopy(convs, {id(value): value.detach() for value in computed})
-        self.convs: Any = copies.double().requires_grad_(False)
-        self.inputs = inputs
-        stream.keep_locked(self)
-        self._noise = [self._draw_noise(index, stream) for index in range(len(inputs))]
-        self.states = [self._stream_state(index, stream) for index in range(len(inputs))]
+    def __init__(
+        self,
+        convs: ModuleList,
+        inputs: list[Tensor],
+        noise: list[Tensor | None],
+        states: list[AttentionState],
+    ) -> None:
+        self.convs: Any = convs
+        self.inputs, self._noise, self.states = inputs, noise, states
+
+    @classmethod
+    def from_stream(
+        cls, convs: ModuleList, inputs: list[Tensor], stream: Stream
+    ) -> 'AttentionMemory':
+        r"""Builds the states of the layers :obj:`convs` from their inputs ``[N, D]``, part by part.
+        The method :obj:`attention_memory` of a model calls it."""
+        memory = cls(frozen_double(convs), inputs, [None] * len(inputs), [])
+        stream.keep_locked(memory)
+        for index in range(len(inputs)):
+            memory._noise[index] = memory._draw_noise(index, stream)
+        memory.states = [memory._stream_state(index, stream) for index in range(len(inputs))]
+        return memory
 
     def without(self, nodes: Tensor) -> list[AttentionState]:
         r"""Returns for each layer the state of all nodes except :obj:`nodes`: a list for the
@@ -92,6 +101,69 @@ class AttentionMemory:
             raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
         return [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
 
+    def save(self, path: str | os.PathLike) -> None:
+        r"""Writes the memory to a safetensors file with a version and a checksum, atomically.
+
+        The file contains the inputs and states of all layers, and the parameters with which they
+        were computed. It does not contain the graph or the other parameters of the model.
+
+        Raises:
+            OSError: If the file cannot be written. No half-written file remains.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> from torch_geometric_lgt.loader import NeighborLoader
+            >>> from torch_geometric_lgt.nn import AttentionMemory, SGFormer
+            >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+            >>> data, model = Data(x=torch.randn(4, 8), edge_index=edge_index), SGFormer(8, 16, 3)
+            >>> memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=2))
+            >>> memory.save('memory.safetensors')
+            >>> AttentionMemory.load('memory.safetensors', model)
+            AttentionMemory(4 nodes, 1 layers)
+        """
+        write_memory(path, self.convs, self.inputs, self._noise, self.states)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, model: Module) -> 'AttentionMemory':
+        r"""Reads a memory from a file that :meth:`save` wrote, without unpickling anything.
+
+        The memory keeps the parameters with which it was built. The present parameters of
+        :obj:`model` need not be the same and do not change. The inputs of the layers are
+        memory-mapped from the file; :meth:`save` may replace the file.
+
+        Args:
+            path (str or Path): The file.
+            model (torch.nn.Module): A model with the same layers and settings as that of the
+                memory. The states are placed on its device.
+
+        Raises:
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file is damaged, of another kind or of another version. If
+                :obj:`model` has other layers, settings or sizes than the memory.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> from torch_geometric_lgt.loader import NeighborLoader
+            >>> from torch_geometric_lgt.nn import AttentionMemory, SGFormer
+            >>> edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+            >>> data, model = Data(x=torch.randn(4, 8), edge_index=edge_index), SGFormer(8, 16, 3)
+            >>> memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=2))
+            >>> memory.save('memory.safetensors')
+            >>> loaded = AttentionMemory.load('memory.safetensors', SGFormer(8, 16, 3))
+            >>> torch.equal(loaded.states[0].sums, memory.states[0].sums)
+            True
+        """
+        if not hasattr(model, 'attention_memory'):
+            raise ValueError(
+                "'model' must be a model with the method 'attention_memory' (got "
+                f'{type(model).__name__}); pass the model of the memory'
+            )
+        attentions: Any = model.attentions
+        convs = frozen_double(ModuleList(conv for conv in attentions if conv is not None))
+        return cls(convs, *read_memory(path, convs))
+
     def _draw_noise(self, index: int, stream: Stream) -> Tensor | None:
         r"""Draws NodeFormer's noise ``[N, H * K]`` (log-weights of the keys) of layer :obj:`index`
         for all nodes, part by part. Returns :obj:`None` in evaluation and for a layer without
@@ -107,13 +179,8 @@ class AttentionMemory:
     def _stream_state(self, index: int, stream: Stream) -> AttentionState:
         return stream.state(f'memory-{index}', lambda part: self._state(index, part.nodes))
 
-    @torch.no_grad()
     def _state(self, index: int, nodes: slice | Tensor) -> AttentionState:
-        conv, noise = self.convs[index], self._noise[index]
-        x = self.inputs[index][nodes].to(reference(conv).device, torch.double)
-        if noise is None:
-            return conv.attention_state(x)
-        return conv.attention_state(x, noise=noise[nodes].to(x.device, torch.double))
+        return key_state(self.convs[index], self.inputs[index], self._noise[index], nodes)
 
     def __repr__(self) -> str:
         return (

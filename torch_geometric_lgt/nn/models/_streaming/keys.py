@@ -12,8 +12,8 @@ SETTINGS = (bool, int, float, str, tuple)
 
 
 def model_key(model: Module) -> tuple[str, str]:
-    r"""Identifies a model: returns a checksum of its parameters and buffers, and a text of the
-    plain settings (numbers, texts, tuples) of all its modules. The training mode does not count.
+    r"""Identifies a model: returns a checksum of its parameters and buffers, and a text of its
+    :meth:`plain_settings`.
 
     Raises:
         ValueError: If a lazy parameter has no size yet.
@@ -23,16 +23,23 @@ def model_key(model: Module) -> tuple[str, str]:
             "'in_channels' = -1 is not known before the first input; run the model once before it "
             'writes to a folder'
         )
-    settings = []
-    for name, module in model.named_modules():
-        plain = sorted(
-            (key, repr(value))
-            for key, value in vars(module).items()
-            if key != 'training' and isinstance(value, SETTINGS)
-        )
-        settings.append((name, type(module).__name__, plain))
     tensors = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
-    return checksum(tensors), repr(settings)
+    return checksum(tensors), repr(plain_settings(model))
+
+
+def plain_settings(model: Module) -> dict[str, str]:
+    r"""Returns the class of each module in :obj:`model` and its plain settings (numbers, texts,
+    tuples), as texts by the name of the module and the setting. The training mode does not
+    count."""
+    settings = {}
+    for name, module in model.named_modules():
+        settings[name] = type(module).__name__
+        settings |= {
+            f'{name}.{key}': repr(value)
+            for key, value in sorted(vars(module).items())
+            if key != 'training' and isinstance(value, SETTINGS)
+        }
+    return settings
 
 
 def graph_key(store: Any) -> str:

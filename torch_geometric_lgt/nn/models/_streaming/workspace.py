@@ -66,6 +66,7 @@ class Workspace:
     Raises:
         ValueError: If another process uses the folder, or the folder belongs to another model or
             graph. If it contains links, folders, damaged files, or files that no run has created.
+            Without :obj:`resume`, if it contains scores.
     """
 
     def __init__(self, folder: Path | None, key: str, num_nodes: int, resume: bool) -> None:
@@ -75,6 +76,7 @@ class Workspace:
         self.sums: dict[str, str] = {}
         self.files: set[str] = set()
         self.hashes: dict[str, tuple[Any, int]] = {}
+        self.opened: set[str] = set()
         self.lock: FileLock | None = None
         if folder is not None:
             self._open(folder, resume)
@@ -97,6 +99,12 @@ class Workspace:
         except BaseException:
             release()
             raise
+        if not resume and progress is not None and RESULT in progress.done:
+            release()
+            raise ValueError(
+                f"'folder' must not hold the scores of 'inference' (got {str(folder)!r}); give "
+                'another one'
+            )
         if resume and progress is not None:
             self.done, self.sums = progress.done, progress.sums
         self.files = set() if progress is None else {*progress.files}
@@ -165,6 +173,9 @@ class Workspace:
     def array(self, name: str, width: int, dtype: torch.dtype) -> tuple[Tensor, Callable[[], None]]:
         r"""Opens the array :obj:`name`, or creates it with arbitrary content.
 
+        Without finished rows the file is a new one, which takes the place of an earlier file of
+        this name. Arrays that map the earlier file keep their values.
+
         Args:
             name (str): The name of the array; the file is ``name.bin``.
             width (int): The number of columns.
@@ -184,9 +195,11 @@ class Workspace:
         path = self.folder / f'{name}.bin'
         size = kind.itemsize * shape[0] * shape[1]
         self._add_file(path)
-        if not path.exists() or path.lstat().st_size != size:
+        is_resumed = self.done.get(name, 0) > 0 or name in self.opened
+        if not is_resumed or not path.exists() or path.lstat().st_size != size:
             self.done.pop(name, None)
             allocate(path, size)
+        self.opened.add(name)
         array = map_array(path, kind, shape, 'r+')
         self.hashes.pop(name, None)
         done = self.done.get(name, 0)

@@ -1,0 +1,35 @@
+# n nodes, D channels, H heads, K samples.
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import ModuleList
+
+from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.nn._layers.linear_parts import reference
+
+
+def frozen_double(convs: ModuleList) -> ModuleList:
+    r"""Copies the layers :obj:`convs` in double precision, with constant parameters."""
+    # deepcopy refuses tensors that are no leaves: weights that pruning or parametrisations
+    # compute in each call
+    computed = [
+        value
+        for module in convs.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and not value.is_leaf
+    ]
+    copies = copy.deepcopy(convs, {id(value): value.detach() for value in computed})
+    return copies.double().requires_grad_(False)
+
+
+@torch.no_grad()
+def key_state(conv: Any, x: Tensor, noise: Tensor | None, nodes: slice | Tensor) -> AttentionState:
+    r"""Builds the state (sums over the keys) of some :obj:`nodes` in double precision, on the
+    device of the layer :obj:`conv`, from the input :obj:`x` ``[N, D]`` of the layer and the
+    :obj:`noise` ``[N, H * K]`` of its keys."""
+    rows = x[nodes].to(reference(conv).device, torch.double)
+    if noise is None:
+        return conv.attention_state(rows)
+    return conv.attention_state(rows, noise=noise[nodes].to(rows.device, torch.double))
