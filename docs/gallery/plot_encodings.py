@@ -94,8 +94,8 @@ batch
 #
 # Give a data set the transform as ``pre_transform``, or give ``LaplacianPE``, ``SVDEncoding`` and
 # ``JaccardScores`` a folder: ``cache_dir`` stores results by the content of the graph and the
-# arguments of the transform, so that a changed graph is computed anew. PyG's data sets do not compute their
-# ``pre_transform`` anew when its arguments change: pass ``force_reload=True``.
+# arguments of the transform, so that a changed graph is computed anew. PyG's data sets do not
+# compute their ``pre_transform`` anew when its arguments change: pass ``force_reload=True``.
 from pathlib import Path
 from tempfile import mkdtemp
 
