@@ -165,9 +165,10 @@ def edge_regularization(
     .. math::
         - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
 
-    with :math:`d_u` the in-degree of :math:`u`. Up to a constant the loss is the divergence of
-    the attention :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node
-    without an edge adds 0. The authors' code divides by the number of edges in place of :math:`N`.
+    with :math:`d_u` the in-degree of :math:`u` along the edges that count. Up to a constant the
+    loss is the divergence of the attention :math:`\pi_{u \cdot}` from the uniform distribution over
+    the neighbours. A node without an edge adds 0. The authors' code divides by the number of edges
+    in place of :math:`N`.
 
     Args:
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]``, or ``[E, H]``, of which the
