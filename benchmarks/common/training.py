@@ -165,9 +165,11 @@ class Training:
 
     @property
     def loss_spike(self) -> float:
-        r"""Returns how far the training loss rose above its least earlier value."""
+        r"""Returns how far the training loss rose above its least earlier value. It is the largest
+        number of the dtype after a loss that is not finite."""
         losses = self.history[:, 1]
-        return float((losses - losses.cummin(0).values).max())
+        rises = losses - losses.cummin(0).values
+        return float(rises.nan_to_num(nan=torch.finfo(losses.dtype).max).max())
 
     def run_epoch(self) -> float:
         r"""Trains once over the batches and returns the mean of their losses."""

@@ -295,3 +295,18 @@ def test_the_peak_of_a_training_outlives_its_process(tmp_path, monkeypatch):
     monkeypatch.setattr(module, 'peak_mib', lambda: 100.0)
     assert training(tmp_path / 'run').peak_memory_mib == 900.0
     assert training(tmp_path / 'other').peak_memory_mib == 100.0
+
+
+@pytest.mark.parametrize(
+    ('losses', 'expected'),
+    [
+        ([3.0, 1.0, 2.5, 0.5], 1.5),
+        ([1.0, float('nan'), 0.5], torch.finfo(torch.float32).max),
+        ([float('nan')], torch.finfo(torch.float32).max),
+        ([1.0, float('inf')], torch.finfo(torch.float32).max),
+    ],
+)
+def test_loss_spike_is_a_number_after_a_loss_that_is_none(losses, expected, tmp_path):
+    diverged = training(tmp_path / 'run')
+    diverged.history = torch.tensor([[0.0, loss, 0.0] for loss in losses])
+    assert diverged.loss_spike == expected
