@@ -42,12 +42,12 @@ def blocks(path):
         ('docs/processes.rst', 2),
         ('docs/resume.rst', 1),
         ('docs/troubleshooting.rst', 2),
-        ('docs/migrate/pyg.rst', 7),
+        ('docs/migrate/pyg.rst', 9),
         ('docs/migrate/sgformer.rst', 1),
         ('docs/migrate/difformer.rst', 1),
         ('docs/migrate/nodeformer.rst', 1),
         ('docs/migrate/litegt.rst', 1),
-        ('docs/migrate/recbole.rst', 2),
+        ('docs/migrate/recbole.rst', 4),
     ],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
