@@ -41,7 +41,7 @@ def blocks(path):
         ('docs/index.rst', 1),
         ('docs/processes.rst', 2),
         ('docs/resume.rst', 1),
-        ('docs/troubleshooting.rst', 2),
+        ('docs/troubleshooting.rst', 3),
         ('docs/migrate/pyg.rst', 9),
         ('docs/migrate/sgformer.rst', 1),
         ('docs/migrate/difformer.rst', 1),
