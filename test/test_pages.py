@@ -176,3 +176,10 @@ def test_figures_of_the_attention_page_are_those_of_the_results():
     )
     assert len(cells) == len(measured) == 12
     assert set(cells) == measured
+
+
+def test_the_first_list_of_the_benchmarks_names_all_sections_with_tables():
+    text = (ROOT / 'docs' / 'benchmarks.rst').read_text(encoding='utf-8')
+    start, rest = text.split('\nHow the figures are made\n')
+    links = re.findall(r'`([A-Z][a-z ]+)`_', start.split('Four questions')[0])
+    assert links == re.findall(r'^([^\n]+)\n-{3,}$', rest, re.M)
