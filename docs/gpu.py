@@ -35,11 +35,19 @@ PICTURES = {
 }
 
 
+COMPILED = """What the compiler says of each kernel, which needs no GPU: registers of a thread,
+bytes that do not fit them, and shared memory of a program, for compute capability 9.0. The least
+time is a bound by bytes and products, not a measurement.
+``python -m benchmarks.runtime.kernels`` makes this table:"""
+
+
 def page(results: Path) -> str:
     """The page, with each table and picture that is there."""
+    kernels = (results.parent / 'runtime' / 'kernels.csv').as_posix()
+    compiled = ['', COMPILED, '', '.. csv-table::', f'   :file: {kernels}', '   :header-rows: 1']
     lines = [TITLE, '=' * len(TITLE), '', HOW]
     if not (results / 'summary.csv').exists():
-        return '\n'.join([*lines, '', NONE]) + '\n'
+        return '\n'.join([*lines, '', NONE, *compiled]) + '\n'
     for name, text in TABLES.items():
         if (results / f'{name}.csv').exists():
             path = (results / f'{name}.csv').as_posix()
@@ -54,4 +62,4 @@ def page(results: Path) -> str:
                 '',
                 f'   {text}',
             ]
-    return '\n'.join(lines) + '\n'
+    return '\n'.join([*lines, *compiled]) + '\n'

@@ -220,6 +220,17 @@ def test_difformer_of_the_authors_on_directed_weighted_graphs():
     assert_same(model(X, edges, degree=degree, edge_weight=weight), expected)
 
 
+@pytest.mark.parametrize(
+    'setting', [{'norm': 'row'}, {'activate_layers': True}, {'alpha': 0.9}, {'beta': 0.9}], ids=str
+)
+def test_parameters_do_not_tell_the_settings(setting):
+    """As the page about PyG says."""
+    model = SGFormer(6, 8, 3).double().eval()
+    other = SGFormer(6, 8, 3, **setting).double().eval()
+    other.load_state_dict(model.state_dict())
+    assert not torch.allclose(other(X, EDGES), model(X, EDGES))
+
+
 def test_what_does_not_fit_is_named():
     two_heads = torch_geometric.nn.SGFormer(6, 8, 3, trans_num_heads=2).state_dict()
     with pytest.raises(ValueError, match=r'one head .got trans_conv.attns.0.q.weight of shape'):

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 GALLERY = {  # the sizes that are set in capital letters at the start of a line
     'ten_minutes': 2,
     'nodes': 1,
-    'many_graphs': 2,
+    'many_graphs': 3,
     'large_graph': 1,
     'recommend': 1,
     'encodings': 0,
@@ -41,13 +41,13 @@ def blocks(path):
         ('docs/index.rst', 1),
         ('docs/processes.rst', 2),
         ('docs/resume.rst', 1),
-        ('docs/troubleshooting.rst', 2),
-        ('docs/migrate/pyg.rst', 7),
+        ('docs/troubleshooting.rst', 3),
+        ('docs/migrate/pyg.rst', 9),
         ('docs/migrate/sgformer.rst', 1),
         ('docs/migrate/difformer.rst', 1),
         ('docs/migrate/nodeformer.rst', 1),
         ('docs/migrate/litegt.rst', 1),
-        ('docs/migrate/recbole.rst', 2),
+        ('docs/migrate/recbole.rst', 4),
     ],
 )
 def test_examples_run(page, number, monkeypatch, tmp_path):
@@ -113,6 +113,8 @@ def test_pages_of_the_gallery_run(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, 'tempdir', str(tmp_path))
     text = (ROOT / 'docs' / 'gallery' / f'plot_{page}.py').read_text(encoding='utf-8')
+    if 'sklearn' in text:
+        pytest.importorskip('sklearn')
     sizes = re.findall(r'^[A-Z]+ = \d+$', text, re.M)
     assert len(sizes) == GALLERY[page]
     names = {}

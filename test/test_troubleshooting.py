@@ -16,6 +16,7 @@ SOURCES = (
     *sorted(Path(torch_geometric_lgt.__file__).parent.rglob('*.py')),
     Path(torch_geometric.__file__).parent / 'sampler' / 'neighbor_sampler.py',
     Path(torch.__file__).parent / '_dynamo' / 'convert_frame.py',
+    Path(torch.__file__).parent / 'cuda' / '__init__.py',
 )
 
 

@@ -1,6 +1,7 @@
 """The tables of the page that helps to choose say what the layers and models do."""
 
 import inspect
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -101,8 +102,23 @@ def takes_features(make, call):
     return not torch.allclose(out, output(call, layer, edge_attr=FEATURES.flip(0)))
 
 
-def has_heads(make, call):
-    return 'heads' in inspect.signature(make.func).parameters
+def arguments(make):
+    return inspect.signature(make.func).parameters
+
+
+def is_random(make, call):
+    """Whether two calls in training differ, for one of five initialisations: the activations of a
+    narrow output network may all be 0."""
+    layers = [make().train() for _ in range(5)]
+    return any(not torch.equal(call(one, X, EDGES), call(one, X, EDGES)) for one in layers)
+
+
+def random_option(name, make):
+    """The same layer with an argument that makes it random in training, or itself."""
+    for option, value in {'num_gumbel_samples': 2, 'dropout': 0.5}.items():
+        if option in arguments(make):
+            return partial(make, **{option: value})
+    return make
 
 
 def takes_batch(make, call):
@@ -159,6 +175,8 @@ def expected_cell(name, measure, *arguments):
     call, makes = ROWS[name]
     if measure is takes_features:
         makes = [makes[0], FEATURED.get(name, makes[0])]
+    if measure is is_random:
+        makes = [makes[0], random_option(name, makes[0])]
     results = [measure(make, call, *arguments) for make in makes]
     return 'yes' if results[0] else 'option' if any(results) else 'no'
 
@@ -167,7 +185,7 @@ MEASURES = {
     'edges': depends_on_edges,
     'edge weights': takes_weights,
     'edge features': takes_features,
-    'heads': has_heads,
+    'random': is_random,
     'batch': takes_batch,
     'state': has_state,
     'inference': has_inference,
@@ -188,6 +206,47 @@ def test_all_layers_and_models_are_in_both_tables():
 def test_properties(column):
     stated = {name: row[column] for name, row in properties().items()}
     assert stated == {name: expected_cell(name, MEASURES[column]) for name in ROWS}
+
+
+def test_default_heads():
+    stated = {name: row['heads'] for name, row in properties().items()}
+    found = {name: arguments(makes[0]).get('heads') for name, (_, makes) in ROWS.items()}
+    assert stated == {
+        name: 'no' if heads is None else str(heads.default) for name, heads in found.items()
+    }
+
+
+FIGURES = {
+    'Cora, 20 labels per class': ('difformer-cora', 'gcn-cora', 'published-20-per-class'),
+    'CiteSeer, 20 labels per class': (
+        'difformer-citeseer',
+        'gcn-citeseer',
+        'published-20-per-class',
+    ),
+    'Computers, 60 % labels': ('sgformer-computers', 'gcn-computers', 'random-60-20-20'),
+    'CS, 60 % labels': ('sgformer-cs', 'gcn-cs', 'random-60-20-20'),
+    'Physics, 60 % labels': ('sgformer-physics', 'gcn-physics', 'random-60-20-20'),
+    'Chameleon, filtered': (
+        'graphtransformer-chameleon-filtered',
+        'graphtransformer-chameleon-filtered',
+        'fixed-splits',
+    ),
+    'Actor': ('sgformer-actor', 'mlp-actor', 'fixed-splits'),
+    'Digits, no edges, 5 % labels': ('graphtransformer-digits', 'mlp-digits', 'random-5-10-85'),
+}
+VARIANTS = {', searched,': 'searched-13-trials', ', groups,': 'groups', 'without': 'no-attention'}
+
+
+def test_figures_are_those_of_the_results():
+    rows = table('Data')
+    assert set(rows) == set(FIGURES)
+    folder = PAGE.parents[1] / 'benchmarks' / 'results' / 'node_classification'
+    for name, (first, control, protocol) in FIGURES.items():
+        for model, cell in zip((first, control), rows[name].values(), strict=True):
+            variant = ''.join(f'-{v}' for word, v in VARIANTS.items() if word in cell)
+            result = json.loads((folder / f'{model}-{protocol}{variant}.json').read_text())
+            score = result['metrics']['accuracy']
+            assert cell.endswith(f' {100 * score["mean"]:.1f} ± {100 * score["std"]:.1f}'), name
 
 
 def test_kernels(monkeypatch):

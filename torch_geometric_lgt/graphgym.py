@@ -113,7 +113,11 @@ NETWORKS = {
 
 
 def set_lgt_config(config: CfgNode) -> None:
-    r"""Adds an empty group ``lgt`` to a configuration. The group accepts any name.
+    r"""Adds an empty group ``lgt`` to a configuration, which may then have any names in it: the
+    further arguments of the layers and models of this package.
+
+    The import of this module does so for GraphGym's ``cfg``, and ``set_cfg`` for other
+    configurations. There is no need to call it.
 
     Args:
         config (CfgNode): The configuration of GraphGym.
@@ -260,15 +264,15 @@ class GraphGymNetwork(torch.nn.Module):
 class GraphGymRecommender(torch.nn.Module):
     r"""Applies a recommender of this package before GraphGym's prediction head for links.
 
-    :class:`~torch_geometric_lgt.nn.MGFormer` is registered as a subclass, whose :obj:`model_type`
-    is the class. The nodes of the one graph are ``cfg.lgt.num_users`` users, then
-    ``cfg.lgt.num_items`` items. Their embeddings have ``gnn.dim_inner`` channels; node features are
-    not used.
+    The name ``mgformer`` in GraphGym's registry is this class with
+    :class:`~torch_geometric_lgt.nn.MGFormer` as its recommender. The nodes of the one graph are
+    ``cfg.lgt.num_users`` users, then ``cfg.lgt.num_items`` items. Their embeddings have
+    ``gnn.dim_inner`` channels; node features are not used.
 
     Args:
-        dim_in (int): Ignored; networks have this argument.
+        dim_in (int): Ignored, but GraphGym passes it to each network.
         dim_out (int): Channels of the predictions.
-        **kwargs (optional): Further arguments of the model, in addition to the arguments in
+        **kwargs (optional): Further arguments of the recommender, in addition to all that are in
             ``cfg.lgt``.
 
     Example:
@@ -289,7 +293,7 @@ class GraphGymRecommender(torch.nn.Module):
         >>> prediction, label = network(batch)
         >>> prediction.shape, label.shape
         (torch.Size([3]), torch.Size([3]))
-        >>> set_cfg(cfg)
+        >>> set_cfg(cfg)  # back to the defaults
     """
 
     model_type: Any

@@ -1,7 +1,6 @@
 import json
 import math
 import platform
-import resource
 import statistics
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -96,12 +95,14 @@ def write_result(
     parameters: int | None = None,
     epoch_seconds: float | None = None,
     peak_memory_mib: float | None = None,
+    training_commits: Sequence[str] = (),
     protocol_in_name: bool = False,
 ) -> Path:
     r"""Writes one finished run as JSON, with all that is needed to repeat it, and returns the
     path. The name of the file has the protocol if :obj:`protocol_in_name` is set. :obj:`data` is
     the fingerprint of the training data; with it :obj:`metrics` has a value for each seed, and
-    the seeds of an earlier result of the same run stay in the result."""
+    the seeds of an earlier result of the same run stay in the result. :obj:`training_commits` are
+    the commits of the trainings, which may be older than the commit that measures them."""
     if any(not math.isfinite(value) for values in metrics.values() for value in values):
         raise ValueError(f"'metrics' must be finite (got {dict(metrics)})")
     record = {
@@ -119,6 +120,7 @@ def write_result(
         'data': data,
         'command': command(),
         'commit': commit(),
+        'training_commits': list(training_commits) or [commit()],
         'versions': {**versions(), 'python': platform.python_version()},
         'machine': machine(),
         'date': datetime.now(timezone.utc).isoformat(timespec='seconds'),
@@ -165,8 +167,16 @@ def accumulated(record: dict[str, Any], earlier: dict[str, Any], path: Path) -> 
         metrics[name] = summary([values[seed] for seed in sorted(values)])
     commands = dict.fromkeys([*earlier['command'].split(' && '), record['command']])
     seeds = sorted({*rest, *record['seeds']})
+    commits = dict.fromkeys(
+        [*earlier.get('training_commits', [earlier['commit']]), *record['training_commits']]
+    )
     say(f'{path}: now over the seeds {seeds}, of which {rest} were there')
-    return record | {'seeds': seeds, 'metrics': metrics, 'command': ' && '.join(commands)}
+    return record | {
+        'seeds': seeds,
+        'metrics': metrics,
+        'command': ' && '.join(commands),
+        'training_commits': list(commits),
+    }
 
 
 @cache
@@ -204,11 +214,6 @@ def machine() -> dict[str, Any]:
         'gpu_memory_gib': round(gpu.total_memory / 2**30, 1) if gpu else None,
         'memory_gib': round(memory[0], 1) if memory else None,
     }
-
-
-def process_peak_mib() -> float:
-    r"""Returns the peak of the memory of this process, in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _lines(path: str) -> list[str]:

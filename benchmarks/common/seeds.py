@@ -22,10 +22,13 @@ class Schedule(NamedTuple):
 
 
 class SeedResults(NamedTuple):
-    r"""Holds the metrics with a value for each seed, and the training of the last seed."""
+    r"""Holds the metrics with a value for each seed, the training of the last seed, the largest
+    peak of memory of a training, and the commits of the trainings."""
 
     metrics: dict[str, list[float]]
     training: Training
+    peak_memory_mib: float
+    training_commits: list[str]
 
     @property
     def parameters(self) -> int:
@@ -61,6 +64,8 @@ def train_seeds(
             :obj:`True`)
     """
     metrics: dict[str, list[float]] = {}
+    commits: dict[str, None] = {}
+    peak = 0.0
     for seed in with_progress(seeds, f'{name}, {len(seeds)} seeds'):
         training = prepare(seed)
         log = curves(Path(tensorboard) / training.path.stem) if tensorboard else _log_nothing
@@ -68,10 +73,12 @@ def train_seeds(
         measured = measure(training, seed)
         for metric, value in measured.items():
             metrics.setdefault(metric, []).append(value)
+        peak = max(peak, training.peak_memory_mib)
+        commits |= dict.fromkeys(training.commits)
         if print_metrics:
             rounded = {metric: round(value, 4) for metric, value in measured.items()}
             tqdm.write(f'seed {seed}: {json.dumps(rounded)}')
-    return SeedResults(metrics, training)
+    return SeedResults(metrics, training, peak, list(commits))
 
 
 def _log_nothing(name: str, value: float, epoch: int) -> None:

@@ -3,19 +3,19 @@ r"""Trains one model with checkpoints: a training that was killed continues wher
 import glob
 import hashlib
 import json
-import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 from tqdm import tqdm
 
 from benchmarks.common.files import say
-from benchmarks.common.results import PUBLISHED, DataError
+from benchmarks.common.memory import peak_mib, try_restart_peak
+from benchmarks.common.rates import Cosine, Plateau
+from benchmarks.common.results import PUBLISHED, DataError, commit
 from torch_geometric_lgt import __version__
 from torch_geometric_lgt._io import checksum, open_regular, read_tensors, write_tensors
 
@@ -61,41 +61,6 @@ def curves(folder: Path) -> Callable[[str, float, int], None]:
     return SummaryWriter(folder).add_scalar
 
 
-class Plateau(NamedTuple):
-    r"""Halves a learning rate if the validation loss has not fallen for more than
-    :obj:`patience` validations. The training ends at the rate :obj:`least`."""
-
-    lr: float
-    patience: int
-    least: float
-
-    def rate(self, losses: Iterable[float]) -> float:
-        r"""Returns the learning rate after these validation losses."""
-        optimizer = torch.optim.SGD([torch.zeros(1)], self.lr)
-        schedule = ReduceLROnPlateau(optimizer, factor=0.5, patience=self.patience)
-        for loss in losses:
-            schedule.step(loss)
-        return optimizer.param_groups[0]['lr']
-
-
-class Cosine(NamedTuple):
-    r"""Raises a learning rate in equal steps over :obj:`warmup` epochs, then lowers it along half a
-    cosine until 0 at the end of the training."""
-
-    lr: float
-    epochs: int
-    warmup: int
-    least: float = 0.0
-
-    def rate(self, losses: Sized) -> float:
-        r"""Returns the learning rate of the epoch after these validation losses."""
-        epoch = len(losses)
-        if epoch < self.warmup:
-            return self.lr * (epoch + 1) / (self.warmup + 1)
-        done = (epoch - self.warmup) / max(self.epochs - self.warmup, 1)
-        return self.lr * (1 + math.cos(math.pi * min(done, 1))) / 2
-
-
 class Training:
     r"""Trains a model until its score stops rising. A training that was killed continues from
     the checkpoint :obj:`path` as if it had not stopped.
@@ -135,6 +100,9 @@ class Training:
         self.best = self._weights()
         self.history = torch.empty(0, 3 if rates is None else 4)
         self.saved = time.perf_counter()
+        self.commits: list[str] = []
+        self.earlier_peak = 0.0
+        try_restart_peak()
         if (tensors := self._read()) is not None:
             self._resume(tensors)
 
@@ -163,6 +131,7 @@ class Training:
             say(f'{name}: finished before after {start} epochs, read back from {self.path}')
             self.model.load_state_dict(self.best)
             return
+        self.commits = list(dict.fromkeys([*self.commits, commit()]))
         if start > 0:
             say(f'{name}: goes on after {start} epochs, read from {self.path}')
         with tqdm(total=max_epochs, initial=start, desc=name) as bar:
@@ -190,10 +159,17 @@ class Training:
         self.model.load_state_dict(self.best)
 
     @property
+    def peak_memory_mib(self) -> float:
+        r"""Returns the peak of the memory of the processes that ran this training."""
+        return max(self.earlier_peak, peak_mib())
+
+    @property
     def loss_spike(self) -> float:
-        r"""Returns how far the training loss rose above its least earlier value."""
+        r"""Returns how far the training loss rose above its least earlier value. It is the largest
+        number of the dtype after a loss that is not finite."""
         losses = self.history[:, 1]
-        return float((losses - losses.cummin(0).values).max())
+        rises = losses - losses.cummin(0).values
+        return float(rises.nan_to_num(nan=torch.finfo(losses.dtype).max).max())
 
     def run_epoch(self) -> float:
         r"""Trains once over the batches and returns the mean of their losses."""
@@ -250,6 +226,9 @@ class Training:
         tensors['progress'] = torch.tensor(
             [self.epoch, self.best_epoch, self.best_score, self.seconds], dtype=torch.float64
         )
+        tensors['peak_memory_mib'] = torch.tensor(self.peak_memory_mib, dtype=torch.float64)
+        text = json.dumps(self.commits).encode()
+        tensors['commits'] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(self.path, tensors, KIND)
         self.saved = time.perf_counter()
@@ -293,3 +272,7 @@ class Training:
         self.history = tensors['history']
         epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()
         self.epoch, self.best_epoch = int(epoch), int(best_epoch)
+        self.commits = ['unknown']  # of a checkpoint of an earlier form
+        if 'commits' in tensors:
+            self.commits = json.loads(bytes(tensors['commits'].tolist()))
+            self.earlier_peak = float(tensors['peak_memory_mib'])

@@ -17,7 +17,7 @@ from benchmarks.common.arguments import (
     positive,
     script_parser,
 )
-from benchmarks.common.results import process_peak_mib, read_results, write_result
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.large_graphs.batches import Batches, scores_of, validation_scores
@@ -151,7 +151,8 @@ def run(
         config=config | {'attention_over': DOMAINS[config['domain']]},
         parameters=results.parameters,
         epoch_seconds=results.training.seconds / results.training.epoch,
-        peak_memory_mib=process_peak_mib(),
+        peak_memory_mib=results.peak_memory_mib,
+        training_commits=results.training_commits,
         data=content,
         folder=args.output,
         protocol_in_name=True,

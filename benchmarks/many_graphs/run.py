@@ -26,10 +26,11 @@ from benchmarks.common.arguments import (
 )
 from benchmarks.common.attentions import ATTENTIONS, GRAPH_TRANSFORMER
 from benchmarks.common.figures import require_drawing
-from benchmarks.common.results import process_peak_mib, read_results, write_result
+from benchmarks.common.rates import Cosine, Plateau
+from benchmarks.common.results import read_results, write_result
 from benchmarks.common.scripts import data_from, source
 from benchmarks.common.seeds import Schedule, train_seeds, with_progress
-from benchmarks.common.training import Cosine, Plateau, Training, checkpoint, fingerprint
+from benchmarks.common.training import Training, checkpoint, fingerprint
 from benchmarks.many_graphs.datasets import Splits, make_splits, split_tensors
 from benchmarks.many_graphs.metrics import Metric, criterion, evaluate
 from benchmarks.many_graphs.models import WITH_EDGE_FEATURES, Transformer, network
@@ -247,7 +248,8 @@ def run(
         config=config | {f'{part}_graphs': number for part, number in num_graphs.items()},
         parameters=results.parameters,
         epoch_seconds=sum(epoch_seconds) / len(epoch_seconds),
-        peak_memory_mib=process_peak_mib(),
+        peak_memory_mib=results.peak_memory_mib,
+        training_commits=results.training_commits,
         data=content,
         folder=args.output,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from benchmarks.common.results import process_peak_mib, write_result
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import data_from
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training, checkpoint, fingerprint
@@ -161,7 +161,8 @@ def run(args: argparse.Namespace, plan: Plan) -> Path:
         data=content,
         parameters=results.parameters,
         epoch_seconds=statistics.median(results.metrics['epoch_ms']) / 1000,
-        peak_memory_mib=process_peak_mib(),
+        peak_memory_mib=results.peak_memory_mib,
+        training_commits=results.training_commits,
         folder=args.output,
         protocol_in_name=True,
     )

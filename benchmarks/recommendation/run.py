@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch_geometric.utils import sort_edge_index
 
-from benchmarks.common.results import process_peak_mib, write_result
+from benchmarks.common.memory import peak_mib, try_restart_peak
+from benchmarks.common.results import write_result
 from benchmarks.common.scripts import INTERACTIONS, data_from
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import CHECKPOINTS, Training, checkpoint
@@ -126,6 +127,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
         return prepare(task, args.model, config, seed, path)
 
     seconds = parameters = None
+    commits: list[str] = []
     if is_trained:
         results = train_seeds(
             args.seeds,
@@ -136,10 +138,13 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
             args.tensorboard,
         )
         metrics, parameters = results.metrics, results.parameters
+        peak, commits = results.peak_memory_mib, results.training_commits
         seconds = results.training.seconds / results.training.epoch
     else:
+        try_restart_peak()
         closed_form = measure_closed_form(task, args.model, config)
         metrics = {name: [value] for name, value in closed_form.items()}
+        peak = peak_mib()
     return write_result(
         TASK,
         args.dataset,
@@ -152,6 +157,7 @@ def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:
         data=content,
         parameters=parameters,
         epoch_seconds=seconds,
-        peak_memory_mib=process_peak_mib(),
+        peak_memory_mib=peak,
+        training_commits=commits,
         folder=args.output,
     )

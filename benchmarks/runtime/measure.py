@@ -8,19 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.common.command import ROOT
-
-STATUS, CLEAR = Path('/proc/self/status'), Path('/proc/self/clear_refs')
-
-
-def resident_mib(field: str) -> float:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
-    return int(line.split()[1]) / 1024
+from benchmarks.common.memory import peak_mib, resident_mib, restart_peak
 
 
 def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> float:
@@ -31,10 +24,10 @@ def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> floa
         before = torch.cuda.memory_allocated(device)
         function()
         return (torch.cuda.max_memory_allocated(device) - before) / 2**20
-    CLEAR.write_text('5')  # the peak counts from here
+    restart_peak()
     before = resident_mib('VmRSS')
     function()
-    return resident_mib('VmHWM') - before
+    return peak_mib() - before
 
 
 def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -> list[float]:

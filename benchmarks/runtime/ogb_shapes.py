@@ -84,8 +84,9 @@ def work(
     fraction: float = 1.0,
     rounds: int = 1,
 ) -> dict[str, list[float]]:
-    r"""Measures one model after a first step that does not count. Memory in GiB is the peak of
-    the process, or of the device. A :obj:`domain` replaces that of the script."""
+    r"""Measures one model. An epoch or inference of one step, on the whole graph, is measured after
+    a first one that does not count. Memory in GiB is the peak of the process, or of the device. A
+    :obj:`domain` replaces that of the script."""
     shape, config = SHAPES[name], {**BASE, **SHAPES[name].config, **OPTIONS[model], 'model': model}
     config['domain'] = config['domain'] if domain is None else domain
     torch.manual_seed(0)

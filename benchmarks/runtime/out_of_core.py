@@ -23,10 +23,11 @@ from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_table, positive, script_parser
+from benchmarks.common.memory import resident_mib
 from benchmarks.common.results import write_result
 from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
-from benchmarks.runtime.measure import fresh, resident_mib
+from benchmarks.runtime.measure import fresh
 from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import SGFormer

@@ -36,9 +36,13 @@ for column, axis in enumerate(axes.flat):
     axis.set_axis_off()
 
 # %%
-# The columns have length 1, so their entries get small in large graphs. Multiply by the square root
-# of the number of nodes before you add them to other features. ``laplacian_pe_mask`` marks the
-# columns that the graph really has:
+# The transforms do not scale what they add, and most models take it as it is. A column of
+# ``LaplacianPE`` has length 1, so the mean square of its entries is :math:`1/N`. For one graph of
+# hundreds of nodes or more, multiply by :math:`\sqrt{N}` before training, as the guides for one
+# graph do. The published models of many small graphs take the columns unscaled; another factor is
+# a setting to choose on validation graphs. Rows of ``SVDEncoding`` need nothing: ``MGFormer``
+# brings them to one length itself, its ``encoding_scale``. ``laplacian_pe_mask`` marks the columns
+# that the graph really has:
 scaled = data.laplacian_pe * data.num_nodes**0.5
 scaled.square().mean(0), data.laplacian_pe_mask
 
@@ -88,10 +92,10 @@ batch
 # Compute once
 # ------------
 #
-# Give a data set the transform as ``pre_transform``, or give ``LaplacianPE`` and ``SVDEncoding`` a
-# folder: ``cache_dir`` stores encodings by the content of the graph and the arguments of the
-# transform, so that a changed graph is computed anew. PyG's data sets do not compute their
-# ``pre_transform`` anew when its arguments change: pass ``force_reload=True``.
+# Give a data set the transform as ``pre_transform``, or give ``LaplacianPE``, ``SVDEncoding`` and
+# ``JaccardScores`` a folder: ``cache_dir`` stores results by the content of the graph and the
+# arguments of the transform, so that a changed graph is computed anew. PyG's data sets do not
+# compute their ``pre_transform`` anew when its arguments change: pass ``force_reload=True``.
 from pathlib import Path
 from tempfile import mkdtemp
 

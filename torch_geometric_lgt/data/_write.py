@@ -32,8 +32,8 @@ def write_graph(
     when it is complete, with a checksum for each file.
 
     Args:
-        folder (str or Path): The folder to write. It must not exist, or be an empty folder and no
-            link.
+        folder (str or Path): The folder to write: a path where nothing is yet, or an empty folder
+            (not a link to one).
         edge_index (torch.Tensor or numpy.ndarray): Sources and targets ``[2, E]``.
         num_nodes (int): Number of nodes, :math:`N`.
         attributes (dict, optional): Node attributes by name, arrays or tensors with :math:`N` rows.
@@ -48,8 +48,8 @@ def write_graph(
     Raises:
         ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
             negative or no whole number, or an edge names a node that does not exist. If an
-            attribute has another number of rows, an unsupported dtype, a name that is no
-            identifier, or a name that loaders set.
+            attribute has another number of rows or an unsupported dtype. If its name is no
+            identifier, or one that loaders give their own attributes, such as ``n_id``.
 
     Example:
         >>> import torch

@@ -24,11 +24,11 @@ class InteractionDataset(InMemoryDataset):
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
-    ``root/name/raw``. The files are read each time and nothing is written beside downloads, so no
-    cache can be outdated.
+    ``root/name/raw``. The files are read each time. Only downloads are written, so no cache can be
+    outdated.
 
-    Rows are in the order of time, which ``split='leave-one-out'`` needs. Rows in another order need
-    a column of times: name it as the third of :obj:`columns`. Other columns are not read.
+    For ``split='leave-one-out'`` the rows must be in the order of time, or the file must have a
+    column of times: name it as the third of :obj:`columns`. Other columns are not read.
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
     get numbers from 0 in the order of their ids; :obj:`user_ids` and :obj:`item_ids` have the id of
@@ -43,12 +43,12 @@ class InteractionDataset(InMemoryDataset):
         root (str): Folder of data sets.
         name (str): Name of a public data set, or of a folder in :obj:`root`.
         split (str, optional): :obj:`"given"` uses the split of the files; without a validation
-            file, validation pairs are taken out of the training part. :obj:`"ratio"` splits each
-            user's interactions at random. :obj:`"leave-one-out"` takes each user's last interaction
-            for test and the last but one for validation, and needs a file ``raw`` in the order of
-            time, or with a column of times. (default:
-            :obj:`None`, :obj:`"given"` if the data set has files for training and test, else
-            :obj:`"ratio"`; the attribute :obj:`split` has the choice)
+            file, the share ``ratios[1]`` of each user's training pairs is drawn for validation.
+            :obj:`"ratio"` splits each user's interactions at random. :obj:`"leave-one-out"` takes
+            each user's last interaction for test and the last but one for validation, and needs a
+            file ``raw``; of two interactions none is for validation, and a single one is for
+            training. (default: :obj:`None`, :obj:`"given"` if the data set has files for training
+            and test, else :obj:`"ratio"`; the attribute :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
             0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)

@@ -43,15 +43,16 @@ class SBMDataset(GeneratedDataset):
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are stored. Its
-            representation identifies the stored file. (default: :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its representation
-            identifies the stored file. (default: :obj:`None`, all graphs)
+        pre_transform (callable, optional): Applied once, before the graphs are stored. The name of
+            the stored file depends on its ``repr``, so that another one has another file. (default:
+            :obj:`None`)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; its ``repr``
+            counts, too. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
-            :obj:`seed` is no whole number from 0. If :obj:`pre_transform` or :obj:`pre_filter` has
-            no representation that identifies it, like a ``lambda``.
+            :obj:`seed` is no whole number from 0. If the ``repr`` of :obj:`pre_transform` or
+            :obj:`pre_filter` differs from run to run, like that of a ``lambda``.
 
     Example:
         >>> from torch_geometric_lgt.datasets import SBMDataset

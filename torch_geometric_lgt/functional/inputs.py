@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
@@ -205,6 +206,7 @@ def kernel_input(
         )
         raise ValueError(
             f"'feature_map' must be one of {known}; {geometries} (got {feature_map!r})"
+            f'{nearest_name(feature_map, known)}'
         )
     has_projection = MAPS[feature_map].has_projection
     if has_projection != (projection is not None):

@@ -49,20 +49,22 @@ def alignment(x: Tensor, y: Tensor) -> Tensor:
 
 
 def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
-    r"""Computes the logarithm of the mean Gaussian potential of all pairs of rows on the unit
-    sphere (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
+    r"""Computes the logarithm of the mean Gaussian potential of all pairs of rows (Eq. 13 of
+    `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
-        \log \mathbb{E}_{u \neq u^{\prime}} \exp(-t \|\mathbf{x}_u - \mathbf{x}_{u^{\prime}}\|^2)
+        \log \mathbb{E}_{u \neq u^{\prime}} \exp \left( -t \left\| \frac{\mathbf{x}_u}
+            {\|\mathbf{x}_u\|} - \frac{\mathbf{x}_{u^{\prime}}}{\|\mathbf{x}_{u^{\prime}}\|}
+            \right\|^2 \right)
 
-    Identical rows give 0, and so do fewer than two rows. Pairs are computed in chunks. Beyond 1024
-    rows the backward pass computes the chunks again, so that memory grows with :math:`B`, not with
-    :math:`B^2`.
+    A row of zeros stays a row of zeros. Identical rows give 0, and so do fewer than two rows. Pairs
+    are computed in chunks. Beyond 1024 rows the backward pass computes the chunks again, so that
+    memory grows with :math:`B`, not with :math:`B^2`.
 
     Args:
         x (torch.Tensor): ``[B, C]``.
-        temperature (float, optional): :math:`t`, 1 in the paper and 2 in DirectAU. (default:
-            :obj:`2.0`)
+        temperature (float, optional): :math:`t`, 1 in the paper and 2 in `DirectAU
+            <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
 
     Returns:
         a scalar
@@ -163,9 +165,10 @@ def edge_regularization(
     .. math::
         - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
 
-    with :math:`d_u` the in-degree of :math:`u`. Up to a constant the loss is the divergence of
-    the attention :math:`\pi_{u \cdot}` from the uniform distribution over the neighbours. A node
-    without an edge adds 0. The authors' code divides by the number of edges in place of :math:`N`.
+    with :math:`d_u` the in-degree of :math:`u` along the edges that count. Up to a constant the
+    loss is the divergence of the attention :math:`\pi_{u \cdot}` from the uniform distribution over
+    the neighbours. A node without an edge adds 0. The authors' code divides by the number of edges
+    in place of :math:`N`.
 
     Args:
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]``, or ``[E, H]``, of which the

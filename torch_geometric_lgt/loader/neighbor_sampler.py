@@ -33,9 +33,9 @@ class NeighborSampler(BaseSampler):
     then the other nodes in the order in which they were added. The edges of an :obj:`adj_t`, and
     their attributes, are sorted by target and source, as the :obj:`adj_t` of the batch is.
 
-    With times, each seed has a separate subgraph and a time. The subgraph consists of edges whose
-    source, or which themselves, have a time that is not later. The time of a seed is that of its
-    node, unless the loader passes other times.
+    With times, each seed has a separate subgraph and a time: that of its node, unless the loader
+    passes other times. Edges with a later time are left out. The time of an edge is its own, or
+    that of its source if the times belong to nodes.
 
     Random numbers come from a seed that torch's global generator draws for each batch:
     :meth:`torch.manual_seed` determines them. Torch seeds each worker of a loader differently, so
@@ -72,8 +72,8 @@ class NeighborSampler(BaseSampler):
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
-            attribute of valid numbers, or one is set for stores. If both are set with
-            ``temporal_strategy='last'``.
+            attribute of valid numbers, or the data is a pair of stores, which have neither. If both
+            are set with ``temporal_strategy='last'``.
 
     Example:
         >>> import torch

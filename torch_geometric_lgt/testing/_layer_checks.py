@@ -36,21 +36,23 @@ def check_layer(
     * A permutation of the nodes permutes the output in the same way.
     * The output of a graph does not depend on the rest of the batch, in training with the same
       noise too. The batch may be unsorted, and contain empty graphs, large features or NaN.
-    * Outputs and gradients of graphs with a few nodes do not depend on the batch, in single
-      precision either. The terms of a denominator may cancel in such graphs.
+    * Outputs and gradients of graphs with one to four nodes do not depend on the batch, in single
+      precision either. Such graphs are where the terms of a denominator can cancel.
     * Edges may come in every format that PyG's layers take.
-    * If edges matter, the layer uses their weights or refuses them. Weights as :obj:`edge_weight`
-      and as values of a sparse matrix give the same output, and weights have gradients.
+    * If edges matter, the layer uses their weights, or ends in a TypeError or ValueError that names
+      them. Weights as :obj:`edge_weight` and as values of a sparse matrix give the same output, and
+      weights have gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite
       outputs and gradients.
     * Evaluation draws no random numbers and changes no input.
     * Copies, pickles and state dicts give the same output. One seed gives one initialisation.
-    * Hooks and parametrisations of Linear layers and embeddings, and modules in place of them, act
-      and have gradients.
+    * Hooks and parametrisations that a user adds to the Linear layers and embeddings of the layer
+      take effect and have gradients. So do other modules that a user puts in their place.
     * ``torch.compile`` finds no graph break, with or without batch and weights, and compiles once
       for all sizes.
     * Half precision is close to double precision.
-    * Flops and bytes for the backward pass grow no faster than the number of nodes and edges.
+    * The flops of both passes, and the bytes that are kept for the backward pass, grow no faster
+      than the number of nodes and edges.
     * Wrong features and graph ids end in a ValueError or TypeError that names the argument, and so
       do wrong edges if edges matter.
 

@@ -11,13 +11,13 @@ __all__ = [
     'diffusion_attention',
     'edge_weights',
     'feature_map',
+    'inverse_denominators',
     'jaccard',
     'kernel_attention',
     'normalised',
     'normalised_adjacency',
     'sampled_attention',
     'sgformer_attention',
-    'share_of',
     'sigmoid_attention',
     'uniformity',
 ]
@@ -26,16 +26,18 @@ __all__ = [
 def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0
 ) -> Tensor:
-    r"""Computes the features :math:`\phi(\mathbf{x})` of each vector, from ``[*, C]`` to
-    ``[*, M]``. Exponents are not shifted, so that large inputs overflow.
+    r"""Computes the features :math:`\phi(\mathbf{x})` of each vector by their formulas in
+    :class:`~torch_geometric_lgt.nn.FeatureMap`, from ``[*, C]`` to ``[*, M]``. Nothing keeps
+    exponentials of large inputs from overflowing.
 
     Args:
-        kind (str): :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, :obj:`"fourier"` or
-            :obj:`"softmax"`.
+        kind (str): :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"`, with :math:`M = C`;
+            :obj:`"softmax"` for the random exponentials, with :math:`M` the rows of the projection,
+            or :obj:`"fourier"`, with twice as many.
         x (torch.Tensor): The vectors ``[*, C]``.
-        projection (torch.Tensor, optional): ``[m, C]``, for the last two maps. (default:
-            :obj:`None`)
-        power (float, optional): The power of the focused map. (default: :obj:`3.0`)
+        projection (torch.Tensor, optional): The rows :math:`\mathbf{w}_m`, ``[m, C]``, for the last
+            two maps. (default: :obj:`None`)
+        power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
 
     Example:
         >>> import torch
@@ -135,10 +137,16 @@ def sampled_attention(
     batch_k: Tensor | None = None,
 ) -> Tensor:
     r"""Computes NodeFormer's kernelised Gumbel-softmax ``[N_q, H, D]``: the mean of :math:`K`
-    attentions to values :obj:`v` ``[N_k, H, D]``.
+    attentions. In attention :math:`k` the features of key :math:`j` are multiplied by
+    :math:`\exp(g_{jk})`.
 
-    The :obj:`noise` ``[N_k, H, K]`` is the logarithm of the weight of each key in each of these.
-    The other arguments are those of :meth:`attention_matrix`.
+    Args:
+        phi_q (torch.Tensor): The features of the queries ``[N_q, H, M]``.
+        phi_k (torch.Tensor): The features of the keys ``[N_k, H, M]``.
+        v (torch.Tensor): The values ``[N_k, H, D]``.
+        noise (torch.Tensor): :math:`g_{jk}`, ``[N_k, H, K]``.
+        batch_q (torch.Tensor, optional): The graph id of each query. (default: :obj:`None`)
+        batch_k (torch.Tensor, optional): The graph id of each key. (default: :obj:`None`)
 
     Example:
         >>> import torch
@@ -189,12 +197,13 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
     )
 
 
-def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Tensor:
-    r"""Computes :math:`1 / (c + p)` ``[N, H, 1]``, the inverse denominators of attention with inner
-    products as weights, and 0 for sums that cancel.
+def inverse_denominators(constant: Tensor, products: Tensor, channels: int, norm: str) -> Tensor:
+    r"""Computes :math:`1 / (c + p)` ``[N, H, 1]``, the inverse denominators of DIFFormer's and
+    SGFormer's attention, or 0 if the sum is 0 up to rounding errors.
 
-    A sum cancels if at most :math:`(C + 8) / 2` units of rounding of :math:`|c| + |p|` remain. The
-    bound is 64 times as large with Frobenius norms.
+    That is the case if :math:`|c + p| \leq \varepsilon (|c| + |p|) (C + 8) / 2`, where
+    :math:`\varepsilon` is the machine epsilon of the dtype for row norms, and 64 times that for
+    Frobenius norms.
 
     Args:
         constant (torch.Tensor): :math:`c`, ``[N, H]``.
@@ -204,9 +213,9 @@ def share_of(constant: Tensor, products: Tensor, channels: int, norm: str) -> Te
 
     Example:
         >>> import torch
-        >>> from torch_geometric_lgt.testing.dense import share_of
+        >>> from torch_geometric_lgt.testing.dense import inverse_denominators
         >>> constant, products = torch.ones(2, 1), torch.tensor([[1.], [-1.]])
-        >>> share_of(constant, products, 4, 'row').flatten()
+        >>> inverse_denominators(constant, products, 4, 'row').flatten()
         tensor([0.5000, 0.0000])
     """
     total, unit = (
@@ -251,7 +260,7 @@ def diffusion_attention(
     same = torch.ones_like(similarity)
     if batch_q is not None and batch_k is not None:
         same = same * (batch_q[:, None] == batch_k[None, :])[..., None]
-    share = share_of(same.sum(1), (similarity * same).sum(1), q.shape[2], norm)
+    share = inverse_denominators(same.sum(1), (similarity * same).sum(1), q.shape[2], norm)
     return torch.einsum('ijh,jhd->ihd', (1 + similarity) * same, v) * share
 
 
@@ -311,7 +320,7 @@ def sgformer_attention(
     if batch_q is not None and batch_k is not None:
         same = (batch_q[:, None] == batch_k[None, :]).to(weight.dtype)
     weight = weight * (same / same.sum(1, keepdim=True).clamp(min=1))[..., None]
-    return (own + torch.einsum('ijh,jhd->ihd', weight, v)) * share_of(
+    return (own + torch.einsum('ijh,jhd->ihd', weight, v)) * inverse_denominators(
         torch.ones_like(weight[:, 0]), weight.sum(1), q.shape[2], norm
     )
 

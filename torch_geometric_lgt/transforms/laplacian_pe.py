@@ -49,7 +49,8 @@ class LaplacianPE(BaseTransform):
     eigenvector, of eigenvalue 0, which is left out. The columns belong to the smallest non-trivial
     eigenvalues of all components together, in ascending order. Each column is 0 outside of its
     component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
-    for them.
+    for them. A column has length 1, so that the mean square of its entries is :math:`1 / N`:
+    multiply by :math:`\sqrt{N}` to add the columns to other features of a large graph.
 
     Every solver returns the same columns, up to rounding. The sum of the cubes of a column is
     positive; if this sum is 0, the first of the largest entries is positive. The columns of a

@@ -72,8 +72,9 @@ class SVDEncoding(BaseTransform):
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalize` is no boolean. If
-            the data has neither one node type nor two that all edges join. If columns cannot be
-            appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in the data.
+            the data has more than two node types, or has two and edges within one of them. If
+            columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in the
+            data.
         RuntimeError: If the solvers do not converge.
 
     Example:

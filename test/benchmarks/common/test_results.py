@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks.common.command import ROOT, command
-from benchmarks.common.results import DataError, read_results, write_result
+from benchmarks.common.results import DataError, commit, read_results, write_result
 
 
 def write(folder, seeds, values, data='digest', lr=0.1, metric='accuracy', **more):
@@ -75,6 +75,22 @@ def test_a_result_of_another_version_is_replaced_aloud(tmp_path, capsys):
     path.write_text(json.dumps(record))
     assert write(tmp_path, [1], [0.75])['seeds'] == [1]
     assert 'differs in version of the package; its seeds [0] are gone' in capsys.readouterr().err
+
+
+def test_commits_of_trainings_accumulate(tmp_path):
+    first = write(tmp_path, [0], [0.5], training_commits=['a', 'b+'])
+    assert first['training_commits'] == ['a', 'b+']
+    second = write(tmp_path, [1], [0.75], training_commits=['c', 'a'])
+    assert second['training_commits'] == ['a', 'b+', 'c']
+    assert second['commit'] == commit()
+
+
+def test_commits_of_a_result_of_an_earlier_form_are_its_commit(tmp_path):
+    record = write(tmp_path, [0], [0.5])
+    assert record.pop('training_commits') == [commit()]
+    path = tmp_path / 'task' / 'ours-mine.json'
+    path.write_text(json.dumps(record | {'commit': 'old'}))
+    assert write(tmp_path, [1], [0.75])['training_commits'] == ['old', commit()]
 
 
 def test_measurements_do_not_accumulate(tmp_path):

@@ -3,6 +3,7 @@ import json
 import pytest
 import torch
 
+from benchmarks.common import training as training_module
 from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import Training
 
@@ -39,6 +40,17 @@ def test_metrics_have_a_value_for_each_seed_in_order(run, capsys):
     printed = [line.partition(': ') for line in capsys.readouterr().out.splitlines()]
     assert [name for name, _, _ in printed] == ['seed 3', 'seed 1']
     assert [json.loads(metrics)['seed'] for _, _, metrics in printed] == [3.0, 1.0]
+
+
+def test_commits_and_the_largest_peak_of_all_seeds_are_returned(run, monkeypatch):
+    monkeypatch.setattr(training_module, 'commit', lambda: 'first')
+    monkeypatch.setattr(training_module, 'peak_mib', lambda: 900.0)
+    assert run(0).training_commits == ['first']
+    monkeypatch.setattr(training_module, 'commit', lambda: 'second')
+    monkeypatch.setattr(training_module, 'peak_mib', lambda: 100.0)
+    results = run(1, 0)
+    assert results.training_commits == ['second', 'first']
+    assert results.peak_memory_mib == 900.0
 
 
 def test_nothing_is_printed_on_request(run, capsys):

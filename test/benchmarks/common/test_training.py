@@ -5,8 +5,9 @@ import torch
 from torch.nn import Dropout, Linear, Sequential
 
 from benchmarks.common import training as module
+from benchmarks.common.rates import Cosine, Plateau
 from benchmarks.common.results import DataError
-from benchmarks.common.training import Cosine, Plateau, Training, checkpoint, fingerprint
+from benchmarks.common.training import Training, checkpoint, fingerprint
 
 TARGET = torch.tensor([[1.0], [-2.0], [0.5]])
 
@@ -263,3 +264,49 @@ def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
     second, rates = make(tmp_path / 'parts')
     second.fit(100, 100, 1, 'parts', lambda *_: None)
     assert rates == expected[16:]
+
+
+def test_a_checkpoint_tells_which_commits_trained_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'SAVE_SECONDS', 0.0)
+    monkeypatch.setattr(module, 'commit', lambda: 'first')
+    with pytest.raises(Killed):
+        training(tmp_path / 'run', 9).fit(4, 100, 1, 'ours', lambda *_: None)
+    monkeypatch.setattr(module, 'commit', lambda: 'second')
+    resumed = training(tmp_path / 'run')
+    resumed.fit(4, 100, 1, 'ours', lambda *_: None)
+    assert resumed.commits == ['first', 'second']
+    monkeypatch.setattr(module, 'commit', lambda: 'third')
+    finished = training(tmp_path / 'run')
+    finished.fit(4, 100, 1, 'ours', lambda *_: None)
+    assert finished.commits == ['first', 'second']
+
+
+def test_a_checkpoint_without_a_commit_is_of_an_unknown_one(tmp_path):
+    training(tmp_path / 'run').fit(2, 100, 1, 'ours', lambda *_: None)
+    tensors = module.read_tensors(tmp_path / 'run', module.KIND)
+    del tensors['commits'], tensors['peak_memory_mib']
+    module.write_tensors(tmp_path / 'run', tensors, module.KIND)
+    assert training(tmp_path / 'run').commits == ['unknown']
+
+
+def test_the_peak_of_a_training_outlives_its_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, 'peak_mib', lambda: 900.0)
+    training(tmp_path / 'run').fit(2, 100, 1, 'ours', lambda *_: None)
+    monkeypatch.setattr(module, 'peak_mib', lambda: 100.0)
+    assert training(tmp_path / 'run').peak_memory_mib == 900.0
+    assert training(tmp_path / 'other').peak_memory_mib == 100.0
+
+
+@pytest.mark.parametrize(
+    ('losses', 'expected'),
+    [
+        ([3.0, 1.0, 2.5, 0.5], 1.5),
+        ([1.0, float('nan'), 0.5], torch.finfo(torch.float32).max),
+        ([float('nan')], torch.finfo(torch.float32).max),
+        ([1.0, float('inf')], torch.finfo(torch.float32).max),
+    ],
+)
+def test_loss_spike_is_a_number_after_a_loss_that_is_none(losses, expected, tmp_path):
+    diverged = training(tmp_path / 'run')
+    diverged.history = torch.tensor([[0.0, loss, 0.0] for loss in losses])
+    assert diverged.loss_spike == expected

@@ -25,6 +25,13 @@ DRAWN = {'feature_map': 'softmax', 'projection': torch.zeros(3, 4)}
             f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'cosine')",
         ),
         (
+            {'feature_map': 'fourrier'},
+            (
+                f"'feature_map' must be one of {KNOWN}; {GEOMETRIES} (got 'fourrier'); did you "
+                "mean 'fourier'?"
+            ),
+        ),
+        (
             {'feature_map': 'softmax'},
             (
                 "'projection' must be given; draw one with 'gaussian_projection' for the feature "

@@ -1,3 +1,5 @@
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from torch_geometric.data import Data, HeteroData
 
-from torch_geometric_lgt.nn import MGFormer
+from torch_geometric_lgt.nn import MGFormer, NodeFormer
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.transforms import SVDEncoding
 
@@ -364,6 +366,29 @@ def test_from_data():
         MGFormer.from_data(data, 4, encoding_scale=None).structural_encoding, encoding
     )
     assert MGFormer.from_data(data, 4, attr_name='other').structural_encoding is None
+
+
+@pytest.mark.parametrize(
+    ('make', 'layers'),
+    [
+        (lambda phi: MGFormer(2, 3, embedding_dim=4, num_layers=2, feature_map=phi), 'layers'),
+        (
+            lambda phi: NodeFormer(
+                4, 4, 3, feature_map=phi, num_features=None, num_gumbel_samples=0
+            ),
+            'convs',
+        ),
+    ],
+    ids=['MGFormer', 'NodeFormer'],
+)
+def test_layers_share_a_module_until_each_gets_a_copy(make, layers):
+    phi = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Softplus())
+    model = make(phi)
+    parameters = len(list(model.parameters()))
+    assert [layer.feature_map for layer in getattr(model, layers)] == [phi, phi]
+    for layer in getattr(model, layers):
+        layer.feature_map = deepcopy(phi)
+    assert len(list(model.parameters())) == parameters + 2
 
 
 def test_a_state_dict_has_what_a_model_without_the_data_needs():

@@ -57,32 +57,35 @@ def kernel_attention(
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
-        feature_map (str, optional): The name of :math:`\phi`: :obj:`"softmax"`, :obj:`"fourier"`,
-            :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"`, or :obj:`"logits"` and :obj:`"values"` if
+        feature_map (str, optional): The name of :math:`\phi`: :obj:`"softmax"` for
+            :math:`\exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)`,
+            :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"` as in
+            :class:`~torch_geometric_lgt.nn.FeatureMap`; :obj:`"logits"` or :obj:`"values"` if
             :obj:`q` and :obj:`k` are :math:`\log \phi` or :math:`\phi` already. (default:
             :obj:`"softmax"`)
-        projection (torch.Tensor, optional): ``[M, C]``, for :obj:`"softmax"` and :obj:`"fourier"`.
-            (default: :obj:`None`)
-        batch (torch.Tensor, optional): The graph of each node, ``[N]``, or a pair (sources,
-            targets) of such vectors. (default: :obj:`None`, one graph)
+        projection (torch.Tensor, optional): :math:`\mathbf{w}_1, \dots, \mathbf{w}_M` as
+            ``[M, C]``, such as :meth:`gaussian_projection` draws; needed by :obj:`"softmax"` and
+            :obj:`"fourier"`. (default: :obj:`None`)
+        batch (torch.Tensor, optional): The graph of each node, ``[N]`` in any order, or a pair
+            (sources, targets) of such vectors. (default: :obj:`None`, one graph)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
             largest graph id)
-        scale (float, optional): Factor of :obj:`q` and :obj:`k` before :math:`\phi`. (default:
-            :obj:`1.0`)
+        scale (float, optional): Factor of both :obj:`q` and :obj:`k` before :math:`\phi`, so that
+            their inner products are scaled by its square. (default: :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
         query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`)
         key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`)
         key_noise (torch.Tensor, optional): :math:`g_{jk}`, ``[N_s, H, K]``, a constant without
-            gradient; for :obj:`"softmax"` and :obj:`"logits"` without a mask. (default:
-            :obj:`None`)
+            gradient; only with :obj:`"softmax"` or :obj:`"logits"`, and not together with a mask.
+            (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``
 
     Raises:
-        ValueError: If :obj:`feature_map` is unknown, :obj:`k` or :obj:`v` is of another dtype or
-            device than :obj:`q`, or :obj:`projection`, :obj:`batch`, a mask or :obj:`key_noise`
-            does not fit.
+        ValueError: If :obj:`feature_map` is unknown or lacks its :obj:`projection`. If :obj:`k` or
+            :obj:`v` is of another dtype or device than :obj:`q`, or :obj:`projection`,
+            :obj:`batch`, a mask or :obj:`key_noise` does not fit.
 
     Example:
         >>> import torch

@@ -20,7 +20,10 @@ ROUNDINGS = 64  # differences of sums below so many roundings are none
 
 
 class AttentionState:
-    r"""Stores the sums over all keys of each graph from which queries compute their attention:
+    r"""Stores the sums over all keys of each graph from which queries compute their attention.
+
+    :meth:`from_keys` builds it, or the method ``attention_state`` of a layer; :meth:`read` and the
+    layers' argument ``state`` use it. The sums are
 
     .. math::
         \mathbf{S}_r = \sum_j b_r(j) \, \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}, \qquad
@@ -29,21 +32,23 @@ class AttentionState:
     for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` (Eq. 6 and 12 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_). Feature :math:`m` is stored divided by
     :math:`\exp(c_m)` for each graph and head. Here :math:`c_m` is the :obj:`maximum` of
-    :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that no norm of the keys
-    overflows or vanishes. States may be merged (:meth:`merge`) in any order, with the same result
-    up to rounding; merging the state of no node changes nothing.
+    :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that sums neither overflow nor
+    vanish, however long the keys are. States may be merged (:meth:`merge`) in any order, with the
+    same result up to rounding; merging the state of no node changes nothing.
 
     Attributes:
         sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`,
             then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R`.
-        maximum (torch.Tensor): ``[B, H, M]``, without gradient: it cancels in every read.
+        maximum (torch.Tensor): ``[B, H, M]``, without gradient, because outputs do not depend on
+            it.
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
         count (torch.Tensor): ``[B]``, the number of nodes.
-        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, or 0 if the
-            attention needs no norm over the queries of a graph.
-        rank (int): :math:`R`.
-        samples (int): :math:`K`, how many times the keys are weighed at random. Outputs are the
-            mean of the samples, and the :math:`M` features are the features of all samples.
+        query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, for the
+            Frobenius norms of SGFormer and DIFFormer; 0 for other attentions.
+        rank (int): :math:`R`, 1 without a mask.
+        samples (int): :math:`K`, the number of samples of NodeFormer's Gumbel noise, 1 without.
+            Each sample has features of its own, so :math:`M` is :math:`K` times the number of
+            features, and outputs are the mean over the samples.
 
     Raises:
         ValueError: If the shapes of the tensors do not fit each other.

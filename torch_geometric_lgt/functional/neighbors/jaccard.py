@@ -36,7 +36,7 @@ def jaccard(
             (:obj:`"all"`). (default: :obj:`"all"`)
 
     Returns:
-        ``[P]``
+        ``[P]``, one number for each pair or edge, repeated ones included
 
     Raises:
         ValueError: If :obj:`neighbors` is none of the three, or a node does not exist.

@@ -34,15 +34,20 @@ class DegreeMaskedAttention(KernelLayer):
         z_i = \sigma(\mathbf{w}^{\top} \mathbf{e}_{\deg(i)} + b)
 
     over the nodes :math:`j` of the graph that contains :math:`i`. Here :math:`\mathbf{e}_d` is a
-    learned embedding of the degree :math:`d`. The sine of a sum splits into two products, so the
-    mask is separable with rank 2. Differs from the paper: nothing is added to :math:`\phi` or to
-    the denominator.
+    learned embedding of the degree :math:`d`. The vector :math:`\mathbf{w}` and :math:`b` are
+    learned, too, and :math:`\sigma` is the sigmoid; all heads share the mask. The sine of a sum
+    splits into two products, so the mask is separable with rank 2. Differs from the paper: nothing
+    is added to :math:`\phi` or to the denominator.
+
+    The degree of a node is its number of distinct neighbours along edges in either direction, as
+    :class:`~torch_geometric_lgt.transforms.NodeDegree` counts it.
 
     Args:
         channels (int): Size of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`, random
+            features that estimate a softmax)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
         max_degree (int, optional): Largest degree of the embedding table; nodes with a larger
@@ -55,7 +60,8 @@ class DegreeMaskedAttention(KernelLayer):
 
     Shapes:
         - **input:** node features :math:`(N, C)`, or a pair :math:`((N_s, C), (N_t, C))` of sources
-          and targets; degrees :math:`(N)` or a pair; batch vector, or a pair of them *(optional)*
+          and targets; degrees :math:`(N)` or a pair, or the edges of the graph to count them;
+          batch vector, or a pair of them *(optional)*
         - **output:** node features :math:`(N_t, C)`
 
     Raises:

@@ -40,7 +40,8 @@ class JaccardSubtractorConv(AttentionLayer):
     Transformers" <https://doi.org/10.1145/3459637.3482272>`_.
 
     The first half of the heads uses a softmax for sampled nodes and the mean of the neighbours for
-    other nodes (Eq. 3 and 4)
+    other nodes (Eq. 3 and 4). Sampled are the nodes that
+    :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling` chose, or all without its mask.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
@@ -73,9 +74,9 @@ class JaccardSubtractorConv(AttentionLayer):
             \mathbf{e}_{ij}.
 
     The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head, the
-    weight of the subtractor the sum of its absolute values. For an edge into a node that is not
-    sampled, the first branch has :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`, which does
-    not change its mean.
+    weight of the subtractor the sum of its absolute values. A node that is not sampled takes the
+    plain mean. The scores that :obj:`return_edge_scores` returns for its edges are
+    :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`.
 
     Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
     added. The weight of an edge multiplies its term before the normalisation: the exponential, the
@@ -107,11 +108,13 @@ class JaccardSubtractorConv(AttentionLayer):
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
-          of sources and targets; edges; Jaccard indices :math:`(E)`; mask of the sampled nodes
-          :math:`(N_t)` *(optional)*; weights of the edges :math:`(E)` *(optional)*; features of
-          the edges :math:`(E, F_e)` with :obj:`edge_channels`
-        - **output:** node features :math:`(N_t, F_{out})`, and the scores of the edges
-          :math:`(E, F_s)` *(optional)*
+          of sources and targets; edges; Jaccard indices :math:`(E)` for the kernel
+          :obj:`"jaccard"`; mask of the sampled nodes :math:`(N_t)` *(optional)*; weights of
+          the edges :math:`(E)` *(optional)*; features of the edges :math:`(E, F_e)` with
+          :obj:`edge_channels`
+        - **output:** node features :math:`(N_t, F_{out})`; with ``return_edge_scores=True`` a pair
+          of these and of the scores :math:`\mathbf{s}_{ij}` :math:`(E, F_s)`, where :math:`F_s` is
+          the number of channels of the heads with queries and keys
 
     Raises:
         ValueError: If :obj:`heads` is odd or does not divide :obj:`out_channels`, a kernel is

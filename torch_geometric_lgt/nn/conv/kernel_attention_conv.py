@@ -30,16 +30,19 @@ class KernelAttentionConv(KernelLayer):
             \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\phi(\mathbf{q}_i)^{\top} \sum_{j \in \mathcal{B}(i)} \phi(\mathbf{k}_j)}
 
-    with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. Softmax-type maps
-    estimate attention with the logits :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j / \tau`. The
-    factor :obj:`scale` is :math:`s = 1 / \sqrt{C}` by default, as in Eq. 1 of MGFormer's paper and
-    in NodeFormer's public code. NodeFormer's paper has :math:`s = 1` (Theorem 2).
+    with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. The maps
+    :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"` and :obj:`"fourier"` have random
+    features. With them the layer estimates a softmax over the logits :math:`s \,
+    \mathbf{q}_i^{\top} \mathbf{k}_j / \tau`. The factor :obj:`scale` is :math:`s = 1 / \sqrt{C}`
+    by default, as in Eq. 1 of MGFormer's paper and in NodeFormer's public code. NodeFormer's paper
+    has :math:`s = 1` (Theorem 2). :class:`~torch_geometric_lgt.nn.FeatureMap` has the formulas of
+    all maps.
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
-    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. For small :math:`\tau` their mean over the noise
-    tends to attention with the logits :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j`. These are the
-    logits in evaluation.
+    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. In evaluation there is no noise and :math:`\tau`
+    is 1, because the mean over all noise tends to that attention for small :math:`\tau`; see
+    :obj:`gumbel_evaluation`.
 
     With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input`
     ``'value'`` (the authors' code) or ``'output'`` (the paper's slides, with :math:`P = 1`)
@@ -51,13 +54,13 @@ class KernelAttentionConv(KernelLayer):
 
     In the first formula :math:`\mathbf{A}_p` joins each node to the nodes within :math:`p` hops,
     itself included. In the second it joins each node to the ends of all walks of :math:`p` edges.
-    The third order of the authors' code is the fourth power of the adjacency matrix. Weights of
-    edges are the entries of :math:`\mathbf{A}_1`, in which a self loop has 1. The matrix
-    :math:`\mathbf{D}` contains their sums for each node. Repeated edges count once, with their mean
-    weight.
+    All entries are 1, except that weights of edges, where given, are the entries of
+    :math:`\mathbf{A}_1` off the diagonal. The diagonal of :math:`\mathbf{D}` has the row sums of
+    the same :math:`\mathbf{A}_p`. Repeated edges count once, with their mean weight.
 
     Differs from the papers: exponentials are scaled by a maximum per graph, head and feature, and
-    no constant is added to :math:`\phi`.
+    no constant is added to :math:`\phi`. Differs from NodeFormer's code, which takes the fourth
+    power of the adjacency matrix as its third order.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
@@ -67,20 +70,22 @@ class KernelAttentionConv(KernelLayer):
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and
             the heads are averaged. (default: :obj:`True`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`: :obj:`"positive"`,
-            :obj:`"orthogonal"`, :obj:`"simplex"`, :obj:`"fourier"`, :obj:`"elu"`, :obj:`"relu"`,
-            :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to ``[N, H, M]``.
-            (default: :obj:`"simplex"`)
+            :obj:`"orthogonal"` or :obj:`"simplex"` (random exponentials whose directions are
+            independent, orthogonal, or the corners of a simplex), :obj:`"fourier"`, :obj:`"elu"`,
+            :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to
+            ``[N, H, M]``. (default: :obj:`"simplex"`)
         num_features (int, optional): Random or learned features per head. (default: :obj:`None`,
             as many as channels of a key)
-        temperature (float, optional): :math:`\tau` of the maps that estimate a softmax; other maps
+        temperature (float, optional): :math:`\tau` of the maps with random features; other maps
             ignore it. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.
             (default: :obj:`True`)
-        num_gumbel_samples (int, optional): :math:`K`, for maps that estimate a softmax. (default:
+        num_gumbel_samples (int, optional): :math:`K`, for the three random exponentials. (default:
             :obj:`0`, no noise)
-        gumbel_evaluation (str, optional): For a layer with noise in training, the logits in
-            evaluation: without :math:`\tau` (:obj:`"softmax"`), or divided by :math:`\tau` as in
-            training and in NodeFormer's code (:obj:`"tempered"`). (default: :obj:`"softmax"`)
+        gumbel_evaluation (str, optional): The logits in evaluation of a layer with noise in
+            training: :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j` (:obj:`"softmax"`), or these
+            divided by :math:`\tau` as in training and in NodeFormer's code (:obj:`"tempered"`).
+            (default: :obj:`"softmax"`)
         relational_order (int, optional): :math:`P`, the largest number of hops of the relational
             bias. (default: :obj:`0`, no bias)
         relational_input (str, optional): What the relational bias sums, :obj:`"value"` or
@@ -96,13 +101,15 @@ class KernelAttentionConv(KernelLayer):
             positions of this size instead of the input: nodes attend by where they are, for
             example by a Laplacian encoding. (default: :obj:`0`)
         scale (float, optional): :math:`s`, the factor of inner products in the logits, as in
-            :func:`torch.nn.functional.scaled_dot_product_attention`; maps without logits take
-            none. (default: :obj:`None`, :math:`1 / \sqrt{C}`)
+            :func:`torch.nn.functional.scaled_dot_product_attention`, for the maps with random
+            features only. (default: :obj:`None`, :math:`1 / \sqrt{C}`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_s), (N_t, F_t))`
-          of sources and targets unless a bias sums outputs; edges for the bias, as a list with one
-          entry per order for a pair; batch vector, or a pair of them *(optional)*
+          of sources and targets (not with ``relational_input='output'``); edges for the relational
+          bias (for a pair, a list with the edges of each order); batch vector, or a pair of them
+          *(optional)*; positions :math:`(N, F_p)`, or a pair of them, with
+          :obj:`position_channels`
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:

@@ -25,8 +25,8 @@ class SGFormerConv(LinearLayer):
     and key by its length, the share does not fall.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
-    and averages its heads. For :math:`N` it takes the nodes of the largest graph, so that an output
-    depends on the other graphs in the batch.
+    and averages its heads. In a batch that layer takes the number of nodes of the largest graph for
+    :math:`N`, so that its outputs for a graph depend on the other graphs of the batch.
 
     Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
     averages its heads. The published settings for node classification have one head, for which both
@@ -38,8 +38,9 @@ class SGFormerConv(LinearLayer):
         out_channels (int): Size of each output sample, over all heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. An output whose denominator is 0
-            up to rounding errors is 0. This happens if all keys are the opposite of the query, and
-            with Frobenius norms in graphs of one node only. (default: :obj:`"frobenius"`)
+            up to rounding errors is 0. With row norms this happens if all keys are the opposite of
+            the query; with Frobenius norms it can happen only in a graph of one node. (default:
+            :obj:`"frobenius"`)
         bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
             bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the
@@ -50,8 +51,9 @@ class SGFormerConv(LinearLayer):
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, or a pair :math:`((N_s, F_{in}), (N_t,
-          F_{in}))` of sources and targets, in which the first :math:`\mathbf{V}` holds the values
-          of the targets; batch vector, or a pair of them *(optional)*
+          F_{in}))` of sources and targets; batch vector, or a pair of them *(optional)*; positions
+          :math:`(N, F_p)`, or a pair of them, with :obj:`position_channels`. For a pair, :math:`N`
+          is the number of sources, and the first :math:`\mathbf{V}` has the values of the targets
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:

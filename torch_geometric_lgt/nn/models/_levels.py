@@ -10,7 +10,7 @@ from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional.numerics import compute_dtype
 
 LEVELS = ('node', 'edge', 'graph')
-POOLS = ('mean', 'sum', 'max')
+POOLS = ('mean', 'sum', 'add', 'max')
 
 
 def check_level(level: str, aggr: str | Aggregation) -> None:
@@ -52,7 +52,8 @@ def read_level(
         edge_index (torch.Tensor, optional): The edges ``[2, E]``, which only scores of edges read.
         batch (torch.Tensor, optional): The graph id of each node; :obj:`None` for one graph.
         num_graphs (int): :math:`B`.
-        aggr (str or Aggregation): :obj:`"mean"`, :obj:`"sum"`, :obj:`"max"` or a module.
+        aggr (str or Aggregation): :obj:`"mean"`, :obj:`"sum"` or :obj:`"add"`, :obj:`"max"`, or
+            a module.
 
     Raises:
         ValueError: If the module changes the number of channels.

@@ -60,8 +60,21 @@ def make_conv(
         ValueError: If the name is unknown, or the layer lacks an argument. If it does not take edge
             features although :obj:`edge_channels` is positive.
     """
-    layer = _made(conv, channels, heads, edge_channels, conv_kwargs)
-    if layer is not None and edge_channels > 0 and not _takes(layer, 'edge_attr'):
+    if isinstance(conv, Module):
+        raise ValueError(
+            "'conv' must be a function, which is called for each layer of the model, such as "
+            f'lambda in_channels, out_channels: {type(conv).__name__}(..) (got {conv})'
+        )
+    if conv_kwargs and not isinstance(conv, str):
+        raise ValueError(f"'conv_kwargs' must be None unless 'conv' is a name (got {conv_kwargs})")
+    if conv is None:
+        return None
+    layer = (
+        _named_conv(conv, channels, heads, edge_channels, conv_kwargs or {})
+        if isinstance(conv, str)
+        else conv(channels, channels)
+    )
+    if edge_channels > 0 and not _takes(layer, 'edge_attr'):
         raise ValueError(
             f"'conv' must take features of edges with 'edge_channels' = {edge_channels}, as "
             f"'GINEConv', 'GATv2Conv' or 'ResGatedGraphConv' do (got {_name_of(layer)})"
@@ -69,31 +82,16 @@ def make_conv(
     return layer
 
 
-def _made(
-    conv: str | Callable[[int, int], Module] | None,
-    channels: int,
-    heads: int,
-    edge_channels: int,
-    conv_kwargs: dict[str, Any] | None,
-) -> Module | None:
-    if isinstance(conv, Module):
-        raise ValueError(
-            "'conv' must be a function, which is called for each layer of the model, such as "
-            f'lambda in_channels, out_channels: {type(conv).__name__}(..) (got {conv})'
-        )
-    if conv is None or not isinstance(conv, str):
-        if conv_kwargs:
-            raise ValueError(
-                f"'conv_kwargs' must be None unless 'conv' is a name (got {conv_kwargs})"
-            )
-        return None if conv is None else conv(channels, channels)
+def _named_conv(
+    conv: str, channels: int, heads: int, edge_channels: int, conv_kwargs: dict[str, Any]
+) -> Module:
     if conv not in CONVS:
         raise ValueError(
             "'conv' must be the name of a layer of torch_geometric.nn, a function of its input and "
             f'output channels, or None (got {conv!r}){nearest_name(conv, CONVS)}'
         )
     if conv == 'GCNConv':
-        return LocalConv(channels, channels, normalize=False, **(conv_kwargs or {}))
+        return LocalConv(channels, channels, normalize=False, **conv_kwargs)
     known = inspect.signature(CONVS[conv]).parameters
     options: dict[str, Any] = {'out_channels': channels}
     if 'nn' in known:
@@ -105,7 +103,7 @@ def _made(
     if edge_channels > 0 and 'edge_dim' in known:
         options['edge_dim'] = edge_channels
     try:
-        return CONVS[conv](**options | (conv_kwargs or {}))
+        return CONVS[conv](**options | conv_kwargs)
     except TypeError as error:
         raise ValueError(
             f"'conv_kwargs' must have the arguments of {conv} ({error}); or give 'conv' a function "

@@ -21,9 +21,9 @@ class DIFFormer(Backbone):
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
-    Differs from the authors' code: each query and key is normalised by itself unless
-    ``norm='frobenius'``. With several heads, these norms are those of each head, not of all heads
-    together, and the heads divide :obj:`hidden_channels` instead of being averaged. The published
+    Differs from the authors' code in three points. Each query and key is divided by its own length,
+    unless ``norm='frobenius'``. With several heads a Frobenius norm is that of one head, not of all
+    heads together. The heads divide :obj:`hidden_channels` instead of being averaged. The published
     settings for node classification have one head. Graphs of a batch do not attend to each other.
 
     Args:
@@ -40,13 +40,15 @@ class DIFFormer(Backbone):
         graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
         tau (float, optional): :math:`\tau` in (0, 1]; with 1 the step has no residual. (default:
             :obj:`0.5`)
-        use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`.
-            (default: :obj:`False`)
-        layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
+        use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`
+            before its LayerNorm. (default: :obj:`False`)
+        layer_norm (bool, optional): If :obj:`False`, neither the input layer nor the steps have a
+            LayerNorm; :obj:`norm` still divides queries and keys. (default: :obj:`True`)
         act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
-        value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
-            instead of a linear map of it, as in the paper. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`True`, the values are a linear map of a layer's
+            input, as in the authors' code; otherwise they are the input itself, as in the paper.
+            (default: :obj:`True`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector

@@ -129,8 +129,8 @@ class GraphTransformer(LayerwiseModel):
             (default: :obj:`"batch_norm"`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
-            nodes: by their :obj:`"mean"`, :obj:`"sum"` or :obj:`"max"`, or by a module that keeps
-            the number of channels. (default: :obj:`"mean"`)
+            nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
+            module that keeps the number of channels. (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -328,7 +328,7 @@ class GraphTransformer(LayerwiseModel):
         if self.level == 'graph' and is_part:
             raise ValueError(
                 "'level' must be 'node' or 'edge' with 'states' or 'process_group': the score of a "
-                "graph needs the mean of all its nodes (got 'graph')"
+                "graph needs all of its nodes (got 'graph')"
             )
         if process_group is not None:
             for block in self.blocks:

@@ -90,8 +90,8 @@ class LiteGT(Module):
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         edge_channels (int, optional): Size of the features of each edge. (default: :obj:`0`, none)
         aggr (str or torch_geometric.nn.aggr.Aggregation, optional): How a graph's score reads its
-            nodes: by their :obj:`"mean"`, :obj:`"sum"` or :obj:`"max"`, or by a module that keeps
-            the number of channels. (default: :obj:`"mean"`)
+            nodes: by their :obj:`"mean"`, :obj:`"sum"` (or :obj:`"add"`) or :obj:`"max"`, or by a
+            module that keeps the number of channels. (default: :obj:`"mean"`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional

@@ -69,7 +69,8 @@ class MGFormer(Recommender):
             :obj:`"degree"`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and what
-            it learns. (default: :obj:`"simplex"`)
+            it learns; to part them, give the :attr:`feature_map` of each of :attr:`layers` a copy.
+            (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default:

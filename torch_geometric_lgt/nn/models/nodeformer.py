@@ -49,7 +49,9 @@ class NodeFormer(Backbone):
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"orthogonal"`)
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and what
+            it learns; to part them, give the :attr:`feature_map` of each of :attr:`convs` a copy.
+            (default: :obj:`"orthogonal"`)
         num_features (int, optional): Random features per head. (default: :obj:`30`)
         temperature (float, optional): :math:`\tau`, the temperature of the attention. (default:
             :obj:`0.25`)
