@@ -76,8 +76,9 @@ class GraphTransformer(LayerwiseModel):
     With :obj:`num_local_layers` other layers come first, which have no attention: local before
     global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
 
-    For the nodes of one graph start with seven local layers before one gated layer, and dropout
-    of .5: ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5``.
+    For the nodes of one graph start with seven local layers before one gated layer:
+    ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5,
+    input_dropout=0.15``. :doc:`/gps` has the whole training to copy, and what it reaches.
 
     Is the attention worth its cost on your data? Train the model a second time with
     ``attn_type='mean'`` and a third time with ``attn_type=None``.
