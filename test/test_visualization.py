@@ -1,6 +1,8 @@
 import builtins
 import math
+import re
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
@@ -132,7 +134,7 @@ def test_titles_labels_and_legends(num_classes):
 
 def test_learned_edges_lie_above_the_nodes_and_their_ends_are_ringed(data):
     _, _, panels = drawn(NodeFormer(6, 8, 2), data, num_edges=30)
-    assert panels[2].get_title() == '30 strongest learned edges'
+    assert re.fullmatch(r'30 strongest edges: \d\.?\d* x uniform', panels[2].get_title())
     assert len(panels[2].lines) == 30
     nodes, rings = (points for points in panels[2].collections if len(points.get_offsets()) > 0)
     assert min(line.get_zorder() for line in panels[2].lines) > nodes.get_zorder()
@@ -156,6 +158,31 @@ def test_no_point_lies_where_nothing_was_measured(model, data):
     assert points[:, 0].min() == 0
     low, high = panels[3].get_xlim()
     assert low < 0 < high
+
+
+def test_strongest_edges_and_their_multiples_of_uniform_weights():
+    weight = torch.tensor([[0.1, 0.6, 0.3, 0.0], [0.0, 0.7, 0.05, 0.25]])
+    pairs, multiples = visualization._strongest(weight, torch.tensor([0, 1]), 2)
+    assert pairs.tolist() == [[1, 2], [0, 0]]
+    torch.testing.assert_close(multiples, torch.tensor([2.4, 1.2]))
+    axis = Figure().subplots()
+    visualization._draw_learned(axis, np.zeros((4, 2)), pairs, multiples)
+    assert axis.get_title() == '2 strongest edges: 1.8 x uniform'
+    visualization._draw_learned(axis, np.zeros((4, 2)), pairs[:, :0], multiples[:0])
+    assert axis.get_title() == '0 strongest edges'
+
+
+@pytest.mark.parametrize(
+    ('weights', 'scale'), [([1.0, 1.02, 0.98], 'linear'), ([1.0, 0.01, 4.0], 'log')]
+)
+def test_logarithms_only_where_values_differ_by_much(weights, scale):
+    axis = Figure().subplots()
+    weight = torch.tensor([weights])
+    visualization._draw_received(axis, weight, torch.tensor([2.0, 20.0, 30.0]))
+    assert axis.get_yscale() == scale
+    names = {label.get_text() for label in axis.get_xticklabels(which='both')}
+    assert names >= {'2', '5', '10', '20'}
+    assert not names & {'3', '4', '30', '40'}
 
 
 def test_nodes_that_receive_nothing_are_counted():
@@ -238,7 +265,7 @@ def test_attention_to_neighbours(data):
     assert structure['edge mass'] == pytest.approx(1)
     assert structure['same class'] == pytest.approx(1)
     assert structure['components'] == structure['components with learned edges'] == 3
-    assert panels[2].get_title() == '74 strongest learned edges'
+    assert panels[2].get_title().startswith('74 strongest edges: ')
     assert panels[3].get_title() == 'attention by degree (1 nodes get none)'
 
 

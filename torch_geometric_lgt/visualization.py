@@ -189,7 +189,7 @@ def plot_latent_structure(
     hidden = hidden - hidden.mean(0)
     positions = hidden @ torch.linalg.svd(hidden, full_matrices=False)[2][:2].t()
     positions = pad(positions, (0, 2 - positions.size(1))).numpy()
-    learned = _strongest(weight, rows, num_edges)
+    learned, multiples = _strongest(weight, rows, num_edges)
     matrix = csr_array((np.ones(edges.size(1)), tuple(edges.numpy())), shape=(num_nodes, num_nodes))
     figure, axes = _figure(3, 2, (7.5, 9.4))
     panels = axes.flat
@@ -210,7 +210,7 @@ def plot_latent_structure(
     )
     panels[1].set(title=f'{drawn_edges.size(1)} given edges')
     _draw_nodes(None, panels[2], positions, y)
-    _draw_learned(panels[2], positions, learned)
+    _draw_learned(panels[2], positions, learned, multiples)
     _draw_received(panels[3], weight, degree(edges[1], num_nodes))
     _draw_distance(panels[4], weight, rows, matrix)
     _draw_concentration(panels[5], weight)
@@ -263,9 +263,9 @@ def _mean_weight(call: AttentionCall, rows: Tensor, num_nodes: int) -> tuple[Ten
     return read.targets.cpu(), weight.cpu()
 
 
-def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
+def _strongest(weight: Tensor, rows: Tensor, number: int) -> tuple[Tensor, Tensor]:
     r"""Returns source and target ``[2, number]`` of the largest attention weights between different
-    nodes.
+    nodes, and these weights ``[number]`` in multiples of the uniform weight.
 
     :obj:`weight` ``[S, N]`` has the weights of the sampled nodes :obj:`rows` ``[S]``, the targets,
     to all nodes, the sources. If there are fewer weights above 0, all of these are returned.
@@ -273,8 +273,9 @@ def _strongest(weight: Tensor, rows: Tensor, number: int) -> Tensor:
     weight = weight.clone()
     weight[torch.arange(rows.numel()), rows] = 0
     number = min(number, int((weight > 0).sum()))
-    top = weight.flatten().topk(number).indices
-    return torch.stack([top % weight.size(1), rows[top // weight.size(1)]])
+    values, top = weight.flatten().topk(number)
+    pairs = torch.stack([top % weight.size(1), rows[top // weight.size(1)]])
+    return pairs, values * weight.size(1)
 
 
 def _class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
@@ -356,9 +357,9 @@ def _draw_nodes(figure: Any, axis: Any, positions: np.ndarray, y: Tensor) -> Non
     )
 
 
-def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
+def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor, multiples: Tensor) -> None:
     r"""Draws the learned edges ``[2, E]`` above the nodes, with a ring around each of their end
-    nodes.
+    nodes. The title has the mean of their weights ``[E]``, in multiples of the uniform weight.
 
     A ring grows with the number of learned edges of its node. Rings also show edges between nodes
     that nearly coincide.
@@ -381,7 +382,10 @@ def _draw_learned(axis: Any, positions: np.ndarray, learned: Tensor) -> None:
         alpha=0.6,
         zorder=5,
     )
-    axis.set(title=f'{learned.size(1)} strongest learned edges')
+    title = f'{learned.size(1)} strongest edges'
+    if multiples.numel() > 0:
+        title += f': {float(multiples.mean()):.2g} x uniform'
+    axis.set_title(title)
 
 
 def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
@@ -400,7 +404,11 @@ def _draw_received(axis: Any, weight: Tensor, degrees: Tensor) -> None:
         axis.set_xlim(-0.4, 2 * max(1, int(degrees.max())))
     else:
         axis.set_xscale('log')
-    axis.set_yscale('log')
+    if bool(receives.any()) and received[receives].max() > 10 * received[receives].min():
+        axis.set_yscale('log')
+    else:
+        axis.set_ylim(0, 1.1 * max(1.0, float(received.max())))
+    _name_plainly(axis.xaxis, axis.yaxis)
     num_without = int((~receives).sum())
     title = (
         f'attention by degree ({num_without} nodes get none)'
@@ -444,13 +452,30 @@ def _draw_concentration(axis: Any, weight: Tensor) -> None:
     share = np.arange(1, mass.numel() + 1) / mass.numel()
     axis.semilogx(share, mass.numpy(), label='learned')
     axis.semilogx(share, share, color='0.6', linewidth=0.8, label='uniform')
+    _name_plainly(axis.xaxis)
     axis.set(
-        title='concentration of the attention',
+        title='concentration of attention',
         xlabel='share of the nodes, strongest first',
         ylabel='share of the attention',
     )
     axis.set_ylim(0, 1.02)
     axis.legend(fontsize='small')
+
+
+def _name_plainly(*axes: Any) -> None:
+    r"""Labels logarithmic axes by plain numbers such as 0.01 and 0.1, short ones also by 0.02 and
+    0.05. Other axes stay."""
+    from matplotlib.ticker import FuncFormatter, LogFormatter
+
+    def name(axis: Any, value: float, _: Any) -> str:
+        low, high = axis.get_view_interval()
+        digits = '125' if high < 50 * low else '1'
+        return f'{value:g}' if f'{value:e}'[0] in digits else ''
+
+    for axis in axes:
+        if isinstance(axis.get_major_formatter(), LogFormatter):
+            axis.set_major_formatter(FuncFormatter(partial(name, axis)))
+            axis.set_minor_formatter(FuncFormatter(partial(name, axis)))
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:

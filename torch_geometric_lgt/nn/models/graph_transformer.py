@@ -110,7 +110,9 @@ class GraphTransformer(LayerwiseModel):
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names. All layers share a module among them, such as a :obj:`feature_map`, and what it
             learns; give a function as :obj:`attn_type` to make one for each layer. (default:
-            :obj:`None`; for :obj:`"kernel"`, 32 learned features)
+            :obj:`None`; for :obj:`"kernel"`, 32 learned features, where
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv` by itself has the papers' random
+            features)
         encodings (dict, optional): The channels of each positional or structural encoding by the
             name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
             :obj:`None`, none)
