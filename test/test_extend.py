@@ -65,6 +65,7 @@ class Patch:
         rules.test_all_layers_and_models_are_in_both_tables()
         for column in rules.MEASURES:
             rules.test_properties(column)
+        rules.test_default_heads()
         rules.test_kernels(self.monkeypatch)
 
     def run(self, path):
