@@ -41,17 +41,21 @@ time is a bound by bytes and products, not a measurement.
 ``python -m benchmarks.runtime.kernels`` makes this table:"""
 
 
+def csv_table(name: str) -> list[str]:
+    """The table of a file of results, by its path from the folder of the generated page."""
+    path = f'../../benchmarks/results/{name}.csv'
+    return ['.. csv-table::', f'   :file: {path}', '   :header-rows: 1']
+
+
 def page(results: Path) -> str:
     """The page, with each table and picture that is there."""
-    kernels = (results.parent / 'runtime' / 'kernels.csv').as_posix()
-    compiled = ['', COMPILED, '', '.. csv-table::', f'   :file: {kernels}', '   :header-rows: 1']
+    compiled = ['', COMPILED, '', *csv_table('runtime/kernels')]
     lines = [TITLE, '=' * len(TITLE), '', HOW]
     if not (results / 'summary.csv').exists():
         return '\n'.join([*lines, '', NONE, *compiled]) + '\n'
     for name, text in TABLES.items():
         if (results / f'{name}.csv').exists():
-            path = (results / f'{name}.csv').as_posix()
-            lines += ['', text, '', '.. csv-table::', f'   :file: {path}', '   :header-rows: 1']
+            lines += ['', text, '', *csv_table(f'gpu/{name}')]
     for name, text in PICTURES.items():
         if (results / f'{name}.png').exists():
             lines += [
