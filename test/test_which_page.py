@@ -102,7 +102,7 @@ def takes_features(make, call):
     return not torch.allclose(out, output(call, layer, edge_attr=FEATURES.flip(0)))
 
 
-def arguments(make):
+def arguments_of(make):
     return inspect.signature(make.func).parameters
 
 
@@ -113,10 +113,10 @@ def is_random(make, call):
     return any(not torch.equal(call(one, X, EDGES), call(one, X, EDGES)) for one in layers)
 
 
-def random_option(name, make):
+def random_option(make):
     """The same layer with an argument that makes it random in training, or itself."""
     for option, value in {'num_gumbel_samples': 2, 'dropout': 0.5}.items():
-        if option in arguments(make):
+        if option in arguments_of(make):
             return partial(make, **{option: value})
     return make
 
@@ -176,7 +176,7 @@ def expected_cell(name, measure, *arguments):
     if measure is takes_features:
         makes = [makes[0], FEATURED.get(name, makes[0])]
     if measure is is_random:
-        makes = [makes[0], random_option(name, makes[0])]
+        makes = [makes[0], random_option(makes[0])]
     results = [measure(make, call, *arguments) for make in makes]
     return 'yes' if results[0] else 'option' if any(results) else 'no'
 
@@ -210,7 +210,7 @@ def test_properties(column):
 
 def test_default_heads():
     stated = {name: row['heads'] for name, row in properties().items()}
-    found = {name: arguments(makes[0]).get('heads') for name, (_, makes) in ROWS.items()}
+    found = {name: arguments_of(makes[0]).get('heads') for name, (_, makes) in ROWS.items()}
     assert stated == {
         name: 'no' if heads is None else str(heads.default) for name, heads in found.items()
     }

@@ -204,7 +204,8 @@ def read_tensors(path: str | os.PathLike, kind: str, mapped: bool = False) -> di
     try:
         with safe_open(path, framework='pt') as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
             if not mapped:
                 tensors = {name: tensor.clone() for name, tensor in tensors.items()}
     except SafetensorError as error:

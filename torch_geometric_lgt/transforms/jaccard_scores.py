@@ -1,7 +1,5 @@
 # N nodes, E edges.
-import hashlib
 import os
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,10 +10,12 @@ from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import (
+    NEIGHBORS,
     check_neighbors,
     jaccard,
     minhash_jaccard,
 )
+from torch_geometric_lgt.transforms._cache import cache_path
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
@@ -117,10 +117,9 @@ class JaccardScores(BaseTransform):
     def _exact(self, edges: Tensor, num_nodes: int) -> Tensor:
         if self.cache_dir is None:
             return jaccard(edges, num_nodes, neighbors=self.neighbors)
-        digest = hashlib.sha256(edges.cpu().contiguous().numpy().tobytes())
-        digest.update(repr((num_nodes, self.neighbors, torch.get_default_dtype())).encode())
+        arguments = [num_nodes, NEIGHBORS.index(self.neighbors)]
         scores = cached_tensors(
-            Path(self.cache_dir) / f'jaccard_scores-{digest.hexdigest()[:32]}.safetensors',
+            cache_path(self.cache_dir, 'jaccard_scores', edges.cpu(), arguments),
             'jaccard_scores',
             lambda: {'scores': jaccard(edges, num_nodes, neighbors=self.neighbors).cpu()},
             {'scores': (torch.get_default_dtype(), (edges.size(1),))},

@@ -1,7 +1,5 @@
 # N nodes, B graphs, K eigenvectors.
-import hashlib
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
+from torch_geometric_lgt.transforms._cache import cache_path
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
@@ -139,11 +138,7 @@ class LaplacianPE(BaseTransform):
                 node_to_graph(nodes, num_nodes),
                 torch.tensor([num_nodes, nodes.sizes.numel(), self.k, self.normalization == 'rw']),
             )
-            digests = [hashlib.sha256(part.numpy().tobytes()).digest() for part in parts]
-            key = hashlib.sha256(
-                b''.join(digests) + str(torch.get_default_dtype()).encode()
-            ).hexdigest()
-            path = Path(self.cache_dir) / f'laplacian_pe-{key[:32]}.safetensors'
+            path = cache_path(self.cache_dir, 'laplacian_pe', *parts)
             expected = {
                 'vectors': (torch.get_default_dtype(), (num_nodes, self.k)),
                 'mask': (torch.bool, (nodes.sizes.numel(), self.k)),

@@ -1,7 +1,5 @@
 # R rows, C columns, K singular values.
-import hashlib
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +14,7 @@ from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
 from torch_geometric_lgt._io import cached_tensors
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.transforms._cache import cache_path
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
@@ -117,38 +115,35 @@ class SVDEncoding(BaseTransform):
             nodes, edges = homogeneous(data, self.edge_type)
             node_stores, edge_stores, graph = [nodes], [edges], nodes
         matrix, device = self._matrix(node_stores, edge_stores)
-        graphs = graphs_of(data, node_stores[0]), graphs_of(data, node_stores[-1])
-        if graphs[0].sizes.numel() != graphs[1].sizes.numel():
+        rows, columns = (
+            nodes_by_graph(graphs_of(data, store)) for store in (node_stores[0], node_stores[-1])
+        )
+        if len(rows) != len(columns):
             raise ValueError(
                 "'data' must have as many graphs in the 'batch' of both node types (got "
-                f'{[part.sizes.numel() for part in graphs]})'
+                f'{[len(rows), len(columns)]})'
             )
         if self.cache_dir is None:
-            encodings = self._encode(matrix, *graphs)
+            encodings = self._encode(matrix, rows, columns)
         else:
             parts = [
                 matrix.indptr,
                 matrix.indices,
                 np.array([*matrix.shape, self.k, self.normalize]),
             ]
-            if graphs[0].sizes.numel() != 1:
-                parts += [nodes for side in graphs for nodes in nodes_by_graph(side)]
-                parts += [side.sizes.numpy() for side in graphs]
-            digests = [hashlib.sha256(part.astype(np.int64).tobytes()).digest() for part in parts]
-            key = hashlib.sha256(
-                b''.join(digests) + str(torch.get_default_dtype()).encode()
-            ).hexdigest()
-            path = Path(self.cache_dir) / f'svd_encoding-{key[:32]}.safetensors'
+            if len(rows) != 1:
+                parts += [*rows, *columns]
+            path = cache_path(self.cache_dir, 'svd_encoding', *parts)
             sizes = zip(('row', 'column'), matrix.shape, strict=True)
             expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
             encodings = cached_tensors(
-                path, 'svd_encoding', lambda: self._encode(matrix, *graphs), expected
+                path, 'svd_encoding', lambda: self._encode(matrix, rows, columns), expected
             )
         for store, side in zip(node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:
-            mask = torch.zeros(graphs[0].sizes.numel(), self.k, dtype=torch.bool)
-            for index, nodes in enumerate(nodes_by_graph(graphs[0])):
+            mask = torch.zeros(len(rows), self.k, dtype=torch.bool)
+            for index, nodes in enumerate(rows):
                 mask[index] = encodings['row'][nodes].any(0)
             graph[f'{self.attr_name}_mask'] = mask.to(device)
         return data
@@ -187,16 +182,19 @@ class SVDEncoding(BaseTransform):
         matrix.data[:] = 1  # repeated edges were summed up
         return matrix, device
 
-    def _encode(self, matrix: csr_array, rows: Segments, columns: Segments) -> dict[str, Tensor]:
-        r"""Computes the encodings of a matrix ``[R, C]`` in the default dtype, graph by graph:
-        ``'row'`` ``[R, k]`` of its rows and ``'column'`` ``[C, k]`` of its columns."""
-        if rows.sizes.numel() == 1:
+    def _encode(
+        self, matrix: csr_array, rows: list[np.ndarray], columns: list[np.ndarray]
+    ) -> dict[str, Tensor]:
+        r"""Computes the encodings of a matrix ``[R, C]`` in the default dtype, for the ids of the
+        rows and columns of each graph: ``'row'`` ``[R, k]`` of its rows and ``'column'`` ``[C, k]``
+        of its columns."""
+        if len(rows) == 1:
             return self._encode_graph(matrix)
         encodings = {
             name: torch.zeros(size, self.k, dtype=torch.get_default_dtype())
             for name, size in zip(('row', 'column'), matrix.shape, strict=True)
         }
-        for row, column in zip(nodes_by_graph(rows), nodes_by_graph(columns), strict=True):
+        for row, column in zip(rows, columns, strict=True):
             part = self._encode_graph(matrix[row][:, column])
             encodings['row'][row], encodings['column'][column] = part['row'], part['column']
         return encodings

@@ -9,12 +9,13 @@ from torch.nn import ModuleList
 
 from torch_geometric_lgt._io import raw_bytes, read_tensors, write_tensors
 from torch_geometric_lgt.functional import AttentionState
+from torch_geometric_lgt.functional.attention.state import TENSORS
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.models._streaming.key_state import key_state
 from torch_geometric_lgt.nn.models._streaming.keys import plain_settings
 
 KIND = 'attention_memory'
-STATE = ('sums', 'maximum', 'squares', 'count', 'query_squares', 'rank', 'samples')
+STATE = (*TENSORS, 'rank', 'samples')
 NAMED = 3
 REBUILD = 'build the memory again and save it'
 ADVICE = 'pass the model of the memory, or build the memory again'
