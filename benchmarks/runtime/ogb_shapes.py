@@ -1,8 +1,12 @@
 r"""Measures the trainings of ``benchmarks/ogb`` on random graphs of the same sizes.
 
 python -m benchmarks.runtime.ogb_shapes --shapes arxiv proteins --models sgformer nodeformer
+python -m benchmarks.runtime.ogb_shapes --shapes arxiv --models sgformer-as-pyg pyg-sgformer
+python -m benchmarks.runtime.ogb_shapes --table   # only write the table of results
 
-The table has the seconds of an epoch and of an inference, and the peak of memory.
+The table has the seconds of an epoch and of an inference, and the peak of memory. Models run in
+fresh processes, in turn. ``pyg-sgformer`` is PyG's model, and ``sgformer-as-pyg`` ours with the
+same outputs. Both train on whole graphs only.
 """
 
 import argparse
@@ -13,18 +17,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn.models import SGFormer as PyGSGFormer
+from torch_geometric.nn.models.sgformer import GraphModule
 from tqdm import tqdm
 
-from benchmarks.common.arguments import add_measured_device, script_parser
+from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import run_script
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.large_graphs.batches import Batches, scores_of
 from benchmarks.large_graphs.datasets import NodeTask
-from benchmarks.large_graphs.models import MODELS, loss_of, network
+from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.runtime.measure import fresh, seconds
+from torch_geometric_lgt.nn import SGFormer
 
 
 class Shape(NamedTuple):
@@ -55,7 +63,30 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'sgformer': {'options': {'gnn_num_layers': 3, 'dropout': 0.5}},
     'nodeformer': {'hidden_channels': 64, 'options': {'num_layers': 2, 'num_gumbel_samples': 5}},
     'difformer': {'options': {'num_layers': 3}},
+    'sgformer-as-pyg': {},
+    'pyg-sgformer': {},
 }
+WHOLE = {'sgformer-as-pyg', 'pyg-sgformer'}
+
+
+class WholeGraphSGFormer(PyGSGFormer):
+    r"""Calls PyG's model with one graph, like the other models."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x, edge_index, edge_index.new_zeros(x.size(0)))
+
+
+def model_of(data: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
+    r"""Builds the model of a configuration, or one of the two that compute what PyG's computes."""
+    model, hidden = config['model'], config['hidden_channels']
+    sizes = data.data['x'].size(1), hidden, data.num_outputs
+    if model == 'pyg-sgformer':
+        return WholeGraphSGFormer(*sizes, trans_num_layers=1, gnn_num_layers=3)
+    if model == 'sgformer-as-pyg':
+        gnn = GraphModule(sizes[0], hidden, num_layers=3)
+        as_pyg = {'norm': 'row', 'gnn': gnn, 'gnn_input': 'input', 'activate_layers': True}
+        return SGFormer(*sizes, dropout=0.5, **as_pyg)
+    return network(data, config)
 
 
 def task(shape: Shape, fraction: float = 1.0) -> NodeTask:
@@ -91,7 +122,7 @@ def work(
     config['domain'] = config['domain'] if domain is None else domain
     torch.manual_seed(0)
     data = task(shape, fraction)
-    net = network(data, config).to(device)
+    net = model_of(data, config).to(device)
     batches, optimizer = Batches(data, net, config), torch.optim.Adam(net.parameters())
 
     def epoch() -> None:
@@ -113,6 +144,36 @@ def work(
     if device == 'cpu':
         return metrics | {'gib': [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20]}
     return metrics | {'gib': [torch.cuda.max_memory_allocated(device) / 2**30]}
+
+
+def measure(shapes: list[str], models: list[str], rounds: int, device: str, folder: Path) -> None:
+    r"""Writes a result for each shape and model."""
+    with tqdm(total=len(shapes) * len(models) * rounds) as bar:
+        for name in shapes:
+            metrics: dict[str, dict[str, list[float]]] = {model: {} for model in models}
+            for _, model in product(range(rounds), models):
+                bar.set_postfix_str(f'{name}, {model}')
+                work = {'name': name, 'model': model, 'device': device}
+                for metric, values in fresh('benchmarks.runtime.ogb_shapes', work).items():
+                    metrics[model].setdefault(metric, []).extend(values)
+                bar.update()
+            for model in models:
+                config = {
+                    **SHAPES[name].config,
+                    **OPTIONS[model],
+                    'model': model,
+                    'nodes': SHAPES[name].nodes,
+                    'edges': 2 * SHAPES[name].edges,
+                }
+                labels = {
+                    'variant': model if device == 'cpu' else f'{model}-{device}',
+                    'protocol': 'random-content',
+                    'seeds': [0],
+                    'folder': folder,
+                }
+                write_result(
+                    'runtime', name, 'ogb-shape', metrics=metrics[model], config=config, **labels
+                )
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -142,36 +203,30 @@ def main() -> None:
     parser.groups['model'].add_argument(
         '--models',
         nargs='+',
-        choices=MODELS,
+        choices=OPTIONS,
         default=['sgformer', 'nodeformer'],
         help='the models that are measured',
     )
+    parser.groups['measurement'].add_argument(
+        '--rounds', type=positive, default=1, help='fresh processes for each model and shape'
+    )
     add_measured_device(parser)
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         print(json.dumps(work(**json.loads(args.worker))))
         return
-    for name, model in tqdm([*product(args.shapes, args.models)]):
-        metrics = fresh(
-            'benchmarks.runtime.ogb_shapes', {'name': name, 'model': model, 'device': args.device}
+    parts = [shape for shape in args.shapes if SHAPES[shape].config['domain'] != 'graph']
+    if parts and not args.table and not WHOLE.isdisjoint(args.models):
+        parser.error(
+            f'{" and ".join(sorted(WHOLE))} train on whole graphs: give --shapes without '
+            f'{" and ".join(parts)}'
         )
-        config = {
-            **SHAPES[name].config,
-            **OPTIONS[model],
-            'model': model,
-            'nodes': SHAPES[name].nodes,
-            'edges': 2 * SHAPES[name].edges,
-        }
-        variant = model if args.device == 'cpu' else f'{model}-{args.device}'
-        labels = {
-            'variant': variant,
-            'protocol': 'random-content',
-            'seeds': [0],
-            'folder': args.output,
-        }
-        write_result('runtime', name, 'ogb-shape', metrics=metrics, config=config, **labels)
-    print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(args.output / 'runtime')))
+    if not args.table:
+        measure(args.shapes, args.models, args.rounds, args.device, args.output)
+    results = source(args, 'runtime', 'ogb-shape-*.json')
+    print(write_table(args.output / 'runtime' / 'ogb-shapes', rows(results)))
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 Line = dict[int, float]
 FIGURES = {'seconds': 'seconds', 'peak_memory_mib': 'peak memory (MiB)'}
-MARKERS = 'os^DvPX'
+MARKERS = 'os^DvPX*'
 
 
 def slope(line: Line) -> str:

@@ -1,9 +1,11 @@
 import json
 
 import pytest
+import torch
 
 from benchmarks.runtime import models
 from benchmarks.runtime.scaling import slope
+from torch_geometric_lgt.convert import from_pyg_sgformer
 
 
 @pytest.mark.parametrize('model', models.MODELS)
@@ -11,6 +13,14 @@ def test_a_step_of_each_model(model):
     metrics = models.work(model, 300, 'cpu')
     assert metrics.keys() == {'seconds', 'peak_memory_mib'}
     assert metrics['seconds'][0] > 0
+
+
+def test_the_model_as_pyg_computes_what_pyg_computes():
+    ours, theirs = models.sgformer_as_pyg().eval(), models.PyGSGFormer(*models.SIZES, **models.PYG)
+    ours.load_state_dict(from_pyg_sgformer(theirs.eval().state_dict()))
+    data = models.graph(50)
+    expected = theirs(data.x, data.edge_index, torch.zeros(50, dtype=torch.long))
+    torch.testing.assert_close(ours(data.x, data.edge_index).log_softmax(1), expected)
 
 
 def test_a_model_that_takes_too_long_is_not_run_again(tmp_path, monkeypatch):

@@ -1,10 +1,13 @@
 import csv
 import json
 import sys
+from itertools import product
 
 import pytest
+import torch
 
 from benchmarks.runtime import ogb_shapes, out_of_core
+from torch_geometric_lgt.convert import from_pyg_sgformer
 
 
 def test_out_of_core(monkeypatch, tmp_path, capsys):
@@ -52,8 +55,14 @@ def test_estimate_goes_on_with_the_slope(monkeypatch, tmp_path):
     )
 
 
-@pytest.mark.parametrize('model', ['sgformer', 'nodeformer', 'difformer'])
-@pytest.mark.parametrize('shape', ogb_shapes.SHAPES)
+@pytest.mark.parametrize(
+    ('shape', 'model'),
+    [
+        (shape, model)
+        for shape, model in product(ogb_shapes.SHAPES, ogb_shapes.OPTIONS)
+        if shape == 'arxiv' or model not in ogb_shapes.WHOLE
+    ],
+)
 def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
     small = ogb_shapes.SHAPES[shape]._replace(nodes=50, edges=200)
     monkeypatch.setattr(ogb_shapes, 'SHAPES', {shape: small})
@@ -65,3 +74,23 @@ def test_ogb_shapes(shape, model, monkeypatch, tmp_path):
     (row,) = csv.DictReader((tmp_path / 'runtime' / 'ogb-shapes.csv').read_text().splitlines())
     assert (row['shape of'], row['model']) == (f'ogbn-{shape}', model)
     assert float(row['GiB']) > 0
+
+
+def test_models_of_whole_graphs_are_refused_for_parts(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'argv', ['x', '--models', 'sgformer', 'pyg-sgformer'])
+    with pytest.raises(SystemExit):
+        ogb_shapes.main()
+    assert 'train on whole graphs: give --shapes without proteins' in capsys.readouterr().err
+
+
+def test_our_model_computes_what_pyg_computes():
+    torch.manual_seed(0)
+    shape = ogb_shapes.SHAPES['arxiv']._replace(nodes=50, edges=200)
+    data, config = ogb_shapes.task(shape), {'hidden_channels': 16}
+    ours, theirs = (
+        ogb_shapes.model_of(data, config | {'model': model}).eval()
+        for model in ('sgformer-as-pyg', 'pyg-sgformer')
+    )
+    ours.load_state_dict(from_pyg_sgformer(theirs.state_dict()))
+    arguments = data.data['x'], data.data.edge_index
+    torch.testing.assert_close(ours(*arguments).log_softmax(1), theirs(*arguments))
