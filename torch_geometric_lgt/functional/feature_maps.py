@@ -240,7 +240,7 @@ def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
     r"""Returns the gradient ``[..., C]`` of the argument of :meth:`unit_rows` from its results and
     the gradient :obj:`grad` of the first."""
     inner_product = (unit * grad).sum(-1, keepdim=True)
-    return torch.addcmul(grad, unit, inner_product, value=-1) * inverse
+    return torch.addcmul(grad, unit, inner_product, value=-1).mul_(inverse)
 
 
 class UnitRows(torch.autograd.Function):

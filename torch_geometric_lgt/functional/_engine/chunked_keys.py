@@ -10,7 +10,14 @@ from torch_geometric_lgt.functional._engine.affine import (
     HeadProjection,
     HeadProjectionGrad,
 )
-from torch_geometric_lgt.functional._engine.features import fold, inner, sampled, scaled, spread
+from torch_geometric_lgt.functional._engine.features import (
+    add_sums,
+    fold,
+    inner,
+    sampled,
+    scaled,
+    spread,
+)
 from torch_geometric_lgt.functional._engine.layout import (
     Nodes,
     count_nodes,
@@ -144,13 +151,12 @@ class Keys:
                 sums *= (maximum - new_maximum).exp_()[:, :, None]
                 maximum = new_maximum
             mask = mask_of(inputs, nodes, graphs)
-            columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
             feature = self.weighed(log, value, nodes, maximum)
-            product = columns.transpose(2, 3) @ feature
-            if not inputs.map.is_exponential and mask is None:
-                # terms may cancel in these sums, and a product has larger rounding errors
-                product[:, :, -1] = feature.sum(2)
-            sums += product
+            if mask is None:
+                add_sums(sums, feature, v)
+            else:
+                columns = spread(v, v.new_ones(()).expand(*v.shape[:-1], 1), mask)
+                sums += columns.transpose(2, 3) @ feature
         return sums.transpose(2, 3).contiguous(), maximum, squares
 
 

@@ -11,6 +11,7 @@ from torch_geometric_lgt.functional._engine.affine import (
     HeadProjectionGrad,
 )
 from torch_geometric_lgt.functional._engine.features import (
+    add_sums,
     fold,
     guarded,
     inner,
@@ -147,8 +148,8 @@ class QueryGrads(Queries):
                         self.grad_self_value.dtype
                     )
                 grad_denominator = inner_product.mul_(inverse).neg_()
+                add_sums(grad_sums, feature, grad_numerator, grad_denominator)
                 grad_feature.addcmul_(grad_denominator, transposed[:, :, -1:])
-                grad_product = torch.cat([grad_numerator, grad_denominator], -1)
             else:
                 # numerator and denominator nearly cancel in the gradient of the mask: both come
                 # from one product, so that they are rounded alike
@@ -159,7 +160,7 @@ class QueryGrads(Queries):
                 self.grad_mask[nodes] = grad_mask.sum(1).flatten(0, 1)
                 grad_product = spread(grad_numerator, grad_denominator, mask)
                 grad_feature = grad_product @ transposed
-            grad_sums += grad_product.transpose(2, 3) @ feature
+                grad_sums += grad_product.transpose(2, 3) @ feature
             grad_map_input = inputs.map.vjp(
                 map_input, inputs.projection, inputs.power, False, feature, grad_feature
             )

@@ -23,6 +23,19 @@ def spread(v: Tensor, last: Tensor, mask: Tensor | None) -> Tensor:
     return out
 
 
+def add_sums(sums: Tensor, feature: Tensor, v: Tensor, last: Tensor | None = None) -> None:
+    r"""Adds to :obj:`sums` ``[G, H, D + 1, M]`` the products of the features ``[G, H, n, M]`` with
+    the values :obj:`v` ``[G, H, n, D]`` and with :obj:`last` ``[G, H, n, 1]``, by default 1.
+
+    The result is that of the columns of :meth:`spread` without a mask, but no value is copied, and
+    the sum of features whose terms cancel has smaller rounding errors than a product."""
+    sums[:, :, :-1] += v.transpose(2, 3) @ feature
+    if last is None:
+        sums[:, :, -1] += feature.sum(2)
+    else:
+        sums[:, :, -1:] += last.transpose(2, 3) @ feature
+
+
 def fold(columns: Tensor, mask: Tensor | None, rank: int) -> Tensor:
     r"""Returns ``[G, H, n, D]``: the sum over :math:`r` of mask weight :math:`r` times the value
     columns :math:`r` of :obj:`columns` ``[G, H, n, W]``. This is the transpose of :meth:`spread`

@@ -16,12 +16,15 @@ def build_flops(
     values are never evaluated in the forward pass (:meth:`defers_values`)."""
     nodes = keys.x.shape[0] if nodes is None else nodes
     linear = _linear(keys) + _linear(values)
-    state = _state(keys, keys.rank() * (values.channels(keys.heads) + 1))
+    channels = values.channels(keys.heads)
     if backward:
+        state = _state(keys, keys.rank() * (channels + 1))
         return nodes * (3 * linear + 2 * (_features(keys) + state) + _unit_sums(keys))
-    num_graphs, num_nodes = deferred
+    # the sums of the features are a product under a mask or with several samples only
+    last = 0 if keys.mask is None and keys.samples == 1 else 1
+    state, (num_graphs, num_nodes) = _state(keys, keys.rank() * (channels + last)), deferred
     if num_graphs > 0:
-        sums = _state(keys, keys.rank() * (values.x.shape[1] + 1))
+        sums = _state(keys, keys.rank() * (values.x.shape[1] + last))
         saved = num_nodes * (_linear(values) + state - sums)
         state_linear = keys.num_features() * keys.rank() * _linear(values)
         return nodes * (linear + _features(keys) + state) - saved + num_graphs * state_linear
