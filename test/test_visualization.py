@@ -8,7 +8,6 @@ import torch
 from matplotlib.figure import Figure
 from torch_geometric.data import Data
 
-from torch_geometric_lgt import visualization
 from torch_geometric_lgt.diagnostics import AttentionReport, attention_report
 from torch_geometric_lgt.nn import (
     DIFFormer,
@@ -21,7 +20,12 @@ from torch_geometric_lgt.nn import (
 )
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
 from torch_geometric_lgt.transforms import JaccardScores
-from torch_geometric_lgt.visualization import plot_attention_report, plot_latent_structure
+from torch_geometric_lgt.visualization import (
+    _panels,
+    _weights,
+    plot_attention_report,
+    plot_latent_structure,
+)
 
 PNG = b'\x89PNG\r\n'
 
@@ -162,13 +166,13 @@ def test_no_point_lies_where_nothing_was_measured(model, data):
 
 def test_strongest_edges_and_their_multiples_of_uniform_weights():
     weight = torch.tensor([[0.1, 0.6, 0.3, 0.0], [0.0, 0.7, 0.05, 0.25]])
-    pairs, multiples = visualization._strongest(weight, torch.tensor([0, 1]), 2)
+    pairs, multiples = _weights.strongest(weight, torch.tensor([0, 1]), 2)
     assert pairs.tolist() == [[1, 2], [0, 0]]
     torch.testing.assert_close(multiples, torch.tensor([2.4, 1.2]))
     axis = Figure().subplots()
-    visualization._draw_learned(axis, np.zeros((4, 2)), pairs, multiples)
+    _panels.draw_learned(axis, np.zeros((4, 2)), pairs, multiples)
     assert axis.get_title() == '2 strongest edges: 1.8 x uniform'
-    visualization._draw_learned(axis, np.zeros((4, 2)), pairs[:, :0], multiples[:0])
+    _panels.draw_learned(axis, np.zeros((4, 2)), pairs[:, :0], multiples[:0])
     assert axis.get_title() == '0 strongest edges'
 
 
@@ -178,7 +182,7 @@ def test_strongest_edges_and_their_multiples_of_uniform_weights():
 def test_logarithms_only_where_values_differ_by_much(weights, scale):
     axis = Figure().subplots()
     weight = torch.tensor([weights])
-    visualization._draw_received(axis, weight, torch.tensor([2.0, 20.0, 30.0]))
+    _panels.draw_received(axis, weight, torch.tensor([2.0, 20.0, 30.0]))
     assert axis.get_yscale() == scale
     names = {label.get_text() for label in axis.get_xticklabels(which='both')}
     assert names >= {'2', '5', '10', '20'}
@@ -188,7 +192,7 @@ def test_logarithms_only_where_values_differ_by_much(weights, scale):
 def test_nodes_that_receive_nothing_are_counted():
     axis = Figure().subplots()
     weight = torch.tensor([[0.5, 0.5, 0.0, -0.1], [1.0, 0.0, 0.0, 0.0]])
-    visualization._draw_received(axis, weight, torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    _panels.draw_received(axis, weight, torch.tensor([1.0, 2.0, 3.0, 4.0]))
     assert axis.lines[0].get_xydata().tolist() == [[1.0, 3.0], [2.0, 1.0]]
     assert axis.get_title() == 'attention by degree (2 nodes get none)'
 

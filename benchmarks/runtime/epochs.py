@@ -1,11 +1,14 @@
 r"""Measures the training epochs of recommenders with default settings.
 
 python -m benchmarks.runtime.epochs --root DATA --models mgformer directau-lightgcn
+python -m benchmarks.runtime.epochs --table   # only write the table of results
 
-Models run in turn in one process.
+Models run in turn in one process. ``mgformer-fresh-keys`` computes the keys of its attention in
+each step; ``mgformer`` keeps them for several steps. The other program of the ratio is DirectAU
+with LightGCN.
 """
 
-import statistics
+import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -13,15 +16,18 @@ from pathlib import Path
 import torch
 from tqdm import trange
 
-from benchmarks.common.arguments import add_root, positive, script_parser
+from benchmarks.common.arguments import add_root, add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import INTERACTIONS, data_from, run_script
+from benchmarks.common.scripts import INTERACTIONS, data_from, run_script, source
+from benchmarks.common.tables import write_table
 from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.run import prepare
 from benchmarks.recommendation.settings import DEFAULTS
 
 CPU = torch.device('cpu')
-TRAINED = [model for model, config in DEFAULTS.items() if 'epochs' in config]
+PEER = 'directau-lightgcn'
+CONFIGS = {model: config for model, config in DEFAULTS.items() if 'epochs' in config}
+CONFIGS['mgformer-fresh-keys'] = DEFAULTS['mgformer'] | {'refresh': 1}
 
 
 def measure(
@@ -33,7 +39,9 @@ def measure(
     seconds: dict[str, list[float]] = {model: [] for model in models}
     with tempfile.TemporaryDirectory() as folder:
         runs = {
-            model: prepare(task, model, DEFAULTS[model], 0, Path(folder) / model)
+            model: prepare(
+                task, model.removesuffix('-fresh-keys'), CONFIGS[model], 0, Path(folder) / model
+            )
             for model in models
         }
     for _ in trange(rounds + 1, desc='epochs'):
@@ -42,6 +50,19 @@ def measure(
             training.run_epoch()
             seconds[model].append(training.seconds - before)
     return {model: values[1:] for model, values in seconds.items()}
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    r"""Formats a row for each data set and model."""
+    records = [json.loads(path.read_text()) for path in sorted(folder.glob('epochs-*.json'))]
+    out = []
+    for record in records:
+        seconds = {model: values['median'] for model, values in record['metrics'].items()}
+        for model, value in seconds.items():
+            ratio = f'{value / seconds[PEER]:.2f}' if PEER in seconds else ''
+            row = {'data set': record['dataset'], 'model': model, 's / epoch': f'{value:.1f}'}
+            out.append(row | {f'times {PEER}': ratio})
+    return out
 
 
 def main() -> None:
@@ -53,22 +74,23 @@ def main() -> None:
     parser.groups['model'].add_argument(
         '--models',
         nargs='+',
-        choices=TRAINED,
-        default=['mgformer', 'directau-lightgcn'],
+        choices=CONFIGS,
+        default=['mgformer', 'mgformer-fresh-keys', PEER],
         help='the recommenders that are measured',
     )
     parser.groups['measurement'].add_argument(
         '--rounds', type=positive, default=3, help='epochs of each, in turn'
     )
+    add_table(parser)
     args = parser.parse_args()
-    warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
-    seconds = measure(args.root, args.dataset, args.models, args.rounds)
-    config = {model: DEFAULTS[model] for model in args.models}
-    labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
-    write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **labels)
-    for model, values in seconds.items():
-        ratio = statistics.median(values) / statistics.median(seconds[args.models[-1]])
-        print(f'{model}: {statistics.median(values):.1f} s, {ratio:.2f} times {args.models[-1]}')
+    if not args.table:
+        warnings.filterwarnings('ignore', 'Sparse CSR tensor support is in beta')
+        seconds = measure(args.root, args.dataset, args.models, args.rounds)
+        config = {model: CONFIGS[model] for model in args.models}
+        labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
+        write_result('runtime', args.dataset, 'epochs', metrics=seconds, config=config, **labels)
+    results = source(args, 'runtime', 'epochs-*.json')
+    print(write_table(args.output / 'runtime' / 'epochs', rows(results)))
 
 
 if __name__ == '__main__':

@@ -1,6 +1,7 @@
 r"""Measures one attention layer over several processes, with one thread each.
 
 python -m benchmarks.runtime.processes --processes 1 2 --nodes 200000 1000000
+python -m benchmarks.runtime.processes --table   # only write the table of results
 
 The table has the time of a forward and backward pass over all nodes and the bytes that each process
 sends, beside one process.
@@ -19,9 +20,9 @@ import torch
 import torch.distributed as dist
 from tqdm import tqdm
 
-from benchmarks.common.arguments import positive, script_parser
+from benchmarks.common.arguments import add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import run_script
+from benchmarks.common.scripts import run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.runtime.measure import environment
 from torch_geometric_lgt.nn import KernelAttentionConv
@@ -107,12 +108,14 @@ def main() -> None:
     parser.groups['measurement'].add_argument(
         '--repeats', type=positive, default=5, help='passes that are timed'
     )
+    add_table(parser)
     parser.add_argument('--worker', help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker is not None:
         work(args.nodes[0], args.repeats, args.worker)
         return
-    for num_nodes, world in tqdm([*product(args.nodes, args.processes)]):
+    runs = [] if args.table else [*product(args.nodes, args.processes)]
+    for num_nodes, world in tqdm(runs, disable=not runs):
         metrics = launch(world, num_nodes, args.repeats)
         config = {
             'nodes': num_nodes,
@@ -123,7 +126,8 @@ def main() -> None:
         name = f'{num_nodes}-nodes-{world}'
         labels = {'variant': '', 'protocol': 'torchrun', 'seeds': [0], 'folder': args.output}
         write_result('runtime', name, 'processes', metrics=metrics, config=config, **labels)
-    print(write_table(args.output / 'runtime' / 'processes', rows(args.output / 'runtime')))
+    results = source(args, 'runtime', 'processes-*.json')
+    print(write_table(args.output / 'runtime' / 'processes', rows(results)))
 
 
 if __name__ == '__main__':

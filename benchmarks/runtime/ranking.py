@@ -2,6 +2,7 @@ r"""Measures the evaluation of the full ranking beside that of RecBole 1.2.
 
 pip install --no-deps recbole && pip install colorlog colorama texttable pandas scikit-learn pyyaml
 python -m benchmarks.runtime.ranking --root DATA --datasets amazon-beauty gowalla
+python -m benchmarks.runtime.ranking --table   # only write the table of results
 
 Both compute Recall@20 and NDCG@20 over all items for all users from the same embeddings, in turn in
 one process. RecBole runs with as many users at once as its default has, and with 1024.
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor
 from tqdm import trange
 
-from benchmarks.common.arguments import add_root, positive, script_parser
+from benchmarks.common.arguments import add_root, add_table, positive, script_parser
 from benchmarks.common.results import write_result
-from benchmarks.common.scripts import INTERACTIONS, data_from, run_script
+from benchmarks.common.scripts import INTERACTIONS, data_from, run_script, source
 from benchmarks.common.tables import write_table
 from benchmarks.recommendation.datasets import load
 from benchmarks.recommendation.ranking import History, Scoring, evaluate
@@ -126,13 +127,15 @@ def main() -> None:
     parser.groups['measurement'].add_argument(
         '--rounds', type=positive, default=5, help='evaluations of each, in turn'
     )
+    add_table(parser)
     args = parser.parse_args()
     if not hasattr(np, 'float'):
         np.float = float  # noqa: NPY001 (RecBole's metrics use the name that NumPy has given up)
-    for name in args.datasets:
+    datasets = [] if args.table else args.datasets
+    for name in datasets:
         with data_from(args.root, INTERACTIONS):
             load(args.root, name)
-    for name in args.datasets:
+    for name in datasets:
         times = measure(args.root, name, args.channels, args.rounds)
         config = {
             'channels': args.channels,
@@ -143,7 +146,8 @@ def main() -> None:
         }
         labels = {'variant': '', 'protocol': 'in-turn', 'seeds': [0], 'folder': args.output}
         write_result('runtime', name, 'ranking', metrics=times, config=config, **labels)
-    print(write_table(args.output / 'runtime' / 'ranking', rows(args.output / 'runtime')))
+    results = source(args, 'runtime', 'ranking-*.json')
+    print(write_table(args.output / 'runtime' / 'ranking', rows(results)))
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 r"""Defines the feature maps :math:`\phi_m(\mathbf{x}) = s_m \exp(l_m)`. :obj:`MAPS` holds one
 object for each by name; to add a map, add a class to this module."""
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -66,7 +66,7 @@ class Map:
                 for queries. A factor of all features of one query cancels in the attention and is
                 left out.
         """
-        x = unit_rows(x)[0] if self.has_unit_rows else x
+        x = cast(Tensor, UnitRows.apply(x)) if self.has_unit_rows else x
         return None, pad(x, (1, 0), value=1.0) if self.has_constant else x
 
     def vjp(
@@ -88,7 +88,7 @@ class Map:
         if self.has_constant:
             feature, grad = feature[..., 1:], grad[..., 1:]
         if self.has_unit_rows:
-            return (grad - feature * (feature * grad).sum(-1, keepdim=True)) * unit_rows(x)[1]
+            return unit_rows_grad(feature, unit_rows(x)[1], grad)
         return grad
 
 
@@ -234,6 +234,29 @@ def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     if x.size(-1) == 1:  # x / length is exactly a sign
         return x / length, inverse
     return x * inverse, inverse
+
+
+def unit_rows_grad(unit: Tensor, inverse: Tensor, grad: Tensor) -> Tensor:
+    r"""Returns the gradient ``[..., C]`` of the argument of :meth:`unit_rows` from its results and
+    the gradient :obj:`grad` of the first."""
+    inner_product = (unit * grad).sum(-1, keepdim=True)
+    return torch.addcmul(grad, unit, inner_product, value=-1) * inverse
+
+
+class UnitRows(torch.autograd.Function):
+    r"""Returns the first result of :meth:`unit_rows`. Its gradient takes fewer passes than that of
+    the single operations."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        unit, inverse = unit_rows(x)
+        ctx.save_for_backward(unit, inverse)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        unit, inverse = ctx.saved_tensors
+        return unit_rows_grad(unit, inverse, grad)
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -22,7 +22,7 @@ FUSED_DEVICES: tuple[str, ...] = (
 )
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 16
-PLAIN_ELEMENTS = 1 << 18
+PLAIN_ELEMENTS = 1 << 21
 
 
 class Backend(NamedTuple):
@@ -79,8 +79,8 @@ def is_plain(
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
     without samples and Triton kernels, if all features are at most :obj:`PLAIN_ELEMENTS` numbers.
-    For several graphs it is 16 times as many: operators would compute them size by size. Each
-    counts with the size of the largest, which must not double the nodes.
+    For several graphs it is twice as many: operators would compute them size by size. Each counts
+    with the size of the largest, which must not double the nodes.
 
     Args:
         queries (KernelInput): How queries are computed.
@@ -94,7 +94,7 @@ def is_plain(
     size = keys.heads * max(keys.num_features(), channels)
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
-        most = PLAIN_ELEMENTS * (1 if num_graphs == 1 else 16)
+        most = PLAIN_ELEMENTS * (1 if num_graphs == 1 else 2)
         if num_nodes == 0 or num_nodes * size > most:
             return False
         if num_graphs > 1 and int(nodes.sizes.max()) * num_graphs > 2 * num_nodes:

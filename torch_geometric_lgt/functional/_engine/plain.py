@@ -104,10 +104,10 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
         num_keys = 0.0
         if keys.map.has_constant:
             num_keys, total = _constant_sums(arguments, sources, v)
-            numerator, denominator = numerator + total, denominator + num_keys
+            numerator, denominator = numerator.add_(total), denominator.add_(num_keys)
         if queries.self_value is not None:
             self_value = targets.take(queries.self_value).to(v.dtype)
-            numerator = numerator + _split(self_value, graphs, heads).transpose(1, 2)
+            numerator = numerator.add_(_split(self_value, graphs, heads).transpose(1, 2))
         out = numerator * inverse_of(guarded(denominator, queries, num_keys))
     if out.requires_grad:
         out.register_hook(refuse_second_order('attend', arguments.pack))

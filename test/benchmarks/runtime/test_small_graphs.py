@@ -1,0 +1,36 @@
+import csv
+import sys
+
+import pytest
+import torch
+
+from benchmarks.runtime import small_graphs
+
+
+@pytest.mark.parametrize('case', small_graphs.CASES)
+def test_methods_have_one_shape_and_gradients(case):
+    methods = small_graphs.CASES[case]()
+    outputs = {name: forward() for name, forward in methods.items() if name != 'ours compiled'}
+    assert len({out.shape for out in outputs.values()}) == 1
+    for name, out in outputs.items():
+        out.sum().backward()
+        assert torch.isfinite(out).all(), name
+
+
+def test_from_the_measurement_to_the_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(small_graphs, 'WARM', 1)
+    monkeypatch.setattr(small_graphs, 'CALLS', 1)
+    monkeypatch.setattr(small_graphs, 'fresh', lambda _, work: small_graphs.work(**work))
+    place = ['--cases', 'molecules', '--output', str(tmp_path)]
+    monkeypatch.setattr(sys, 'argv', ['x', *place, '--rounds', '2'])
+    small_graphs.main()
+    path = tmp_path / 'runtime' / 'small-graphs.csv'
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row['method'] for row in rows] == ['ours', 'pyg multihead', 'pyg performer']
+    assert rows[1]['forward / peer'] == rows[1]['forward and backward / peer'] == '1.00'
+
+    path.unlink()
+    monkeypatch.delattr(small_graphs, 'fresh')
+    monkeypatch.setattr(sys, 'argv', ['x', *place, '--table'])
+    small_graphs.main()
+    assert list(csv.DictReader(path.read_text().splitlines())) == rows
