@@ -40,8 +40,8 @@ def check_layer(
     * Outputs and gradients of graphs with one to four nodes, where denominators can cancel, do not
       depend on the batch. This holds in float32, too.
     * Edges may come in every format that PyG's layers take.
-    * If the output changes when edges are removed, the layer uses the weights of edges, or refuses
-      weights by a TypeError or ValueError that contains the word "weight". Weights as
+    * If the output changes when edges are removed, the layer uses the weights of edges. Or it
+      refuses weights by a TypeError or ValueError that contains the word "weight". Weights as
       :obj:`edge_weight` and as values of a sparse matrix give the same output, and weights have
       gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite

@@ -55,13 +55,13 @@ class KernelAttentionConv(KernelLayer):
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{H}
 
     :math:`\mathbf{H}` are the outputs :math:`\mathbf{x}^{\prime}_i` of the attention. In the first
-    sum, row :math:`i` of :math:`\mathbf{A}_p` has a 1 for each node :math:`j` from which at most
-    :math:`p` edges lead to :math:`i`, and for :math:`i` itself. :math:`\mathbf{D}_t` and
-    :math:`\mathbf{D}_s` hold the row and column sums of :math:`\mathbf{A}_p`. In the second sum,
-    exactly :math:`p` edges lead from :math:`j` to :math:`i`; the slides on NodeFormer have this sum
-    with :math:`P = 1`. Repeated edges count once. With :math:`P = 1` edges may have weights: they
-    are the entries of :math:`\mathbf{A}_1`, in the first sum except its diagonal. Repeated edges
-    then have their mean weight.
+    sum, entry :math:`(i, j)` of :math:`\mathbf{A}_p` is 1 if at most :math:`p` edges lead from
+    :math:`j` to :math:`i`, so the diagonal is 1. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold
+    the row and column sums of :math:`\mathbf{A}_p`. In the second sum, exactly :math:`p` edges lead
+    from :math:`j` to :math:`i`; the slides on NodeFormer have this sum with :math:`P = 1`. Repeated
+    edges count once. With :math:`P = 1` edges may have weights: they are the entries of
+    :math:`\mathbf{A}_1`, in the first sum except its diagonal. Repeated edges then have their mean
+    weight.
 
     Differs from the papers: no constant is added to :math:`\phi`. Exponentials are divided by a
     maximum per graph, head and feature, which does not change the result. Differs from NodeFormer's

@@ -25,8 +25,8 @@ class SGFormerConv(LinearLayer):
     does not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
-    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph,
-    so that its outputs for a graph depend on the other graphs of the batch.
+    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph.
+    Its outputs for a graph therefore depend on the other graphs of the batch.
 
     Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
     averages its heads. With one head, as in the published settings for node classification, this
