@@ -13,13 +13,14 @@ PARTS = {'q': 'query', 'k': 'key', 'v': 'value'}
 
 
 def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    r"""Renames the parameters of :class:`torch_geometric.nn.models.SGFormer` with one head for
-    :class:`~torch_geometric_lgt.nn.SGFormer`.
+    r"""Converts the parameters of :class:`torch_geometric.nn.models.SGFormer` with one head for
+    :class:`~torch_geometric_lgt.nn.SGFormer`: renames them, and adds biases of 0 to linear maps
+    that have no bias in PyG.
 
-    Load them into a model that was made with the arguments of the example. In evaluation on one
-    graph its scores are those of PyG's model before the softmax. Linear maps that have no bias in
-    PyG get a bias of 0. PyG replaces entries of queries and keys that are exactly 0 by 1e-6; this
-    model does not. A node whose hidden features are all 0 has such entries.
+    Load them into a model that was made with the arguments of the example, and with the same
+    :obj:`aggregate` as PyG's model. In evaluation on one graph, the model's outputs equal PyG's
+    before ``log_softmax``. PyG replaces entries of queries and keys that are exactly 0 by 1e-6;
+    this model does not. A node whose hidden features are all 0 has such entries.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of PyG's model returns.

@@ -140,16 +140,17 @@ def attention_report(
 @contextlib.contextmanager
 def check_finite(model: torch.nn.Module) -> Iterator[None]:
     r"""Checks the inputs and outputs of each module of a model for NaN and infinity within this
-    context manager.
+    context manager, in the forward pass.
 
-    Each check reads the whole tensor. Use the context manager to find the module that produces NaN.
+    Each check reads the whole tensor. Use the context manager to find the module that produces NaN;
+    gradients are not checked.
 
     Args:
         model (torch.nn.Module): Any model.
 
     Raises:
-        ValueError: If an input of a module has NaN or infinity, or an output of finite inputs has.
-            The error names the first such module.
+        ValueError: If an input of a module has NaN or infinity, or finite inputs give a non-finite
+            output. The error names the first such module.
 
     Example:
         >>> import torch

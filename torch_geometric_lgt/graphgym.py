@@ -113,11 +113,11 @@ NETWORKS = {
 
 
 def set_lgt_config(config: CfgNode) -> None:
-    r"""Adds an empty group ``lgt`` to a configuration, which may then have any names in it: the
-    further arguments of the layers and models of this package.
+    r"""Adds an empty group ``lgt`` to a configuration, for the further arguments of the layers and
+    models of this package. The group accepts arbitrary keys.
 
-    The import of this module does so for GraphGym's ``cfg``, and ``set_cfg`` for other
-    configurations. There is no need to call it.
+    Importing this module adds the group to ``cfg``; GraphGym's ``set_cfg`` adds it to any other
+    configuration. There is no need to call this function.
 
     Args:
         config (CfgNode): The configuration of GraphGym.
@@ -262,12 +262,17 @@ class GraphGymNetwork(torch.nn.Module):
 
 
 class GraphGymRecommender(torch.nn.Module):
-    r"""Applies a recommender of this package before GraphGym's prediction head for links.
+    r"""Computes embeddings with a recommender of this package, and scores links with GraphGym's
+    prediction head.
 
-    The name ``mgformer`` in GraphGym's registry is this class with
-    :class:`~torch_geometric_lgt.nn.MGFormer` as its recommender. The nodes of the one graph are
-    ``cfg.lgt.num_users`` users, then ``cfg.lgt.num_items`` items. Their embeddings have
-    ``gnn.dim_inner`` channels; node features are not used.
+    The name ``mgformer`` in GraphGym's registry is a subclass, whose :obj:`model_type` is
+    :class:`~torch_geometric_lgt.nn.MGFormer`: set ``model.type`` to it. The graph has
+    ``cfg.lgt.num_users`` users as its first nodes, then ``cfg.lgt.num_items`` items. Their
+    embeddings have ``gnn.dim_inner`` channels; node features are not used.
+
+    The head is GraphGym's own ``gnn.head='edge'``, which scores links by ``model.edge_decoding``.
+    It reads the links and labels of the split ``batch.split``, which GraphGym's training sets: for
+    ``'train'`` the attributes ``train_edge_index`` and ``train_edge_label`` of the data.
 
     Args:
         dim_in (int): Ignored, but GraphGym passes it to each network.

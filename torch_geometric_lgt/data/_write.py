@@ -27,19 +27,20 @@ def write_graph(
 ) -> Path:
     r"""Writes a graph to files that :class:`~torch_geometric_lgt.data.MappedGraph` maps.
 
-    Edges are sorted by target, in int32 if all node ids fit. Each node attribute is a file. Writing
-    takes :math:`O(N)` memory beside the arguments, which may be memory-mapped. The folder appears
-    when it is complete, with a checksum for each file.
+    Edges are stored sorted by target, as int32 if all node ids fit in it. Each node attribute is a
+    file. Writing takes :math:`O(N)` memory beside the arguments, which may be memory-mapped. The
+    folder appears when it is complete, with a checksum for each file.
 
     Args:
         folder (str or Path): The folder to write: a path where nothing is yet, or an empty folder
             (not a link to one).
-        edge_index (torch.Tensor or numpy.ndarray): Sources and targets ``[2, E]``.
+        edge_index (torch.Tensor or numpy.ndarray): Sources and targets ``[2, E]``, integers.
         num_nodes (int): Number of nodes, :math:`N`.
-        attributes (dict, optional): Node attributes by name, arrays or tensors with :math:`N` rows.
-            (default: :obj:`None`)
-        undirected (bool, optional): If :obj:`True`, write each edge in both directions; repeated
-            edges stay. (default: :obj:`False`)
+        attributes (dict, optional): Node attributes by name, arrays or tensors with :math:`N` rows,
+            in bool, integers or floating-point numbers of at most 64 bits, not bfloat16. (default:
+            :obj:`None`)
+        undirected (bool, optional): If :obj:`True`, write each edge in both directions, a self loop
+            therefore twice; repeated edges stay. (default: :obj:`False`)
         progress_bar (bool, optional): If :obj:`True`, show progress. (default: :obj:`False`)
 
     Returns:
@@ -48,16 +49,16 @@ def write_graph(
     Raises:
         ValueError: If the folder is not empty or another process writes it. If :obj:`num_nodes` is
             negative or no whole number, or an edge names a node that does not exist. If an
-            attribute has another number of rows or an unsupported dtype. If its name is no
-            identifier, or one that loaders give their own attributes, such as ``n_id``.
+            attribute has another number of rows or an unsupported dtype. If an attribute name is no
+            identifier, or is reserved by loaders, such as ``n_id``.
 
     Example:
-        >>> import torch
+        >>> import tempfile, torch
         >>> from torch_geometric_lgt.data import MappedGraph, write_graph
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> x = torch.arange(4.0)[:, None]
-        >>> folder = write_graph('ring', ring, num_nodes=4, attributes={'x': x}, undirected=True)
-        >>> MappedGraph(folder)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     MappedGraph(write_graph(f'{folder}/ring', ring, 4, {'x': x}, undirected=True))
         MappedGraph(4 nodes, 8 edges, attributes=['x'])
     """
     check_whole('num_nodes', num_nodes, 0)

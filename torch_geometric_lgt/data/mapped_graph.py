@@ -11,12 +11,12 @@ from torch_geometric_lgt.data._files import POINTER, ROW, description, digest, m
 
 
 class MappedGraph(FeatureStore, GraphStore):
-    r"""Memory-maps a graph from the files of :meth:`write_graph`, as PyG's feature store and graph
-    store.
+    r"""Memory-maps a homogeneous graph from the files of :meth:`write_graph`, as PyG's feature
+    store and graph store.
 
     Data is read from disk when it is used, and the system may drop unused parts from memory. Pass
-    the graph twice to a loader, as feature store and graph store, with the seed nodes as
-    :obj:`input_nodes`.
+    the graph twice to a loader, as feature store and graph store. A loader of nodes also needs the
+    seed nodes as :obj:`input_nodes`.
 
     Batches have the attributes of their nodes in the written dtypes. The files cannot be changed
     through this class. A pickled graph has the folder and the checksums, not the data: a process
@@ -27,20 +27,19 @@ class MappedGraph(FeatureStore, GraphStore):
 
     Raises:
         FileNotFoundError: If the folder has no graph.
-        ValueError: If the graph is of another version, or a file is missing or has another length.
+        ValueError: If the files have an unsupported format version, or a file is missing or has
+            another length than was written.
 
     Example:
-        >>> import torch
+        >>> import tempfile, torch
         >>> from torch_geometric_lgt.data import MappedGraph, write_graph
         >>> from torch_geometric_lgt.loader import NeighborLoader
         >>> ring = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
         >>> x = torch.arange(4.0)[:, None]
-        >>> graph = MappedGraph(write_graph('ring', ring, num_nodes=4, attributes={'x': x}))
-        >>> graph.attributes
-        ['x']
-        >>> seeds = torch.tensor([2])
-        >>> batch = next(iter(NeighborLoader((graph, graph), [-1], input_nodes=seeds)))
-        >>> batch.x  # of node 2 and its neighbour 1
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     graph = MappedGraph(write_graph(f'{folder}/ring', ring, 4, {'x': x}))
+        ...     loader = NeighborLoader((graph, graph), [-1], input_nodes=torch.tensor([2]))
+        ...     next(iter(loader)).x  # of node 2 and its neighbour 1
         tensor([[2.],
                 [1.]])
     """

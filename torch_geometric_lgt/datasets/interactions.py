@@ -18,9 +18,9 @@ class InteractionDataset(InMemoryDataset):
     r"""Reads which user chose which item, split into training, validation and test.
 
     :obj:`"amazon-beauty"`, :obj:`"yelp2018"`, :obj:`"alibaba"`, :obj:`"gowalla"` and
-    :obj:`"movielens-100k"` are downloaded from their public sources, with a checksum. Any other
-    :obj:`name` is a folder with the files ``train``, ``test`` and optionally ``valid``. Instead of
-    these it may have one file ``raw`` with all interactions.
+    :obj:`"movielens-100k"` are downloaded from their public sources. Downloads are verified by
+    checksum. Any other :obj:`name` is a folder with the files ``train``, ``test`` and optionally
+    ``valid``. Instead of these it may have one file ``raw`` with all interactions.
 
     Files are LightGCN text (``.txt``, with ``user item item ..`` in each line), csv with a header
     (``.csv``), both optionally compressed (``.gz``), or ``.parquet``. They lie in ``root/name`` or
@@ -32,7 +32,7 @@ class InteractionDataset(InMemoryDataset):
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
     get numbers from 0 in the order of their ids; :obj:`user_ids` and :obj:`item_ids` have the id of
-    each number. A repeated pair counts once.
+    each number. A repeated pair counts once, by its first occurrence.
 
     The data object has the node types ``user`` and ``item`` and the edge type
     ``('user', 'rates', 'item')``. The edge type has the pairs ``[2, E]`` of each part in
@@ -46,9 +46,9 @@ class InteractionDataset(InMemoryDataset):
             file, the share ``ratios[1]`` of each user's training pairs is drawn for validation.
             :obj:`"ratio"` splits each user's interactions at random. :obj:`"leave-one-out"` takes
             each user's last interaction for test and the last but one for validation, and needs a
-            file ``raw``; of two interactions none is for validation, and a single one is for
-            training. (default: :obj:`None`, :obj:`"given"` if the data set has files for training
-            and test, else :obj:`"ratio"`; the attribute :obj:`split` has the choice)
+            file ``raw``. A user with two interactions has no validation pair; a single interaction
+            goes to training. (default: :obj:`None`, :obj:`"given"` if the data set has files for
+            training and test, else :obj:`"ratio"`; the attribute :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
             0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)
@@ -70,7 +70,7 @@ class InteractionDataset(InMemoryDataset):
     Example:
         >>> from pathlib import Path
         >>> from torch_geometric_lgt.datasets import InteractionDataset
-        >>> Path('data/shop').mkdir(parents=True)
+        >>> Path('data/shop').mkdir(parents=True, exist_ok=True)
         >>> rows = ['user_id,item_id', 'ann,tea', 'ann,milk', 'bob,tea', 'ann,rice']
         >>> _ = Path('data/shop/raw.csv').write_text('\n'.join(rows))
         >>> dataset = InteractionDataset('data', 'shop', split='leave-one-out')

@@ -39,15 +39,16 @@ class SBMDataset(GeneratedDataset):
         name (str): :obj:`"PATTERN"` or :obj:`"CLUSTER"`.
         split (str, optional): :obj:`"train"`, :obj:`"val"` or :obj:`"test"`. (default:
             :obj:`"train"`)
-        num_graphs (int, optional): Number of graphs. (default: :obj:`None`, the number above)
+        num_graphs (int, optional): Number of graphs before :obj:`pre_filter`. (default:
+            :obj:`None`, the number above)
         seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
             (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are stored. The name of
-            the stored file depends on its ``repr``, so that another one has another file. (default:
+        pre_transform (callable, optional): Applied once, before the graphs are stored. Its ``repr``
+            is part of the file name, so each :obj:`pre_transform` has its own file. (default:
             :obj:`None`)
-        pre_filter (callable, optional): Returns :obj:`True` for graphs to store; its ``repr``
-            counts, too. (default: :obj:`None`, all graphs)
+        pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its ``repr`` is
+            part of the file name, too. (default: :obj:`None`, all graphs)
 
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or

@@ -14,8 +14,8 @@ CHUNK_ELEMENTS = 1 << 20
 
 
 def alignment(x: Tensor, y: Tensor) -> Tensor:
-    r"""Computes the mean squared distance of row :math:`b` of :obj:`x` and row :math:`b` of
-    :obj:`y` on the unit sphere (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
+    r"""Computes the mean over rows of the squared Euclidean distance between :obj:`x` and
+    :obj:`y`, both scaled to length 1 (Eq. 13 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbb{E}_{(u, i)} \left\| \frac{\mathbf{x}_u}{\|\mathbf{x}_u\|} -
@@ -159,16 +159,16 @@ def edge_regularization(
     log_probability: Tensor, edge_index: Tensor, num_nodes: int, mask: Tensor | None = None
 ) -> Tensor:
     r"""Computes one layer's part of the edge loss of `NodeFormer
-    <https://arxiv.org/abs/2306.08385>`_. Each node has the mean negative log-probability of the
-    edges into it, and the loss is the mean over the nodes:
+    <https://arxiv.org/abs/2306.08385>`_. Each node contributes the mean negative log-probability of
+    the edges into it, and the loss is the mean over the nodes:
 
     .. math::
         - \frac{1}{N} \sum_{(v, u) \in \mathcal{E}} \frac{1}{d_u} \log \pi_{uv}
 
     with :math:`d_u` the in-degree of :math:`u` along the edges that count. Up to a constant the
-    loss is the divergence of the attention :math:`\pi_{u \cdot}` from the uniform distribution over
-    the neighbours. A node without an edge adds 0. The authors' code divides by the number of edges
-    in place of :math:`N`.
+    loss is the mean of :math:`\mathrm{KL}(p_u \| \pi_{u \cdot})`, with :math:`p_u` uniform over the
+    neighbours and :math:`\pi_{u \cdot}` the attention. A node without an edge adds 0. The authors'
+    code divides by the number of edges in place of :math:`N`.
 
     Args:
         log_probability (torch.Tensor): :math:`\log \pi_{uv}`, ``[E]``, or ``[E, H]``, of which the

@@ -13,8 +13,9 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
 
     Subclass of :class:`torch_geometric.loader.LinkNeighborLoader`. If ``pyg-lib`` is not installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
-    distribution. Negative edges are those of PyG. With an :obj:`adj_t`, edge attributes follow the
-    order of the batch's :obj:`adj_t`, as in :class:`~torch_geometric_lgt.loader.NeighborLoader`.
+    distribution. Negative edges are sampled as in PyG. With an :obj:`adj_t`, edge attributes follow
+    the order of the batch's :obj:`adj_t`, as in
+    :class:`~torch_geometric_lgt.loader.NeighborLoader`.
 
     Args:
         data (Data, HeteroData or tuple): As in PyG's loader.
@@ -61,5 +62,5 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
         self.types_to_order = types_to_order
 
     def filter_fn(self, out: Any) -> Any:
-        r"""Builds the batch of a sampler's output."""
+        r"""Builds the batch from a sampler's output."""
         return super().filter_fn(order_edges(out, self.types_to_order))

@@ -28,10 +28,11 @@ class NeighborSampler(BaseSampler):
     r"""Samples neighbours as :class:`torch_geometric.sampler.NeighborSampler` does, with NumPy
     instead of a compiled library.
 
-    Each hop draws a number of incoming edges of each node that the previous hop added. Each draw is
-    uniform, or in proportion to the weights of the edges. The nodes of a subgraph are the seeds,
-    then the other nodes in the order in which they were added. The edges of an :obj:`adj_t`, and
-    their attributes, are sorted by target and source, as the :obj:`adj_t` of the batch is.
+    Each hop draws ``num_neighbors[hop]`` incoming edges for each node added by the previous hop.
+    Each draw is uniform, or in proportion to the weights of the edges. The nodes of a subgraph are
+    the seeds, then the other nodes in the order in which they were added. If the data has an
+    :obj:`adj_t`, sampled edges and their attributes are sorted by target, then by source, like the
+    :obj:`adj_t` of the batch.
 
     With times, each seed has a separate subgraph and a time: that of its node, unless the loader
     passes other times. Edges with a later time are left out. The time of an edge is its own, or
@@ -72,8 +73,8 @@ class NeighborSampler(BaseSampler):
             are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
             :obj:`adj_t`, or those two list them in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
-            attribute of valid numbers, or the data is a pair of stores, which have neither. If both
-            are set with ``temporal_strategy='last'``.
+            attribute of valid numbers, or is set for a pair of stores. If :obj:`time_attr` and
+            :obj:`weight_attr` are both set with ``temporal_strategy='last'``.
 
     Example:
         >>> import torch
@@ -169,9 +170,10 @@ class NeighborSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> Any:
-        r"""Returns the edge id in the data for each position ``[E]`` in the edges sorted by target,
-        or :obj:`None` if the data is sorted. If there are several edge types, the result is a
-        dictionary by edge type."""
+        r"""Returns the permutation ``[E]`` that sorts the edges of the data by target: entry
+        :math:`e` is the edge id, in the data, of edge :math:`e` of the sampler. It is :obj:`None`
+        if the edges are sorted already. A graph with several edge types has a dictionary by edge
+        type."""
         return self.permutation[ONLY] if self.homogeneous else self.permutation
 
     def _completed(self, out: Output) -> Output:

@@ -19,7 +19,7 @@ class NodePartitionLoader(DataLoader):
     r"""Splits the nodes at random into batches, anew in each epoch, and loads the subgraph that
     each batch induces.
 
-    SGFormer is trained in this way on large graphs, and NodeFormer on the training nodes alone, its
+    SGFormer is trained in this way on large graphs, and NodeFormer with only the training nodes as
     :obj:`input_nodes`. An epoch takes :math:`O(N + E)` time for all batches together. The loader
     takes :math:`O(N + E B / N)` memory beside the data, whose tensors may be memory-mapped.
 
@@ -43,10 +43,11 @@ class NodePartitionLoader(DataLoader):
             :obj:`num_workers`.
 
     Raises:
-        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, an :obj:`adj_t`
-            lists its edges in another order, :obj:`batch_size` is not positive, or
-            :obj:`input_nodes` are not distinct nodes of the graph. If :obj:`persistent_workers` is
-            set, because workers receive the partition when they start.
+        ValueError: If :obj:`data` is not a :class:`Data` with :obj:`edge_index`, or
+            :obj:`edge_index` and :obj:`adj_t` list the edges in different orders. If
+            :obj:`batch_size` is not positive, or :obj:`input_nodes` are not distinct nodes of the
+            graph. If :obj:`persistent_workers` is set, because workers receive the partition when
+            they start.
 
     Example:
         >>> import torch

@@ -34,35 +34,37 @@ def check_layer(
     r"""Checks that a layer keeps every promise of this package's layers.
 
     * A permutation of the nodes permutes the output in the same way.
-    * The output of a graph does not depend on the rest of the batch, in training with the same
-      noise too. The batch may be unsorted, and contain empty graphs, large features or NaN.
-    * Outputs and gradients of graphs with one to four nodes do not depend on the batch, in single
-      precision either. Such graphs are where the terms of a denominator can cancel.
+    * The output of a graph does not depend on the rest of the batch. In training this holds for
+      equal random draws. The batch may be unsorted, and contain empty graphs, large features or
+      NaN.
+    * Outputs and gradients of graphs with one to four nodes, where denominators can cancel, do not
+      depend on the batch. This holds in float32, too.
     * Edges may come in every format that PyG's layers take.
-    * If edges matter, the layer uses their weights, or ends in a TypeError or ValueError that names
-      them. Weights as :obj:`edge_weight` and as values of a sparse matrix give the same output, and
-      weights have gradients.
+    * If the output changes when edges are removed, the layer uses the weights of edges. Or it
+      refuses weights by a TypeError or ValueError that contains the word "weight". Weights as
+      :obj:`edge_weight` and as values of a sparse matrix give the same output, and weights have
+      gradients.
     * Gradients equal finite differences. Rows of zeros and features of any size give finite
       outputs and gradients.
     * Evaluation draws no random numbers and changes no input.
     * Copies, pickles and state dicts give the same output. One seed gives one initialisation.
     * Hooks and parametrisations that a user adds to the Linear layers and embeddings of the layer
-      take effect and have gradients. So do other modules that a user puts in their place.
+      change the output and receive gradients. So do other modules that a user puts in their place.
     * ``torch.compile`` finds no graph break, with or without batch and weights, and compiles once
       for all sizes.
     * Half precision is close to double precision.
     * The flops of both passes, and the bytes that are kept for the backward pass, grow no faster
       than the number of nodes and edges.
-    * Wrong features and graph ids end in a ValueError or TypeError that names the argument, and so
-      do wrong edges if edges matter.
+    * Wrong features and graph ids end in a ValueError or TypeError that names the argument. So do
+      wrong edges if the output depends on the edges.
 
     Args:
         make (callable): Makes the layer, in training mode and float32.
         in_channels (int): Width of the layer's input.
         call (callable, optional): Applies the layer, its first argument, to :obj:`x` ``[N, F]``,
-            :obj:`edge_index` and :obj:`batch`. Some checks add the keywords :obj:`batch_size` and
-            :obj:`edge_weight`. Returns the output ``[N, *]``. (default:
-            ``layer(x, edge_index, batch=batch)``)
+            :obj:`edge_index` and :obj:`batch`, and returns the output ``[N, *]``. It must accept
+            the keyword :obj:`batch_size`, also for a layer without one, and may refuse
+            :obj:`edge_weight` as above. (default: ``layer(x, edge_index, batch=batch, **kwargs)``)
         linear (bool, optional): If :obj:`False`, the layer's cost may grow faster than the number
             of nodes and edges. (default: :obj:`True`)
 

@@ -27,16 +27,17 @@ def feature_map(
     kind: str, x: Tensor, projection: Tensor | None = None, power: float = 3.0
 ) -> Tensor:
     r"""Computes the features :math:`\phi(\mathbf{x})` of each vector by their formulas in
-    :class:`~torch_geometric_lgt.nn.FeatureMap`, from ``[*, C]`` to ``[*, M]``. Nothing keeps
-    exponentials of large inputs from overflowing.
+    :class:`~torch_geometric_lgt.nn.FeatureMap`, from ``[*, C]`` to ``[*, M]``. Large inputs may
+    overflow; there is no rescaling.
 
     Args:
-        kind (str): :obj:`"elu"`, :obj:`"relu"` or :obj:`"focused"`, with :math:`M = C`;
-            :obj:`"softmax"` for the random exponentials, with :math:`M` the rows of the projection,
-            or :obj:`"fourier"`, with twice as many.
+        kind (str): :obj:`"elu"`, :obj:`"relu"`, :obj:`"focused"` or :obj:`"assignment"` (the
+            softmax over the features of a learned map), with :math:`M = C`; :obj:`"softmax"` for
+            the random exponentials, with :math:`M` rows of the projection, without the factor
+            :math:`M^{-1/2}`; or :obj:`"fourier"`, with :math:`M / 2` rows.
         x (torch.Tensor): The vectors ``[*, C]``.
-        projection (torch.Tensor, optional): The rows :math:`\mathbf{w}_m`, ``[m, C]``, for the last
-            two maps. (default: :obj:`None`)
+        projection (torch.Tensor, optional): The rows :math:`\mathbf{w}_m` of the projection, for
+            :obj:`"softmax"` and :obj:`"fourier"`. (default: :obj:`None`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
 
     Example:
@@ -302,8 +303,10 @@ def sgformer_attention(
     :math:`\mathbf{D}^{-1} [\mathbf{V} + \tilde{\mathbf{Q}} (\tilde{\mathbf{K}}^{\top} \mathbf{V}) /
     N]`.
 
-    The first :math:`\mathbf{V}` is :obj:`own` ``[N_q, H, D]``, the values of the queries. The
-    second is :obj:`v` ``[N_k, H, D]``, the values of the keys. The other arguments are those of
+    The matrix :math:`\mathbf{D} = \mathrm{diag}(\mathbf{1} + \tilde{\mathbf{Q}}
+    (\tilde{\mathbf{K}}^{\top} \mathbf{1}) / N)` is inverted by :meth:`inverse_denominators`. The
+    first :math:`\mathbf{V}` is :obj:`own` ``[N_q, H, D]``, the values of the queries. The second is
+    :obj:`v` ``[N_k, H, D]``, the values of the keys. The other arguments are those of
     :meth:`diffusion_attention`.
 
     Example:
@@ -345,7 +348,7 @@ def uniformity(x: Tensor, temperature: float) -> Tensor:
     embeddings :obj:`x` ``[N, D]`` of users or of items.
 
     The rows are scaled to length 1. The loss is the logarithm of the mean of :math:`\exp(-t
-    \|\mathbf{x}_i - \mathbf{x}_j\|^2)` over all pairs of different rows, with :math:`t` the
+    \|\mathbf{x}_i - \mathbf{x}_j\|^2)` over all pairs :math:`i \neq j`, with :math:`t` the
     :obj:`temperature`.
 
     Example:
@@ -490,8 +493,8 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
     r"""Computes :math:`\mathbf{D}_t^{-1/2} \mathbf{A} \mathbf{D}_s^{-1/2}` for a matrix
-    :obj:`adjacency` ``[N_t, N_s]``; the diagonal matrices contain its row sums and column sums.
-    Entries whose row or column sums to 0 are 0.
+    :obj:`adjacency` ``[N_t, N_s]``. :math:`\mathbf{D}_t` holds the row sums of :obj:`adjacency`,
+    and :math:`\mathbf{D}_s` its column sums. Entries whose row or column sums to 0 are 0.
 
     Example:
         >>> import torch

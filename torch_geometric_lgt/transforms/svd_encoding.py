@@ -41,16 +41,18 @@ class SVDEncoding(BaseTransform):
 
     On :class:`~torch_geometric.data.HeteroData` with two node types, :math:`\mathbf{R}` has a 1 for
     each pair that an edge joins, in either direction. Users are the first type, items the second.
-    On :class:`~torch_geometric.data.Data`, :math:`\mathbf{R}` is the adjacency matrix with a 1 for
-    each edge, and every node gets its row of :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`. Add reverse
-    edges first if both directions count. Repeated edges count once. In a batch of graphs the matrix
-    of each graph is decomposed on its own.
+    On :class:`~torch_geometric.data.Data`, :math:`\mathbf{R}` is the adjacency matrix,
+    :math:`R_{ij} = 1` for each edge from :math:`i` to :math:`j`. Every node gets its row of
+    :math:`\mathbf{U} \sqrt{\mathbf{\Sigma}}`. Add reverse edges first if both directions count.
+    Repeated edges count once. In a batch of graphs the matrix of each graph is decomposed on its
+    own.
 
     Signs are fixed: among the entries of two paired singular vectors, the one of largest magnitude
-    is positive. If the vectors tie, the entry of :math:`\mathbf{U}` is positive. Columns of a
-    repeated singular value are determined up to a rotation only. Columns beyond the rank are 0, and
-    the mask is :obj:`False` for them. All triplets are checked against the matrix: their residuals,
-    their orthogonality, and that no larger singular value is left out.
+    is positive. If the two vectors tie, the entry of :math:`\mathbf{U}` decides. If entries of one
+    vector tie with opposite signs, rounding decides. Columns of a repeated singular value are
+    determined up to a rotation only. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
+    is :obj:`False` for them. All triplets are checked against the matrix: their residuals, their
+    orthogonality, and that no larger singular value is left out.
 
     Args:
         k (int): Number of columns.
@@ -59,13 +61,14 @@ class SVDEncoding(BaseTransform):
             If set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the
             data has none, and no mask is stored. (default: :obj:`"svd_pe"`)
         normalize (bool, optional): If :obj:`True`, decompose
-            :math:`\mathbf{D}^{-1/2} \mathbf{R} \mathbf{D}^{-1/2}` instead: each entry is divided by
-            the square roots of the sums of its row and its column. (default: :obj:`False`)
+            :math:`\mathbf{D}_u^{-1/2} \mathbf{R} \mathbf{D}_i^{-1/2}` instead, with the row and
+            column sums of :math:`\mathbf{R}`. (default: :obj:`False`)
         cache_dir (str, optional): Folder in which results are stored and found again. The name of a
             file is a checksum of the matrix and the arguments. (default: :obj:`None`, no cache)
         edge_type (tuple, optional): Edges of :class:`~torch_geometric.data.HeteroData` that join
             nodes of one type, such as ``('user', 'knows', 'user')``. :math:`\mathbf{R}` is their
-            adjacency matrix, and the store of these nodes gets the encodings and the mask.
+            adjacency matrix, as for :class:`~torch_geometric.data.Data`, and the store of these
+            nodes gets the encodings and the mask.
             (default: :obj:`None`, all edges)
 
     Raises:

@@ -38,12 +38,15 @@ def kernel_attention(
     key_noise: Tensor | None = None,
 ) -> Tensor:
     r"""Computes the kernelised attention of every node to all nodes of its graph, in :math:`O(N)`
-    (Eq. 6 of `MGFormer <https://arxiv.org/abs/2405.04028>`_; with a separable mask, Eq. 12):
+    (Eq. 6 of `MGFormer <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
         \mathbf{h}_i = \frac{\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j)
             \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}}
         {\sum_r a_r(i) \, \phi(\mathbf{q}_i)^{\top} \sum_j b_r(j) \phi(\mathbf{k}_j)}
+
+    with a separable mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` of rank :math:`R` (Eq. 12). Without
+    :obj:`query_mask` and :obj:`key_mask`, :math:`M_{ij} = 1`.
 
     Differs from the paper: nothing is added to :math:`\phi` or to the denominator; a row whose
     denominator is 0 gives 0.
@@ -66,18 +69,21 @@ def kernel_attention(
         projection (torch.Tensor, optional): :math:`\mathbf{w}_1, \dots, \mathbf{w}_M` as
             ``[M, C]``, such as :meth:`gaussian_projection` draws; needed by :obj:`"softmax"` and
             :obj:`"fourier"`. (default: :obj:`None`)
-        batch (torch.Tensor, optional): The graph of each node, ``[N]`` in any order, or a pair
-            (sources, targets) of such vectors. (default: :obj:`None`, one graph)
+        batch (torch.Tensor or tuple, optional): The graph id of each node, ``[N]`` in any order, or
+            a pair of such vectors: first for the keys, then for the queries. (default:
+            :obj:`None`, one graph)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
             largest graph id)
-        scale (float, optional): Factor of both :obj:`q` and :obj:`k` before :math:`\phi`, so that
-            their inner products are scaled by its square. (default: :obj:`1.0`)
+        scale (float, optional): Factor of both :obj:`q` and :obj:`k` before :math:`\phi`. Its
+            square is the factor of their inner products, which
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv` calls :obj:`scale`. (default:
+            :obj:`1.0`)
         power (float, optional): :math:`p` of the focused map. (default: :obj:`3.0`)
         query_mask (torch.Tensor, optional): :math:`a_r(i)`, ``[N_t, R]``. (default: :obj:`None`)
         key_mask (torch.Tensor, optional): :math:`b_r(j)`, ``[N_s, R]``. (default: :obj:`None`)
-        key_noise (torch.Tensor, optional): :math:`g_{jk}`, ``[N_s, H, K]``, a constant without
-            gradient; only with :obj:`"softmax"` or :obj:`"logits"`, and not together with a mask.
-            (default: :obj:`None`)
+        key_noise (torch.Tensor, optional): :math:`g_{jk}` of each head, ``[N_s, H, K]``, a constant
+            without gradient; only with :obj:`"softmax"` or :obj:`"logits"`, and not together with a
+            mask. (default: :obj:`None`)
 
     Returns:
         ``[N_t, H, D]``

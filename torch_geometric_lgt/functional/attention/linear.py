@@ -54,14 +54,15 @@ def linear_attention(
 
     with sums over the :math:`N` nodes of the graph. A row whose denominator is 0 up to rounding
     errors gives 0. With :obj:`norm="row"` this happens if every key of the graph is the opposite of
-    the query. With :obj:`norm="frobenius"` it happens in graphs of one node.
+    the query. With :obj:`norm="frobenius"` it can happen only in a graph of one node.
 
     Args:
         q (torch.Tensor): Queries ``[N_t, H, C]``.
         k (torch.Tensor): Keys ``[N_s, H, C]``.
         v (torch.Tensor): Values ``[N_s, H, D]``.
-        batch (torch.Tensor, optional): The graph of each node, ``[N]``, or a pair (sources,
-            targets) of such vectors. (default: :obj:`None`, one graph)
+        batch (torch.Tensor or tuple, optional): The graph id of each node, ``[N]``, or a pair of
+            such vectors: first for the keys, then for the queries. (default: :obj:`None`, one
+            graph)
         batch_size (int, optional): The number of graphs. (default: :obj:`None`, one more than the
             largest graph id)
         norm (str, optional): The norm that queries and keys are divided by: the length of the

@@ -31,14 +31,16 @@ class AttentionState:
 
     for a mask :math:`M_{ij} = \sum_r a_r(i) b_r(j)` (Eq. 6 and 12 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_). Feature :math:`m` is stored divided by
-    :math:`\exp(c_m)` for each graph and head. Here :math:`c_m` is the :obj:`maximum` of
-    :math:`\log \phi_m(\mathbf{k}_j)` over the nodes of the graph, so that sums neither overflow nor
-    vanish, however long the keys are. States may be merged (:meth:`merge`) in any order, with the
-    same result up to rounding; merging the state of no node changes nothing.
+    :math:`\exp(c_m)` for each graph and head, so that sums neither overflow nor vanish, whatever
+    the norm of the keys. Here :math:`c_m`, the :obj:`maximum`, is the largest exponent of the
+    feature over the nodes of the graph; it is 0 for maps without exponentials. States may be merged
+    (:meth:`merge`) in any order, with the same result up to rounding; merging the state of no node
+    changes nothing.
 
     Attributes:
-        sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`,
-            then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R`.
+        sums (torch.Tensor): ``[B, H, M, R * (D + 1)]``: :math:`\mathbf{S}_1, \dots, \mathbf{S}_R`
+            (see :attr:`numerator`), then :math:`\mathbf{z}_1, \dots, \mathbf{z}_R` (see
+            :attr:`denominator`).
         maximum (torch.Tensor): ``[B, H, M]``, without gradient, because outputs do not depend on
             it.
         squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{k}_j\|^2`.
@@ -46,9 +48,9 @@ class AttentionState:
         query_squares (torch.Tensor): ``[B, H]``, :math:`\sum_j \|\mathbf{q}_j\|^2`, for the
             Frobenius norms of SGFormer and DIFFormer; 0 for other attentions.
         rank (int): :math:`R`, 1 without a mask.
-        samples (int): :math:`K`, the number of samples of NodeFormer's Gumbel noise, 1 without.
-            Each sample has features of its own, so :math:`M` is :math:`K` times the number of
-            features, and outputs are the mean over the samples.
+        samples (int): :math:`K`, the number of samples of NodeFormer's Gumbel noise; 1 without
+            noise. :math:`M` is :math:`K` times the number of features of a key, and outputs are the
+            mean over the samples.
 
     Raises:
         ValueError: If the shapes of the tensors do not fit each other.
@@ -174,8 +176,9 @@ class AttentionState:
             {\sum_r a_r(i) \, \mathbf{z}_r^{\top} \phi(\mathbf{q}_i)}
 
         Arguments have the same meaning as in
-        :meth:`~torch_geometric_lgt.functional.kernel_attention`; the feature map, projection, scale
-        and power must be the same as in :meth:`from_keys`.
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`, with :obj:`batch` the graph id of
+        each query. The feature map, projection, scale and power must be the same as in
+        :meth:`from_keys`.
 
         Raises:
             ValueError: If the state has another number of graphs, heads, features or ranks than the
@@ -200,7 +203,8 @@ class AttentionState:
             c = \max(c^{(1)}, c^{(2)}), \qquad \bar{z} = e^{c^{(1)} - c} \, \bar{z}^{(1)} +
                 e^{c^{(2)} - c} \, \bar{z}^{(2)}
 
-        with the stored sums :math:`\bar{z}` and maxima :math:`c`.
+        with the stored sums :math:`\bar{z}` and maxima :math:`c`. The attributes :obj:`count`,
+        :obj:`squares` and :obj:`query_squares` are added.
 
         Raises:
             ValueError: If the two states are not of the same graphs, heads, features and channels.
@@ -237,12 +241,14 @@ class AttentionState:
         r"""Returns this state without the nodes of :obj:`other`. This state must contain each of
         these nodes, with the same key and value.
 
-        The result is a difference. Build both states in double precision if a few keys outweigh the
-        rest. A difference below 64 rounding errors of this state's sums becomes 0, so that the
-        output over nodes without weight is 0. A graph that loses all nodes is exactly empty.
+        Subtraction loses precision if few keys dominate; then build both states in float64.
+        Differences smaller than 64 machine epsilons times this state's sums are set to 0. The
+        output over nodes without weight is therefore 0. A graph that loses all nodes is exactly
+        empty.
 
         Raises:
-            ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph.
+            ValueError: As in :meth:`merge`, or if :obj:`other` has more nodes of a graph than this
+                state.
 
         Example:
             >>> import torch
@@ -407,6 +413,10 @@ class AttentionState:
 
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the state to a safetensors file with a version and a checksum, atomically.
+        :meth:`load` reads the file.
+
+        Args:
+            path (str or Path): The file, which may exist.
 
         Raises:
             OSError: If the file cannot be written. No half-written file remains.
@@ -426,9 +436,13 @@ class AttentionState:
     def load(cls, path: str | os.PathLike) -> 'AttentionState':
         r"""Reads the state from a file that :meth:`save` wrote, without unpickling anything.
 
+        Args:
+            path (str or Path): The file.
+
         Raises:
             FileNotFoundError: If the file does not exist.
-            ValueError: If the file is damaged, of another kind or of another version.
+            ValueError: If the file is damaged, contains something else or has an unsupported
+                version.
 
         Example:
             >>> import os, tempfile, torch

@@ -24,8 +24,8 @@ def jaccard(
     index is 0 if neither node has a neighbour, and 1 for a node with neighbours paired with itself.
 
     Time grows with the sum over the distinct pairs of the smaller degree; memory is
-    :math:`O(N + E + P)`. With numba installed, counting is compiled and uses all threads after a
-    process has looked at some million neighbours.
+    :math:`O(N + E + P)`. With numba installed, a process that has looked up about four million
+    neighbours compiles the counting, and then uses all threads.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.

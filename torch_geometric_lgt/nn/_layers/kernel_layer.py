@@ -172,8 +172,8 @@ class KernelLayer(AttentionLayer):
     def key_noise(self, x: Tensor) -> Tensor | None:
         r"""Draws the noise ``[N, H * K]`` for the keys of :obj:`x` ``[N, F]``: the logarithm
         :math:`g / \tau` of the weight of each key in each of the :math:`K` samples, with :math:`g`
-        from a Gumbel distribution. Returns :obj:`None` in evaluation, and for a layer without
-        samples."""
+        from a Gumbel distribution. The :math:`K` samples of a head are consecutive columns. Returns
+        :obj:`None` in evaluation, and for a layer without samples."""
         if not self._sampling:
             return None
         uniform = x.new_empty(

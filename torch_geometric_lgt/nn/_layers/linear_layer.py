@@ -116,8 +116,8 @@ class LinearLayer(AttentionLayer):
                 :obj:`None`)
 
         Returns:
-            AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs and :math:`M` features of
-            a key.
+            AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs, :math:`M` features of a
+            key and :math:`D` channels of a value.
         """
         self._check_sources(x)
         nodes = segments(batch, x.size(0), batch_size, x.device)
@@ -159,7 +159,8 @@ class LinearLayer(AttentionLayer):
         share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
         The weight of a pair in different graphs is 0. If the layer adds each node's own value, a
-        self loop includes the weight of this term."""
+        self loop includes the weight of this term. The other arguments are those of
+        :meth:`forward`."""
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         self._check_targets(x_dst)
         self._check_sources(x_src)

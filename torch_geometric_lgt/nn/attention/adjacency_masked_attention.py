@@ -17,25 +17,27 @@ from torch_geometric_lgt.typing import Adj, PairTensor
 
 
 class AdjacencyMaskedAttention(KernelLayer):
-    r"""Attends from each node to its neighbours with kernelised weights: Eq. 8 of "Masked Graph
-    Transformer for Large-Scale Recommendation" with the adjacency matrix as the mask, as in its
-    ablation:
+    r"""Attends from each node to its neighbours with kernelised weights (Eq. 8 of "Masked Graph
+    Transformer for Large-Scale Recommendation"):
 
     .. math::
         \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}(i)} w_{ij} \,
             \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j) \, \mathbf{v}_j}
         {\sum_{j \in \mathcal{N}(i)} w_{ij} \, \phi(\mathbf{q}_i)^{\top} \phi(\mathbf{k}_j)}
 
-    with the weights :math:`w_{ij}` of the edges, by default 1, as entries of the mask.
-    The paper does not say whether a node is a neighbour of itself; the layer adds no self loops. A
-    node without an incoming edge gets 0.
+    with :math:`\mathcal{N}(i)` the sources of the edges into :math:`i`. The mask is the adjacency
+    matrix, as in the paper's ablation study. The mask entry :math:`w_{ij}` of an edge is its
+    weight, 1 by default, and repeated edges count repeatedly. The paper does not say whether a node
+    is a neighbour of itself; the layer adds no self loops. A node gets 0 if its denominator is 0,
+    such as a node without an incoming edge.
 
     Args:
         channels (int): Size :math:`C` of each input and output sample.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+        num_features (int, optional): Number of features per head, as in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`, as many as
             channels of a key)
         value_projection (bool, optional): If :obj:`True`, the values are a learned linear map of
             the inputs, else the inputs themselves. (default: :obj:`False`)

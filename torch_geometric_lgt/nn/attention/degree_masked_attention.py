@@ -48,10 +48,11 @@ class DegreeMaskedAttention(KernelLayer):
         feature_map (str or torch.nn.Module, optional): As in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"simplex"`, random
             features that estimate a softmax)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
+        num_features (int, optional): Number of features per head, as in
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`, as many as
             channels of a key)
-        max_degree (int, optional): Largest degree of the embedding table; nodes with a larger
-            degree use its embedding, with a warning. (default: :obj:`512`)
+        max_degree (int, optional): Largest degree of the embedding table; larger degrees use the
+            embedding of :obj:`max_degree`, with a warning. (default: :obj:`512`)
         value_projection (bool, optional): If :obj:`True`, the values are a learned linear map of
             the inputs. Otherwise they are the inputs themselves, as in the paper. (default:
             :obj:`False`)
@@ -153,8 +154,8 @@ class DegreeMaskedAttention(KernelLayer):
                 :obj:`None`)
 
         Returns:
-            AttentionState: Sums ``[B, H, M, 2 * (D + 1)]`` for :math:`B` graphs and :math:`M`
-            features of a key.
+            AttentionState: Sums ``[B, H, M, 2 * (D + 1)]`` for :math:`B` graphs, :math:`M` features
+            of a key and :math:`D` channels of a value.
         """
         nodes = segments(batch, x.size(0), batch_size, x.device)
         return self._state(x, self._masks(x, degree, None)[0], nodes, None)
@@ -169,8 +170,9 @@ class DegreeMaskedAttention(KernelLayer):
         r"""Computes the attention weight ``[E, H]`` of each pair of nodes in :obj:`edge_index`: the
         share of source ``edge_index[0]`` in the output of target ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. Without :obj:`degree`, :obj:`edge_index` must
-        be the whole graph, in which the distinct neighbours are counted."""
+        The weight of a pair in different graphs is 0. Without :obj:`degree`, degrees are counted in
+        :obj:`edge_index`, which must then hold all edges. The other arguments are those of
+        :meth:`forward`."""
         return self._scores(x, self._masks(x, degree, edge_index), edge_index, batch)
 
     def _masks(

@@ -22,28 +22,28 @@ class DIFFormerConv(LinearLayer):
     <https://arxiv.org/abs/2301.09474>`_:
 
     .. math::
-        \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}^{-1/2} \mathbf{A}
-            \mathbf{D}^{-1/2} \mathbf{V}, \qquad
+        \mathbf{X}^{\prime} = \mathbf{S} \mathbf{V} + w \, \mathbf{D}_t^{-1/2} \mathbf{A}
+            \mathbf{D}_s^{-1/2} \mathbf{V}, \qquad
         S_{ij} = \frac{f(\mathbf{q}_i, \mathbf{k}_j)}{\sum_l f(\mathbf{q}_i, \mathbf{k}_l)}
 
     over the nodes :math:`j` and :math:`l` of the graph that contains :math:`i`, with :math:`f = 1 +
     \tilde{\mathbf{q}}_i^{\top} \tilde{\mathbf{k}}_j` (:obj:`"simple"`, in :math:`O(N)`) or :math:`f
     = \sigma(\mathbf{q}_i^{\top} \mathbf{k}_j)` (:obj:`"sigmoid"`, in :math:`O(N^2)` time, memory
     :math:`O(N)`). No self loops are added, and repeated edges count repeatedly. Weights of edges
-    are the entries of :math:`\mathbf{A}`. The matrix :math:`\mathbf{D}` contains their sums for
-    each node.
+    are the entries of :math:`\mathbf{A}`. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold the
+    row and column sums of :math:`\mathbf{A}`.
 
     Differs from the paper: queries and keys are learned linear maps of the input, as in the
     authors' code. So are the values unless ``value_projection=False``.
 
     Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
-    averages its heads. The published settings for node classification have one head, for which both
-    are the same.
+    averages its heads. With one head, as in the published settings for node classification, both
+    differences vanish.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
             targets; :obj:`-1` takes the size of the first input.
-        out_channels (int): Size of each output sample, over all heads.
+        out_channels (int): Size of each output sample, divided among the heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         kernel (str, optional): :obj:`"simple"` or :obj:`"sigmoid"`. (default: :obj:`"simple"`)
         norm (str, optional): Norm of the simple kernel: :math:`\tilde{\mathbf{q}}_i = \mathbf{q}_i
@@ -71,7 +71,8 @@ class DIFFormerConv(LinearLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`kernel` or
             :obj:`norm` is unknown, edges are missing, or the sigmoid kernel has more than
-            :math:`2^{33}` pairs of nodes.
+            :math:`2^{33}` pairs of nodes. If ``value_projection=False`` comes with unequal
+            :obj:`in_channels` and :obj:`out_channels`.
 
     Example:
         >>> import torch
@@ -128,10 +129,9 @@ class DIFFormerConv(LinearLayer):
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
-            degree (torch.Tensor or tuple, optional): For a sampled part of a graph, the degrees
-                ``[N]`` in the whole graph, which are sums if edges have weights. A pair has the
-                out-degrees of sources and the in-degrees of targets. (default: :obj:`None`, counted
-                in the edges)
+            degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` in
+                the full graph, or sums of edge weights. A pair has the out-degrees of sources and
+                the in-degrees of targets. (default: :obj:`None`, counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
@@ -214,7 +214,7 @@ class DIFFormerConv(LinearLayer):
         ``edge_index[1]``.
 
         The weight of a pair in different graphs is 0. The second term, over the edges, is not
-        included."""
+        included. The other arguments are those of :meth:`forward`."""
         if self.kernel == 'simple':
             return super().attention_scores(x, edge_index, batch, position=position)
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x

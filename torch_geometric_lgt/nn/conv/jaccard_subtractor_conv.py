@@ -40,8 +40,9 @@ class JaccardSubtractorConv(AttentionLayer):
     Transformers" <https://doi.org/10.1145/3459637.3482272>`_.
 
     The first half of the heads uses a softmax for sampled nodes and the mean of the neighbours for
-    other nodes (Eq. 3 and 4). Sampled are the nodes that
-    :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling` chose, or all without its mask.
+    other nodes (Eq. 3 and 4). The mask :obj:`sampled_mask`, from
+    :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`, marks the sampled nodes; without
+    it all nodes are sampled.
 
     .. math::
         \mathbf{x}^{\prime}_i = \sum_{j \in \mathcal{N}_i} \underset{j \in
@@ -52,15 +53,19 @@ class JaccardSubtractorConv(AttentionLayer):
     and the second half uses a cheaper kernel (Eq. 6)
 
     .. math::
-        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} s_{ij} \mathbf{v}_j}{\sum_{j \in
-            \mathcal{N}_i} s_{ij}}, \qquad
-        s_{ij} = \frac{|\mathcal{N}_i \cap \mathcal{N}_j|}{|\mathcal{N}_i \cup \mathcal{N}_j|}
+        \mathbf{x}^{\prime}_i = \frac{\sum_{j \in \mathcal{N}_i} \kappa_{ij} \mathbf{v}_j}{\sum_{j
+            \in \mathcal{N}_i} \kappa_{ij}}, \qquad
+        \kappa_{ij} = \frac{|\mathcal{S}_i \cap \mathcal{S}_j|}{|\mathcal{S}_i \cup \mathcal{S}_j|}
             \quad \text{or} \quad
-        s_{ij} = \|\mathbf{q}_i - \mathbf{k}_j\|_1,
+        \kappa_{ij} = \|\mathbf{q}_i - \mathbf{k}_j\|_1,
 
-    the Jaccard index of the neighbourhoods (Eq. 7) from
-    :class:`~torch_geometric_lgt.transforms.JaccardScores`, or the subtractor (Eq. 8). Queries, keys
-    and scores are computed only for the nodes and edges that need them.
+    the Jaccard index of the neighbourhoods (Eq. 7) or the subtractor (Eq. 8). The subtractor gives
+    larger differences larger weights, as Eq. 8 does. Here :math:`C` is the number of channels per
+    head, and :math:`\mathcal{N}_i` are the sources of the edges into :math:`i`.
+    :math:`\mathcal{S}_i` is the set of neighbours that
+    :class:`~torch_geometric_lgt.transforms.JaccardScores` counts, by default along edges in both
+    directions and without :math:`i`. Queries, keys and scores are computed only for the nodes and
+    edges that need them.
 
     With :obj:`edge_channels`, features :math:`\mathbf{e}_{ij}` of the edges multiply into the
     scores, channel by channel, as in the layer with edge features of `"A Generalization of
@@ -73,14 +78,16 @@ class JaccardSubtractorConv(AttentionLayer):
         \mathbf{s}_{ij} = \frac{|\mathbf{q}_i - \mathbf{k}_j|}{\sqrt{C}} \odot \mathbf{W}_E
             \mathbf{e}_{ij}.
 
-    The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head, the
-    weight of the subtractor the sum of its absolute values. A node that is not sampled takes the
-    plain mean. The scores that :obj:`return_edge_scores` returns for its edges are
+    The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head. The
+    weight of the subtractor is the sum of the absolute values of :math:`\mathbf{s}_{ij}`. Its
+    factor :math:`1 / \sqrt{C}`, which Eq. 8 lacks, cancels unless ``normalize=False``. A node that
+    is not sampled takes the plain mean. The softmax scores of edges into this node, as
+    :obj:`return_edge_scores` returns them, are
     :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`.
 
     Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
     added. The weight of an edge multiplies its term before the normalisation: the exponential, the
-    1 of the mean, or :math:`s_{ij}`. A node without neighbours gets 0.
+    1 of the mean, or :math:`\kappa_{ij}`. A node without neighbours gets 0.
 
     Differs from the paper, whose second branch is not normalised, see :obj:`normalize`. Differs
     from the authors' code, which clamps logits to :math:`[-5, 5]` and divides by a sum that is 0
@@ -91,12 +98,14 @@ class JaccardSubtractorConv(AttentionLayer):
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
             targets; :obj:`-1` takes the size of the first input.
-        out_channels (int): Size of each output sample, over all heads.
+        out_channels (int): Size of each output sample, divided among the heads, unlike in
+            :class:`torch_geometric.nn.GATConv`.
         heads (int, optional): Number of attention heads, an even one. (default: :obj:`8`)
         kernel (str or tuple, optional): Kernel of the second half of the heads, or a pair with the
             kernels of both halves: :obj:`"jaccard"`, :obj:`"subtractor"`, :obj:`"softmax"` or
-            :obj:`"mean"`. The pair :obj:`("softmax", "softmax")` makes a graph transformer.
-            (default: :obj:`"jaccard"`)
+            :obj:`"mean"`. The pair :obj:`("softmax", "softmax")` makes a graph transformer. The
+            mask of sampled nodes changes the heads with a softmax only. (default:
+            :obj:`"jaccard"`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels, and
             the heads are averaged. (default: :obj:`True`)
         normalize (bool, optional): If :obj:`True`, Jaccard and subtractor weights are divided by
@@ -189,10 +198,12 @@ class JaccardSubtractorConv(AttentionLayer):
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
-            edge_index (torch.Tensor or SparseTensor): The edges, or the result of ``sorted_edges``,
-                which several layers over one graph can share.
-            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, for a
-                sparse matrix row by row; needed by the Jaccard kernel only. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor): The edges, or the result of
+                :meth:`~torch_geometric_lgt.functional.sorted_edges`, which several layers over one
+                graph can share.
+            edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, needed by
+                the Jaccard kernel only. The edges of a sparse matrix are those of its rows, one row
+                after another. (default: :obj:`None`)
             sampled_mask (torch.Tensor, optional): A bool for each target ``[N_t]``: :obj:`True`
                 attends with softmax, :obj:`False` takes the mean of the neighbours. (default:
                 :obj:`None`, all attend with softmax)

@@ -32,40 +32,46 @@ class KernelAttentionConv(KernelLayer):
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. The maps
     :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"` and :obj:`"fourier"` have random
-    features. With them the layer estimates a softmax over the logits :math:`s \,
-    \mathbf{q}_i^{\top} \mathbf{k}_j / \tau`. The factor :obj:`scale` is :math:`s = 1 / \sqrt{C}`
-    by default, as in Eq. 1 of MGFormer's paper and in NodeFormer's public code. NodeFormer's paper
+    features, drawn when the layer is made and by :meth:`reset_parameters`. With them the layer
+    estimates a softmax over the logits :math:`s \, \mathbf{q}_i^{\top} \mathbf{k}_j / \tau`. By
+    default the factor :obj:`scale` is :math:`s = 1 / \sqrt{C}` for :math:`C` channels of a key in
+    each head, as in Eq. 1 of MGFormer's paper and in NodeFormer's public code. NodeFormer's paper
     has :math:`s = 1` (Theorem 2). :class:`~torch_geometric_lgt.nn.FeatureMap` has the formulas of
     all maps.
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
-    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. In evaluation there is no noise and :math:`\tau`
-    is 1, because the mean over all noise tends to that attention for small :math:`\tau`; see
+    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. Evaluation uses no noise and :math:`\tau = 1`:
+    as :math:`\tau \to 0`, the mean over the noise tends to this attention. See
     :obj:`gumbel_evaluation`.
 
-    With ``relational_order=P`` NodeFormer's relational bias is added, for :obj:`relational_input`
-    ``'value'`` (the authors' code) or ``'output'`` (the paper's slides, with :math:`P = 1`)
+    With ``relational_order=P`` NodeFormer's relational bias is added: the first sum with
+    ``relational_input='value'``, as in the authors' code, or the second with ``'output'``.
 
     .. math::
-        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}^{-1/2} \mathbf{A}_p \mathbf{D}^{-1/2} \mathbf{V}
+        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{D}_t^{-1/2} \mathbf{A}_p \mathbf{D}_s^{-1/2}
+            \mathbf{V}
             \qquad \textrm{or} \qquad
-        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{X}^{\prime}
+        \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{H}
 
-    In the first formula :math:`\mathbf{A}_p` joins each node to the nodes within :math:`p` hops,
-    itself included. In the second it joins each node to the ends of all walks of :math:`p` edges.
-    All entries are 1, except that weights of edges, where given, are the entries of
-    :math:`\mathbf{A}_1` off the diagonal. The diagonal of :math:`\mathbf{D}` has the row sums of
-    the same :math:`\mathbf{A}_p`. Repeated edges count once, with their mean weight.
+    :math:`\mathbf{H}` are the outputs :math:`\mathbf{x}^{\prime}_i` of the attention. In the first
+    sum, entry :math:`(i, j)` of :math:`\mathbf{A}_p` is 1 if at most :math:`p` edges lead from
+    :math:`j` to :math:`i`, so the diagonal is 1. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold
+    the row and column sums of :math:`\mathbf{A}_p`. In the second sum, exactly :math:`p` edges lead
+    from :math:`j` to :math:`i`; the slides on NodeFormer have this sum with :math:`P = 1`. Repeated
+    edges count once. With :math:`P = 1` edges may have weights: they are the entries of
+    :math:`\mathbf{A}_1`, in the first sum except its diagonal. Repeated edges then have their mean
+    weight.
 
-    Differs from the papers: exponentials are scaled by a maximum per graph, head and feature, and
-    no constant is added to :math:`\phi`. Differs from NodeFormer's code, which takes the fourth
-    power of the adjacency matrix as its third order.
+    Differs from the papers: no constant is added to :math:`\phi`. Exponentials are divided by a
+    maximum per graph, head and feature, which does not change the result. Differs from NodeFormer's
+    code, which takes the fourth power of the adjacency matrix as its third order.
 
     Args:
         in_channels (int or tuple): Size of each input sample, or a pair of the sizes of sources and
             targets; :obj:`-1` takes the size of the first input.
-        out_channels (int): Size of each output sample, over all heads.
+        out_channels (int): Size of each output sample, divided among the heads, unlike in
+            :class:`torch_geometric.nn.GATConv`.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         concat (bool, optional): If :obj:`False`, every head has :obj:`out_channels` channels and
             the heads are averaged. (default: :obj:`True`)
@@ -73,9 +79,10 @@ class KernelAttentionConv(KernelLayer):
             :obj:`"orthogonal"` or :obj:`"simplex"` (random exponentials whose directions are
             independent, orthogonal, or the corners of a simplex), :obj:`"fourier"`, :obj:`"elu"`,
             :obj:`"relu"`, :obj:`"focused"`, :obj:`"learned"`, or a module from ``[N, H, C]`` to
-            ``[N, H, M]``. (default: :obj:`"simplex"`)
-        num_features (int, optional): Random or learned features per head. (default: :obj:`None`,
-            as many as channels of a key)
+            ``[N, H, M]`` for :math:`H` heads and :math:`M` features. (default: :obj:`"simplex"`)
+        num_features (int, optional): Number of features per head of a map with random or learned
+            features; :obj:`"fourier"` has twice as many. (default: :obj:`None`, as many as channels
+            of a key)
         temperature (float, optional): :math:`\tau` of the maps with random features; other maps
             ignore it. (default: :obj:`1.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the inputs themselves.
@@ -115,9 +122,10 @@ class KernelAttentionConv(KernelLayer):
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, or
             ``value_projection=False`` comes with unequal sizes. If the feature map does not fit
-            :obj:`num_features` or :obj:`num_gumbel_samples`. If the bias has no edges, or edges of
-            another number of orders. If :obj:`temperature` or :obj:`scale` is not positive, or an
-            option is unknown.
+            :obj:`num_features` or :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive
+            and edges are missing, or their list has not :obj:`relational_order` entries. If edges
+            have weights and :obj:`relational_order` is not 1. If :obj:`temperature` or :obj:`scale`
+            is not positive, or an option is unknown.
 
     Example:
         >>> import torch
@@ -205,11 +213,12 @@ class KernelAttentionConv(KernelLayer):
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
-            degree (torch.Tensor or tuple, optional): For a sampled part of a graph and a bias of
-                order 1, the degrees ``[N]`` in the whole graph. (default: :obj:`None`, counted in
-                the edges)
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
-                order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
+            degree (torch.Tensor or tuple, optional): For a sampled subgraph and a relational bias
+                of order 1, the degrees ``[N]`` in the full graph: numbers of distinct neighbours
+                without the node itself, or sums of edge weights. A pair has the degrees of sources
+                and targets. (default: :obj:`None`, counted in the edges)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a relational
+                bias of order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
             position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
                 a layer with :obj:`position_channels`, or a pair of those of sources and targets.
                 (default: :obj:`None`)
@@ -234,20 +243,20 @@ class KernelAttentionConv(KernelLayer):
     def hops(
         self, edge_index: Adj, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""Finds the edges of each order of the relational bias: the pairs of nodes that :math:`p`
-        edges connect, for each :math:`p` up to :obj:`relational_order`.
+        r"""Finds the edges of each order :math:`p` of the relational bias, the entries of
+        :math:`\mathbf{A}_p`.
 
-        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. It
-        is empty for a layer without a bias.
+        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. The
+        list is empty for a layer without a relational bias.
 
         Args:
             edge_index (torch.Tensor or SparseTensor): The edges of the graph.
             num_nodes (int): :math:`N`.
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
-                order 1. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a relational
+                bias of order 1. (default: :obj:`None`)
 
         Returns:
-            A list with the sorted edges ``[2, E_p]`` of each order.
+            A list with the sorted edges ``[2, E_p]`` of each order, which include their weights.
         """
         if self.relational_bias is None:
             return []
@@ -279,8 +288,8 @@ class KernelAttentionConv(KernelLayer):
                 :obj:`None`)
 
         Returns:
-            AttentionState: Sums ``[B, H, K * M, D + 1]`` for :math:`B` graphs and :math:`M`
-            features of a key.
+            AttentionState: Sums ``[B, H, M, D + 1]`` for :math:`B` graphs and :math:`D` channels of
+            a value. :math:`M` is the number of features of a key, with noise times :math:`K`.
 
         Raises:
             ValueError: If :obj:`x`, :obj:`batch` or :obj:`noise` has a wrong shape, dtype or
@@ -305,7 +314,8 @@ class KernelAttentionConv(KernelLayer):
         without noise: the share of source ``edge_index[0]`` in the output of target
         ``edge_index[1]``.
 
-        The weight of a pair in different graphs is 0. The relational bias is not included."""
+        The weight of a pair in different graphs is 0. The relational bias is not included. The
+        other arguments are those of :meth:`forward`."""
         return self._scores(x, (None, None), edge_index, batch, position)
 
     def log_edge_probability(
@@ -317,12 +327,13 @@ class KernelAttentionConv(KernelLayer):
         *,
         position: Tensor | None = None,
     ) -> Tensor:
-        r"""Computes the logarithm ``[E, H]`` of the softmax weight, without :math:`\tau` and noise,
-        of each pair of nodes in :obj:`edge_index`.
+        r"""Computes the logarithm ``[E, H]`` of the attention weight of each pair of nodes in
+        :obj:`edge_index`, with :math:`\tau = 1` and without noise.
 
-        This is the weight of source ``edge_index[0]`` for target ``edge_index[1]``, two nodes of
-        the same graph. It takes :math:`O(N + E)` and is the input of
-        :meth:`~torch_geometric_lgt.functional.edge_regularization`.
+        This is the kernel estimate of a softmax weight: that of source ``edge_index[0]`` for target
+        ``edge_index[1]``, two nodes of the same graph. It takes :math:`O(N + E)` and is the input
+        of :meth:`~torch_geometric_lgt.functional.edge_regularization`. The other arguments are
+        those of :meth:`forward`.
 
         Raises:
             ValueError: If the feature map estimates no softmax.

@@ -20,22 +20,22 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. With Frobenius norms the share of the output that comes from other nodes falls with
-    the size of the graph as :math:`1 / N` or faster. With ``norm='row'``, which divides each query
-    and key by its length, the share does not fall.
+    and head. With Frobenius norms, the mean share of other nodes in an output is at most of order
+    :math:`1 / N`. With ``norm='row'``, which divides each query and key by its length, the share
+    does not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
-    and averages its heads. In a batch that layer takes the number of nodes of the largest graph for
-    :math:`N`, so that its outputs for a graph depend on the other graphs of the batch.
+    and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph.
+    Its outputs for a graph therefore depend on the other graphs of the batch.
 
     Differs from the authors' code, whose Frobenius norms are those of all heads together, and which
-    averages its heads. The published settings for node classification have one head, for which both
-    are the same.
+    averages its heads. With one head, as in the published settings for node classification, this
+    layer and the authors' code agree.
 
     Args:
         in_channels (int): Size of each input sample, the same for sources and targets; :obj:`-1`
             takes the size of the first input.
-        out_channels (int): Size of each output sample, over all heads.
+        out_channels (int): Size of each output sample, divided among the heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. An output whose denominator is 0
             up to rounding errors is 0. With row norms this happens if all keys are the opposite of
@@ -57,8 +57,9 @@ class SGFormerConv(LinearLayer):
         - **output:** node features :math:`(N_t, F_{out})`
 
     Raises:
-        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, or :obj:`norm` is unknown,
-            or sources and targets have unequal sizes.
+        ValueError: If :obj:`heads` does not divide :obj:`out_channels`, :obj:`norm` is unknown, or
+            sources and targets have unequal sizes. If ``value_projection=False`` comes with unequal
+            :obj:`in_channels` and :obj:`out_channels`.
 
     Example:
         >>> import torch

@@ -21,10 +21,15 @@ class DIFFormer(Backbone):
         \mathbf{Z}^{(l)} = \mathrm{LayerNorm} \left( (1 - \tau) \, \mathbf{Z}^{(l-1)}
         + \tau \, \mathrm{DIFFormerConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}) \right).
 
-    Differs from the authors' code in three points. Each query and key is divided by its own length,
+    The input layer :math:`\mathbf{Z}^{(0)}` is a linear map of the features, then LayerNorm and the
+    activation. Dropout follows the input layer and each step. The scores are a linear map of the
+    last :math:`\mathbf{Z}^{(l)}`.
+
+    Differs from the authors' code in four points. Each query and key is divided by its own length,
     unless ``norm='frobenius'``. With several heads a Frobenius norm is that of one head, not of all
-    heads together. The heads divide :obj:`hidden_channels` instead of being averaged. The published
-    settings for node classification have one head. Graphs of a batch do not attend to each other.
+    heads together. :obj:`hidden_channels` is split among the heads, which are concatenated, not
+    averaged. Graphs of a batch do not attend to each other. The published settings for node
+    classification have one head.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -37,7 +42,8 @@ class DIFFormer(Backbone):
         norm (str, optional): :obj:`"row"` or :obj:`"frobenius"`, see
             :class:`~torch_geometric_lgt.nn.DIFFormerConv`. (default: :obj:`"row"`)
         use_graph (bool, optional): If :obj:`False`, edges are not used. (default: :obj:`True`)
-        graph_weight (float, optional): Weight of the term over the edges. (default: :obj:`1.0`)
+        graph_weight (float, optional): Factor of the sum over the edges, which is added to the
+            attention. (default: :obj:`1.0`)
         tau (float, optional): :math:`\tau` in (0, 1]; with 1 the step has no residual. (default:
             :obj:`0.5`)
         use_source (bool, optional): If :obj:`True`, each step adds :math:`\tau \mathbf{Z}^{(0)}`
@@ -45,7 +51,8 @@ class DIFFormer(Backbone):
         layer_norm (bool, optional): If :obj:`False`, neither the input layer nor the steps have a
             LayerNorm; :obj:`norm` still divides queries and keys. (default: :obj:`True`)
         act (str, optional): The activation of the input layer. (default: :obj:`"relu"`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability of the input layer and the steps. (default:
+            :obj:`0.0`)
         value_projection (bool, optional): If :obj:`True`, the values are a linear map of a layer's
             input, as in the authors' code; otherwise they are the input itself, as in the paper.
             (default: :obj:`True`)
@@ -139,16 +146,17 @@ class DIFFormer(Backbone):
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            degree (torch.Tensor, optional): For a part of a graph with all neighbours of its nodes,
-                the degrees ``[N]`` in the whole graph. They are sums if edges have weights. See
+            degree (torch.Tensor, optional): For a sampled subgraph, the degrees ``[N]`` of its
+                nodes in the full graph, or sums of edge weights. See
                 :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`, counted
                 in the edges)
             states (list, optional): For each layer the sums over the keys of all nodes outside the
-                input, so that the input attends to the whole graph; see :meth:`attention_memory`.
-                (default: :obj:`None`)
-            num_keys (int, optional): With :obj:`states` or :obj:`process_group`, the number of
-                first nodes of the input that are keys; the others are neighbours only. (default:
-                :obj:`None`, all)
+                input, so that the input attends to the whole graph. They come from an
+                :class:`~torch_geometric_lgt.nn.AttentionMemory`, which :meth:`attention_memory`
+                builds. (default: :obj:`None`)
+            num_keys (int, optional): With :obj:`states` or :obj:`process_group`: only the first
+                :obj:`num_keys` nodes of the input are keys of the attention. The other nodes serve
+                message passing. (default: :obj:`None`, all nodes are keys)
             process_group (torch.distributed.ProcessGroup, optional): The processes that have the
                 other nodes; the sums over keys are added up over all processes. (default:
                 :obj:`None`)
@@ -176,8 +184,18 @@ class DIFFormer(Backbone):
         state: AttentionState | None,
     ) -> Tensor:
         r"""Applies :class:`~torch_geometric_lgt.nn.DIFFormerConv` number :obj:`index` to :obj:`x`,
-        plus :obj:`x_0` with :obj:`use_source`, and returns ``[N, D]``. Arguments are those of
-        :meth:`Backbone.step`."""
+        plus :obj:`x_0` with :obj:`use_source`, and returns ``[N, D]`` without residual and
+        normalisation.
+
+        Args:
+            index (int): The number of the layer, from 0.
+            x (torch.Tensor or tuple): The input of the layer ``[N, D]``, or a pair of the inputs of
+                sources and targets.
+            x_0 (torch.Tensor): The output ``[N, D]`` of the input layer for the targets.
+            context (GraphContext): The edges, the batch vector and the degrees.
+            state (AttentionState, optional): Sums over all keys, which replace the keys of
+                :obj:`x`.
+        """
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return out + x_0 if self.use_source else out

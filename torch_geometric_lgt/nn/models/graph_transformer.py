@@ -318,7 +318,7 @@ class GraphTransformer(LayerwiseModel):
                 :obj:`None`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
-            degree, states, num_keys, process_group: For a part of a graph, see
+            degree, states, num_keys, process_group: For a sampled subgraph, see
                 :meth:`DIFFormer.forward`; only :class:`torch_geometric.nn.GCNConv` reads degrees.
             **encodings: Each encoding ``[N, F_p]`` by its name.
 

@@ -188,7 +188,7 @@ class NodeFormer(Backbone):
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            degree, states, num_keys, process_group: For a part of a graph, see
+            degree, states, num_keys, process_group: For a sampled subgraph, see
                 :meth:`DIFFormer.forward`.
             return_edge_loss (bool, optional): If :obj:`True`, returns the pair (scores, edge loss).
                 The loss uses the edges of the first order, or without a bias the edges of the
@@ -257,7 +257,7 @@ class NodeFormer(Backbone):
         state: AttentionState | None,
     ) -> Tensor:
         r"""Applies :class:`~torch_geometric_lgt.nn.KernelAttentionConv` number :obj:`index` to
-        :obj:`x` and maps its heads to ``[N, D]``. Arguments are those of :meth:`Backbone.step`."""
+        :obj:`x` and maps its heads to ``[N, D]``. Arguments are those of :meth:`DIFFormer.step`."""
         edges, batch, batch_size, degree = context[:4]
         out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
         return self.lin_heads[index](out)
@@ -265,20 +265,20 @@ class NodeFormer(Backbone):
     def hops(
         self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None
     ) -> list[SortedEdges]:
-        r"""Finds the edges of each order of the relational bias: the pairs of nodes that :math:`p`
-        edges connect, for each :math:`p` up to :obj:`relational_order`.
+        r"""Finds the edges of each order of the relational bias, as
+        :meth:`KernelAttentionConv.hops` does.
 
-        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. It
-        is empty for a model without a bias.
+        Compute the list once and pass it to many calls of :meth:`forward` as :obj:`edge_index`. The
+        list is empty for a model without a relational bias.
 
         Args:
             edge_index (torch.Tensor or SparseTensor): The edges of the graph.
             num_nodes (int): :math:`N`.
-            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a bias of
-                order 1. (default: :obj:`None`)
+            edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a relational
+                bias of order 1. (default: :obj:`None`)
 
         Returns:
-            A list with the sorted edges ``[2, E_p]`` of each order.
+            A list with the sorted edges ``[2, E_p]`` of each order, which include their weights.
         """
         return self.convs[0].hops(edge_index, num_nodes, edge_weight)
 
