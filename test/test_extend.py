@@ -223,7 +223,7 @@ def test_memory_of_a_feature_map(phi, matrices):
     """In matrices of the size of the input, up to a tenth."""
     conv, x, saved = (
         KernelAttentionConv(64, 64, heads=4, feature_map=phi),
-        torch.randn(5000, 64),
+        torch.randn(40_000, 64),
         {},
     )
     weights = {part.untyped_storage().data_ptr() for part in conv.parameters()}

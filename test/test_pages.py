@@ -84,7 +84,7 @@ def test_a_resumed_training_needs_all_of_its_checkpoint(saved, instead, monkeypa
 )
 def test_memory_of_a_batch_is_that_of_the_page_about_scale(model, tensors):
     """Tensors [n, D] that a layer keeps for the backward pass, and those beside the layers."""
-    n, x, edges = 20_000, torch.randn(20_000, 100), torch.randint(20_000, (2, 200_000))
+    n, x, edges = 40_000, torch.randn(40_000, 100), torch.randint(40_000, (2, 400_000))
     totals = []
     for layers in (2, 4):
         network = getattr(nn, model)(100, 64, 10, num_layers=layers)
