@@ -8,7 +8,7 @@ from scipy.sparse.linalg import lobpcg
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
-from torch_geometric.transforms import Compose
+from torch_geometric.transforms import AddLaplacianEigenvectorPE, Compose
 from torch_geometric.utils import (
     barabasi_albert_graph,
     grid,
@@ -535,3 +535,14 @@ def test_random_sign_flip_in_worker_processes():
         assert sizes == [5, 6]
     with pytest.raises(ValueError, match="'generator' must be None in worker processes"):
         next(iter(loader(torch.Generator(), 1)))
+
+
+def test_differences_from_the_transform_of_pyg():
+    edges = to_undirected(ring(20))
+    weight = torch.ones(edges.size(1), dtype=DOUBLE)
+    data = Data(edge_index=edges, edge_weight=weight, num_nodes=20)
+    theirs = AddLaplacianEigenvectorPE(k=19, is_undirected=True)
+    assert theirs(data.clone()).laplacian_eigenvector_pe.dtype == DOUBLE
+    assert LaplacianPE(k=20)(data.clone()).laplacian_pe.shape == (20, 20)
+    with pytest.raises(RuntimeError):
+        AddLaplacianEigenvectorPE(k=20, is_undirected=True)(data)

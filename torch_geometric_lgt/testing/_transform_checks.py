@@ -26,15 +26,17 @@ def check_transform(
     cached: bool = False,
     tolerance: float = 1e-6,
 ) -> None:
-    r"""Checks that a transform keeps every promise of this package's transforms.
+    r"""Checks that a transform keeps the following promises of this package's transforms.
 
-    The transform adds an attribute with one row for each node or edge.
+    The transform must add an attribute with one row for each node or edge. It must not draw random
+    numbers, nor depend on the order of the nodes.
 
     * The input graph and the global random state do not change.
-    * Two runs, a copy and a pickle compute the same values.
-    * A permutation of the nodes permutes the values in the same way.
-    * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do
-      graphs without edges or nodes. There is one row for each node or edge.
+    * Two runs give equal values. So do a deep copy and an unpickled copy of the transform.
+    * A permutation of the nodes permutes the rows of nodes in the same way, and leaves the rows of
+      edges unchanged.
+    * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do an
+      empty :obj:`edge_index` and a graph without nodes.
     * The values of a graph do not depend on the rest of the batch.
     * Ids outside the nodes, and ids that are not whole numbers, end in a ValueError or TypeError
       that names :obj:`edge_index`.

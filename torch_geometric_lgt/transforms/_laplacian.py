@@ -215,7 +215,7 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     first one belongs to the node with the longest projection, or to the first of several such
     nodes. The next ones are chosen in the same way from the vectors of the space that are
     orthogonal to the earlier ones. Signs make the sum of the cubes of a vector positive. If this
-    sum is 0, the first of the largest entries is positive.
+    sum is 0, the first entry of largest absolute value is positive.
     """
     if vectors.size == 0:
         return vectors

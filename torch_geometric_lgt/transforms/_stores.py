@@ -117,8 +117,9 @@ def weighted_edges_of(
     are :obj:`None` if the store has neither, or if all values of the matrix are 1.
 
     Raises:
-        ValueError: If the store has no edges, or there are weights in both places. If an id is
-            outside the nodes, or the number of weights differs from that of the edges.
+        ValueError: If the store has neither :obj:`edge_index` nor :obj:`adj_t`, or there are
+            weights in both places. If an id is outside the nodes, or the number of weights differs
+            from that of the edges.
     """
     name = _name_of(store)
     return weighted_edges(store[name], num_src, num_dst, store.get('edge_weight'), name)
