@@ -155,8 +155,14 @@ def _graph_inputs(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
 class GraphGymLayer(torch.nn.Module):
     r"""Applies a layer of this package to GraphGym's batches.
 
-    Each layer in ``LAYERS`` is registered as a subclass, whose :obj:`conv_type` is the class of the
-    layer. A layer with one width needs a layer ``gnn.layers_pre_mp`` before it. The layers
+    Each layer in ``LAYERS`` is registered by its name, as a subclass whose :obj:`conv_type` is the
+    class of the layer. The names are :obj:`kernel_attention`, :obj:`difformer_conv`,
+    :obj:`sgformer_conv`, :obj:`mean_attention`, :obj:`degree_masked_attention`,
+    :obj:`adjacency_masked_attention`, :obj:`jaccard_subtractor_conv`, :obj:`gps_conv` and
+    :obj:`global_attention`. A layer whose input and output have the same width needs
+    ``gnn.layers_pre_mp`` to be at least 1. The layer gets the edges and the graph of each node. It
+    also gets the attributes :obj:`edge_jaccard` and :obj:`attention_mask` of the batch, and
+    :obj:`edge_attr` with :obj:`edge_channels`. Edge weights are not passed. The layers
     :obj:`gps_conv` and :obj:`global_attention` have the message passing that ``cfg.lgt.conv``
     names, with the arguments ``cfg.lgt.conv_kwargs``. The latter is PyG's
     :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
@@ -211,8 +217,12 @@ class GraphGymLayer(torch.nn.Module):
 class GraphGymNetwork(torch.nn.Module):
     r"""Applies a model of this package between GraphGym's feature encoder and prediction head.
 
-    Each model in ``NETWORKS`` is registered as a subclass, whose :obj:`model_type` is the class of
-    the model.
+    Each model in ``NETWORKS`` except :obj:`mgformer` is registered by its name, as a subclass whose
+    :obj:`model_type` is the class of the model. The names are :obj:`nodeformer`, :obj:`difformer`,
+    :obj:`sgformer`, :obj:`graphtransformer` and :obj:`litegt`. The model has ``gnn.dim_inner``
+    hidden channels, ``gnn.layers_mp`` layers and the dropout ``gnn.dropout``. It reads the
+    attributes that :class:`GraphGymLayer` reads, and encodings for which it has channels.
+    :meth:`set_lgt_config` describes ``cfg.lgt``.
 
     Args:
         dim_in (int): Channels of the node features.

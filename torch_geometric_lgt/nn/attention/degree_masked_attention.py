@@ -51,8 +51,8 @@ class DegreeMaskedAttention(KernelLayer):
         num_features (int, optional): Number of features per head, as in
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`None`, as many as
             channels of a key)
-        max_degree (int, optional): Largest degree of the embedding table; larger degrees use the
-            embedding of :obj:`max_degree`, with a warning. (default: :obj:`512`)
+        max_degree (int, optional): Largest degree with an embedding of its own; larger degrees use
+            the embedding of :obj:`max_degree`, with a warning. (default: :obj:`512`)
         value_projection (bool, optional): If :obj:`True`, the values are a learned linear map of
             the inputs. Otherwise they are the inputs themselves, as in the paper. (default:
             :obj:`False`)

@@ -65,7 +65,8 @@ class GlobalAttention(PerformerAttention):
     def arguments(self, **arguments: Any) -> Iterator[None]:
         r"""Context manager: passes the keywords to each call of the layer inside the ``with``
         block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. An
-        argument with one row for each node lists the nodes of all graphs, without padding.
+        argument of one value for each node has ``N`` rows: the nodes of all graphs one after
+        another, without padding.
 
         Example:
             >>> import torch

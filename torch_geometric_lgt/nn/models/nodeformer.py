@@ -49,9 +49,9 @@ class NodeFormer(Backbone):
         num_layers (int, optional): Number of layers. (default: :obj:`2`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         feature_map (str or torch.nn.Module, optional): As in
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and what
-            it learns; to part them, give the :attr:`feature_map` of each of :attr:`convs` a copy.
-            (default: :obj:`"orthogonal"`)
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and its
+            parameters. For separate parameters, set the :attr:`feature_map` of each of
+            :attr:`convs` to a copy. (default: :obj:`"orthogonal"`)
         num_features (int, optional): Random features per head. (default: :obj:`30`)
         temperature (float, optional): :math:`\tau`, the temperature of the attention. (default:
             :obj:`0.25`)
@@ -67,7 +67,8 @@ class NodeFormer(Backbone):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. (default: :obj:`"sigmoid"`)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{Z}^{(l-1)}` is not added.
             (default: :obj:`True`)
-        layer_norm (bool, optional): If :obj:`False`, nothing is normalised. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, the model has no normalisation. (default:
+            :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, layers end in the activation, as the input
             layer does. (default: :obj:`False`)
         jumping_knowledge (bool, optional): If :obj:`True`, the output layer reads the outputs of
