@@ -63,7 +63,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 
     Args:
         x (torch.Tensor): ``[B, C]``.
-        temperature (float, optional): :math:`t`, 1 in the paper and 2 in `DirectAU
+        temperature (float, optional): :math:`t`, 1 in MGFormer's paper and 2 in `DirectAU
             <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
 
     Returns:
@@ -110,7 +110,8 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""Adds up alignment and uniformity of users :obj:`x` and their items :obj:`y`, one each
+    r"""Adds the :meth:`alignment` of users :obj:`x` and items :obj:`y` and the :meth:`uniformity`
+    of both. Row :math:`i` of :obj:`y` is one item of the user in row :math:`i` of :obj:`x`
     (`"Towards Representation Alignment and Uniformity in Collaborative Filtering"
     <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_):
@@ -123,7 +124,7 @@ def alignment_uniformity(
     variant       :math:`t`  :math:`s`            as in
     ============  =========  ===================  ================
     ``directau``  2          1/2: the mean        DirectAU's code
-    ``paper``     1          1: the sum           Eq. 13
+    ``paper``     1          1: the sum           MGFormer, Eq. 13
     ============  =========  ===================  ================
 
     Args:

@@ -175,11 +175,13 @@ def sorted_edges(
     edge_weight: Tensor | None = None,
 ) -> SortedEdges:
     r"""Sorts edges by target and by source. Layers and models take the result in place of
-    :obj:`edge_index`, so that many steps over one graph sort only once.
+    :obj:`edge_index`, so that many steps over one graph sort only once. Repeated edges stay, and
+    count each time.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
-            format of PyG's layers. Sorted edges are returned as they are.
+            format of PyG's layers. A :class:`SortedEdges` is returned unchanged, or with the new
+            :obj:`edge_weight`.
         num_src (int): The number of sources.
         num_dst (int): The number of targets.
         backward (bool, optional): Whether the edges are also sorted by source. If :obj:`False`,
