@@ -43,30 +43,32 @@ class LaplacianPE(BaseTransform):
         \mathbf{L} = \mathbf{I} - \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}
         \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
 
-    :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: the direction of
-    edges, repeated edges and self loops do not matter. Each connected component has one trivial
-    eigenvector, of eigenvalue 0, which is left out. The columns belong to the smallest non-trivial
-    eigenvalues of all components together, in ascending order. Each column is 0 outside of its
-    component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
+    :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: weights, directions
+    and repetitions of edges and self loops do not matter. Each connected component, also a node
+    without edges, has one trivial eigenvector, of eigenvalue 0, which is left out. The columns
+    belong to the smallest non-trivial eigenvalues of all components together, in ascending order.
+    Each column is 0 outside of its component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
     for them. A column has length 1, so that the mean square of its entries is :math:`1 / N`:
     multiply by :math:`\sqrt{N}` to add the columns to other features of a large graph.
 
-    Every solver returns the same columns, up to rounding. The sum of the cubes of a column is
-    positive; if this sum is 0, the first of the largest entries is positive. The columns of a
-    repeated eigenvalue are projections of nodes' unit vectors onto its eigenspace. The nodes with
-    the longest projections are chosen. Among equally long ones the first node is chosen, so the
-    columns depend on the order of nodes. If a repeated eigenvalue has more than 64 eigenvectors
-    beyond column :math:`k`, its columns depend on the solver.
+    The solver is chosen by the size of the graph; all solvers return the same columns, up to
+    rounding. The sum of the cubes of a column is positive. If this sum is 0, the first entry of the
+    largest absolute value is positive. The columns of a repeated eigenvalue are chosen one by one:
+    each is the projection of a node's unit vector onto the rest of the eigenspace, scaled to length
+    1. The node with the longest projection is taken, the first one of equally long projections, so
+    these columns depend on the order of the nodes. If column :math:`k` cuts through an eigenspace
+    with more than 64 further eigenvectors, its columns depend on the solver.
 
     A small change of the graph may flip signs, or rotate the columns of close eigenvalues. To train
     a model that does not depend on the signs, add :class:`RandomSignFlip`. All eigenpairs are
-    checked: their residuals, their orthogonality, and that no smaller eigenvalue is left out.
+    checked before ``"rw"`` rescales them: their residuals, their orthogonality, and that no smaller
+    eigenvalue is left out. If the default dtype is float64, solvers compute in double precision.
+    Otherwise a solver may compute in single precision, and its result must pass the same checks.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column for any number of components, and flips signs at random. That transform also fails if a
-    graph has fewer than :math:`k + 2` nodes, and always computes in single precision. Here solvers
-    compute in double precision. If the default dtype is not float64, a solver may compute in single
-    precision; its result must pass the checks.
+    column for any number of components, and flips signs at random. That transform uses edge
+    weights, computes in their precision, by default single, and fails if a graph has fewer than
+    :math:`k + 1` nodes.
 
     Args:
         k (int): Number of columns.
@@ -86,7 +88,7 @@ class LaplacianPE(BaseTransform):
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
-            the data has no edges, or an edge names a node that does not exist. If columns cannot be
+            the data has neither edges nor ``adj_t``, or an edge names a node that does not exist. If columns cannot be
             appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the data, or not set for
             :class:`~torch_geometric.data.HeteroData`.
         RuntimeError: If no solver converges.

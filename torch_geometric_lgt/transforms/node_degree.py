@@ -21,13 +21,13 @@ class NodeDegree(BaseTransform):
 
     Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
     edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
-    degrees of the full graph. Layers divide by these degrees in a graph that has each edge once in
-    both directions and no self loops.
+    degrees of the full graph, the argument :obj:`degree` of layers and models. On a graph that has
+    each edge once in both directions and no self loops, they are what a layer counts itself.
 
-    With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges, without
-    self loops; repeated edges count each time. Weights are the edge attribute :obj:`edge_weight` or
-    the values of :obj:`adj_t`, else 1. Layers divide by these sums in a graph that has each edge
-    once in both directions, with one weight for both.
+    With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges over all
+    edge types, without self loops; repeated edges count each time. Weights are the edge attribute
+    :obj:`edge_weight` or the values of :obj:`adj_t`, else 1. On a graph that has each edge once in
+    both directions, with one weight for both, they are what a layer with weights sums itself.
 
     Args:
         attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
@@ -38,10 +38,10 @@ class NodeDegree(BaseTransform):
             (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has no edges, or an edge names a node that does not exist. If the
+        ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does not exist. If the
             degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or of a dtype that
-            cannot hold them. If an adjacency matrix has values other than 1 without
-            :obj:`weighted`.
+            cannot hold them. If ``adj_t`` has values other than 1 without :obj:`weighted`, which
+            does not use them; the attribute :obj:`edge_weight` is ignored then.
 
     Example:
         >>> import torch

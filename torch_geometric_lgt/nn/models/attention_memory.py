@@ -21,15 +21,18 @@ class AttentionMemory:
             \bar{\mathbf{v}}_j^{\top}
         + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
-    where :math:`\mathcal{B}` are the nodes of a batch. Their stored keys
-    :math:`\bar{\mathbf{k}}_j` are constants, and their current keys :math:`\mathbf{k}_j` have
+    where :math:`\mathcal{B}` are the seed nodes of a batch, its first :obj:`num_keys` rows. Only
+    these rows are keys, and only their rows of the output are valid; the sampled neighbours after
+    them serve message passing. The earlier keys :math:`\bar{\mathbf{k}}_j` of the seed nodes,
+    computed from the stored inputs, are constants, and the present keys :math:`\mathbf{k}_j` have
     gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
     the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
     memory again every few steps.
 
-    The memory stores the inputs of the layers, not the keys; a folder keeps them in files. The
-    method :obj:`attention_memory` of a model builds the memory. In training mode it draws
-    NodeFormer's noise once for each node. A batch gets the states from :meth:`without`.
+    The method :obj:`attention_memory` of a model builds the memory. It stores the inputs of the
+    layers, in files if the method gets a folder. If the model is in training mode, the noise of
+    NodeFormer is drawn once for each node, when the memory is built. A batch gets the states from
+    :meth:`without`.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
@@ -48,6 +51,7 @@ class AttentionMemory:
         ...     nodes = batch.n_id[: batch.batch_size]
         ...     states = memory.without(nodes)
         ...     out = model(batch.x, batch.edge_index, states=states, num_keys=nodes.numel())
+        ...     out = out[: nodes.numel()]
     """
 
     def __init__(
@@ -78,8 +82,8 @@ class AttentionMemory:
         argument :obj:`states` of the model.
 
         Args:
-            nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, usually the
-                nodes of a batch.
+            nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, the seed nodes
+                of a batch.
 
         Raises:
             ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
@@ -106,6 +110,9 @@ class AttentionMemory:
 
         The file contains the inputs and states of all layers, and the parameters with which they
         were computed. It does not contain the graph or the other parameters of the model.
+
+        Args:
+            path (str or Path): The file. An existing file is replaced.
 
         Raises:
             OSError: If the file cannot be written. No half-written file remains.
