@@ -70,22 +70,27 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
     r"""Renames the parameters of SGFormer in its authors' code, with one head, for
     :class:`~torch_geometric_lgt.nn.SGFormer`.
 
-    The model has ``norm='frobenius'`` and ``gnn_input='input'``, and as :obj:`gnn` the default
-    network with as many layers as theirs (their folder ``medium`` with the backbone GCN) or
-    ``torch_geometric.nn.models.sgformer.GraphModule`` (``large`` and ``100M``). :obj:`alpha` is
-    their :obj:`graph_weight`, and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in
-    ``large``). In evaluation on one undirected graph, whose edges have a self loop of each node in
-    ``large``, both return the same scores.
+    Build the model with ``norm='frobenius'`` and ``gnn_input='input'``. For their folder ``medium``
+    with the backbone GCN, use the default :obj:`gnn` with as many layers as theirs. For ``large``
+    and ``100M``, pass ``torch_geometric.nn.models.sgformer.GraphModule``. :obj:`alpha` is their
+    :obj:`graph_weight`, and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in
+    ``large``). Without their ``Wv``, set ``value_projection=False``. In evaluation on one
+    undirected graph both return the same scores. For ``large``, add a self loop to each node first.
+
+    Checkpoints of ``large`` with :obj:`use_init`, as in the authors' settings for Amazon2M, pokec
+    and ogbn-papers100M, cannot be converted, because ``GraphModule`` has no such layers. Train
+    ``SGFormer(gnn_use_init=True)`` instead.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of the authors' model returns.
         layer_norm (bool, optional): If :obj:`False`, norms are left out: those of all parts in
-            ``medium``, those of the attention in ``large``. For a model whose :obj:`use_bn` or
-            :obj:`trans_use_bn` is off, which has them without use. (default: :obj:`True`)
+            ``medium``, those of the attention in ``large``. Set :obj:`False` if :obj:`use_bn` or
+            :obj:`trans_use_bn` is off; such checkpoints contain norms without use. (default:
+            :obj:`True`)
 
     Raises:
         ValueError: If the model has several heads, whose outputs are averaged, or :obj:`use_init`
-            in ``large``. Also if a key is none of these models.
+            in ``large``. Also if a key belongs to none of these models.
 
     Example:
         >>> import torch

@@ -21,7 +21,7 @@ INERT_ENTROPY = 0.999
 
 
 class AttentionReport(list[dict[str, Any]]):
-    r"""Lists the measures of each layer, one dictionary a call of a layer, and prints them as a
+    r"""Lists one dictionary of measures for each call of a layer. ``print`` shows the list as a
     table.
 
     :meth:`attention_report` builds the report and describes the measures.
@@ -214,7 +214,7 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
     r"""Checks that the attributes that transforms added to a graph still fit the graph, by applying
     the transforms to a copy again.
 
-    Scores and encodings do not change when edges are added, removed or sorted later. If an
+    Stored scores and encodings are not updated if edges are added, removed or sorted later. If an
     attribute keeps its length, nothing else shows that it is outdated. Columns that a transform
     appended to an attribute must be among its columns. The check takes as long as the transforms.
 

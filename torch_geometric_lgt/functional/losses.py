@@ -110,9 +110,9 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""Adds up alignment and uniformity of users :obj:`x` and their items :obj:`y`, one each
-    (`"Towards Representation Alignment and Uniformity in Collaborative Filtering"
-    <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
+    r"""Sums the :meth:`alignment` and :meth:`uniformity` losses of :math:`B` pairs of a user
+    :obj:`x` and an item :obj:`y` (`"Towards Representation Alignment and Uniformity in
+    Collaborative Filtering" <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::
@@ -123,7 +123,7 @@ def alignment_uniformity(
     variant       :math:`t`  :math:`s`            as in
     ============  =========  ===================  ================
     ``directau``  2          1/2: the mean        DirectAU's code
-    ``paper``     1          1: the sum           Eq. 13
+    ``paper``     1          1: the sum           MGFormer, Eq. 13
     ============  =========  ===================  ================
 
     Args:

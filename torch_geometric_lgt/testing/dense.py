@@ -116,8 +116,11 @@ def kernel_attention(
     batch_k: Tensor | None = None,
 ) -> Tensor:
     r"""Computes the outputs ``[N_q, H, D]`` of kernelised attention to values :obj:`v`
-    ``[N_k, H, D]``: Eq. 6 of MGFormer, or Eq. 8 with a mask. The other arguments are those of
-    :meth:`attention_matrix`.
+    ``[N_k, H, D]``: Eq. 6 of MGFormer, or Eq. 8 with a mask.
+
+    The features :obj:`phi_q` are ``[N_q, H, M]`` and :obj:`phi_k` ``[N_k, H, M]``. The
+    :obj:`mask` ``[N_q, N_k]`` multiplies the weights before their sum is made 1. The arguments
+    :obj:`batch_q` and :obj:`batch_k` are the graph ids.
 
     Example:
         >>> import torch
@@ -433,8 +436,12 @@ def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    r"""Computes the normalised weights ``[N_t, N_s, H]`` of sources for targets in one branch of
+    r"""Computes the weights ``[N_t, N_s, H]`` of each source for each target in one branch of
     LiteGT (Eq. 3 and 7-9).
+
+    A weight is the count times the exponential of the score for :obj:`"softmax"`, the count for
+    :obj:`"mean"`, and otherwise the count times the score. It is divided by the sum over the
+    sources.
 
     Args:
         kernel (str): :obj:`"softmax"`, :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.

@@ -47,9 +47,10 @@ class LaplacianPE(BaseTransform):
     and repetitions of edges and self loops do not matter. Each connected component, also a node
     without edges, has one trivial eigenvector, of eigenvalue 0, which is left out. The columns
     belong to the smallest non-trivial eigenvalues of all components together, in ascending order.
-    Each column is 0 outside of its component. Columns beyond the last non-trivial eigenvector are 0, and the mask is :obj:`False`
-    for them. A column has length 1, so that the mean square of its entries is :math:`1 / N`:
-    multiply by :math:`\sqrt{N}` to add the columns to other features of a large graph.
+    Each column is 0 outside of its component. Columns beyond the last non-trivial eigenvector are
+    0, and the mask is :obj:`False` for them. A column has length 1, so that the mean square of its
+    entries is :math:`1 / N`: multiply by :math:`\sqrt{N}` to add the columns to other features of a
+    large graph.
 
     The solver is chosen by the size of the graph; all solvers return the same columns, up to
     rounding. The sum of the cubes of a column is positive. If this sum is 0, the first entry of the
@@ -88,9 +89,9 @@ class LaplacianPE(BaseTransform):
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
-            the data has neither edges nor ``adj_t``, or an edge names a node that does not exist. If columns cannot be
-            appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the data, or not set for
-            :class:`~torch_geometric.data.HeteroData`.
+            the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
+            If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the
+            data, or not set for :class:`~torch_geometric.data.HeteroData`.
         RuntimeError: If no solver converges.
 
     Example:

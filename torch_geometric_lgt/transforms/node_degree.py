@@ -38,10 +38,11 @@ class NodeDegree(BaseTransform):
             (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does not exist. If the
-            degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or of a dtype that
-            cannot hold them. If ``adj_t`` has values other than 1 without :obj:`weighted`, which
-            does not use them; the attribute :obj:`edge_weight` is ignored then.
+        ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does
+            not exist. If the degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or
+            of a dtype that cannot hold them. If ``adj_t`` has values other than 1 without
+            :obj:`weighted`, which does not use them; the attribute :obj:`edge_weight` is ignored
+            then.
 
     Example:
         >>> import torch

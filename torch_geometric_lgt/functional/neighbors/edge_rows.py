@@ -38,13 +38,15 @@ class SortedEdges(NamedTuple):
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
         by_target (Rows): The edges sorted by target. Its :obj:`source` ``[E]`` has the sources,
             and ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. Its :obj:`order`
-            ``[E]`` sorts the edges; it is :obj:`None` if they are sorted already.
-        by_source (Rows, optional): The edges sorted by source, in the same form with sources and
-            targets exchanged. If :obj:`None`, backward passes sort the edges.
+            ``[E]`` makes ``edge_index[:, order]`` sorted by target; it is :obj:`None` if the edges
+            are sorted already.
+        by_source (Rows, optional): The edges sorted by source, in the same form: here
+            :obj:`source` has the targets. If :obj:`None`, backward passes sort the edges.
         weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
-        first (torch.Tensor, optional): Bools ``[E]``, :obj:`True` for the first of equal edges,
-            which alone counts. Only compiled code sets it, because it does not know the number of
-            distinct edges.
+        first (torch.Tensor, optional): Bools ``[E]`` for the distinct edges of NodeFormer's
+            relational bias, :obj:`True` for the first of equal edges; the others do not count.
+            :obj:`None` unless compiled code finds these edges, because it cannot drop repeated
+            ones.
 
     Example:
         >>> import torch
@@ -63,7 +65,8 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns the edges sorted by target and by source, as arguments of an operator.
+        r"""Returns the edges sorted by target and by source, in the form that the operators of this
+        package take.
 
         Example:
             >>> import torch

@@ -37,9 +37,9 @@ class SGFormer(Backbone):
             \mathbf{A}) \right).
 
     Here :math:`\mathbf{Z}^{(0)}` is the output of the input layer: a linear map of the features, a
-    normalisation and the activation. :math:`f` is a linear map, and :math:`\mathbf{Z}` is normalised,
-    as in the authors' code. Each further attention layer reads the :math:`\mathbf{Z}` of the layer
-    before it in place of :math:`\mathbf{Z}^{(0)}`.
+    normalisation and the activation. :math:`f` is a linear map, and :math:`\mathbf{Z}` is
+    normalised, as in the authors' code. Each further attention layer reads the :math:`\mathbf{Z}`
+    of the layer before it in place of :math:`\mathbf{Z}^{(0)}`.
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
     a residual with fixed weights, another local branch, and logarithms of probabilities as output.
@@ -92,10 +92,10 @@ class SGFormer(Backbone):
             instead of a linear map of it. (default: :obj:`True`)
         gnn_use_init (bool, optional): If :obj:`True`, each layer of the default local branch
             concatenates the weighted sums over the neighbours with :math:`\mathbf{Z}^{(0)}` before
-            its linear map, :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}` with
-            the normalised adjacency matrix :math:`\hat{\mathbf{A}}` of GCN. The authors' settings
-            for Amazon2M, pokec and ogbn-papers100M do so. The last layer is then normalised and
-            activated too. (default: :obj:`False`)
+            its linear map, :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`
+            with the normalised adjacency matrix :math:`\hat{\mathbf{A}}` of GCN. The authors'
+            settings for Amazon2M, pokec and ogbn-papers100M do so. The last layer is then
+            normalised and activated too. (default: :obj:`False`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
