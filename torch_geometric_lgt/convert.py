@@ -26,8 +26,8 @@ def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         state_dict (dict): What :meth:`state_dict` of PyG's model returns.
 
     Raises:
-        ValueError: If the model has several heads, whose outputs PyG averages, or a key does not
-            belong to PyG's model.
+        ValueError: If the model has several heads, whose outputs PyG averages, or a key is none of
+            PyG's model.
 
     Example:
         >>> import torch
@@ -70,26 +70,27 @@ def from_sgformer(state_dict: Mapping[str, Tensor], layer_norm: bool = True) -> 
     r"""Renames the parameters of SGFormer in its authors' code, with one head, for
     :class:`~torch_geometric_lgt.nn.SGFormer`.
 
-    Load the result with :meth:`load_state_dict` into a model with ``norm='frobenius'`` and
-    ``gnn_input='input'``. For the authors' folder ``medium`` with the backbone GCN, :obj:`gnn` is
-    the default network with as many layers as theirs. For ``large`` and ``100M`` it is
-    ``torch_geometric.nn.models.sgformer.GraphModule``. :obj:`alpha` is their :obj:`graph_weight`,
-    and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in ``large``). Without their
-    :obj:`use_weight`, set ``value_projection=False``. In evaluation on one undirected graph, both
-    return the same scores. In ``large`` its edges must include a self loop of each node.
+    Build the model with ``norm='frobenius'`` and ``gnn_input='input'``. For their folder ``medium``
+    with the backbone GCN, use the default :obj:`gnn` with as many layers as theirs. For ``large``
+    and ``100M``, pass ``torch_geometric.nn.models.sgformer.GraphModule``. :obj:`alpha` is their
+    :obj:`graph_weight`, and :obj:`beta` their :obj:`alpha` (1 without their residual, 0.5 in
+    ``large``). Without their ``Wv``, set ``value_projection=False``. In evaluation on one
+    undirected graph both return the same scores. For ``large``, add a self loop to each node first.
+
+    Checkpoints of ``large`` with :obj:`use_init`, as in the authors' settings for Amazon2M, pokec
+    and ogbn-papers100M, cannot be converted, because ``GraphModule`` has no such layers. Train
+    ``SGFormer(gnn_use_init=True)`` instead.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of the authors' model returns.
         layer_norm (bool, optional): If :obj:`False`, norms are left out: those of all parts in
-            ``medium``, those of the attention in ``large``. Set it for a model whose :obj:`use_bn`
-            or :obj:`trans_use_bn` is off: the model has norms but does not use them. (default:
+            ``medium``, those of the attention in ``large``. Set :obj:`False` if :obj:`use_bn` or
+            :obj:`trans_use_bn` is off; such checkpoints contain norms without use. (default:
             :obj:`True`)
 
     Raises:
         ValueError: If the model has several heads, whose outputs are averaged, or :obj:`use_init`
-            in ``large``, as for Amazon2M, pokec and ogbn-papers100M. Such layers read an input
-            layer of the local branch, which ``gnn_use_init`` does not have. Also if a key belongs
-            to none of these models.
+            in ``large``. Also if a key belongs to none of these models.
 
     Example:
         >>> import torch
@@ -133,15 +134,15 @@ def from_difformer(
 
     Args:
         state_dict (dict): What :meth:`state_dict` of the authors' model returns.
-        layer_norm (bool, optional): If :obj:`False`, norms are left out. Set it for a model whose
-            :obj:`use_bn` is off: the model has norms but does not use them. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, norms are left out, for a model whose
+            :obj:`use_bn` is off, which has them without use. (default: :obj:`True`)
         graph_weight (float, optional): :math:`w`, the authors' argument. (default: :obj:`-1.0`,
             their default, the plain sum of both terms)
 
     Raises:
-        ValueError: If the model has several heads, whose outputs are averaged, or a key does not
-            belong to this model. If :obj:`graph_weight` is 1 or more, or positive without a linear
-            map of the values.
+        ValueError: If the model has several heads, whose outputs are averaged, or a key is none of
+            this model. If :obj:`graph_weight` is 1 or more, or positive without a linear map of
+            the values.
 
     Example:
         >>> import torch

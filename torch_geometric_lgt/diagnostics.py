@@ -21,8 +21,8 @@ INERT_ENTROPY = 0.999
 
 
 class AttentionReport(list[dict[str, Any]]):
-    r"""Lists the measures of the layers, one dictionary for each call of a layer, and prints them
-    as a table.
+    r"""Lists one dictionary of measures for each call of a layer. ``print`` shows the list as a
+    table.
 
     :meth:`attention_report` builds the report and describes the measures.
 

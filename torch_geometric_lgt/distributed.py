@@ -89,7 +89,7 @@ def all_reduce_moments(
     differentiably.
 
     Every process must take part, also one without rows, in forward and in backward, in the same
-    order. The function calls :meth:`all_reduce_sum` twice: for the mean, then for the variance.
+    order. The function calls all-reduce twice.
 
     Args:
         x (torch.Tensor): The rows of this process, ``[N, D]``. :math:`N` may differ between

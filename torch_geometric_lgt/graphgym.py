@@ -155,18 +155,17 @@ def _graph_inputs(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
 class GraphGymLayer(torch.nn.Module):
     r"""Applies a layer of this package to GraphGym's batches.
 
-    Each layer in ``LAYERS`` is registered by its name, as a subclass whose :obj:`conv_type` is the
-    class of the layer. The names are :obj:`kernel_attention`, :obj:`difformer_conv`,
-    :obj:`sgformer_conv`, :obj:`mean_attention`, :obj:`degree_masked_attention`,
-    :obj:`adjacency_masked_attention`, :obj:`jaccard_subtractor_conv`, :obj:`gps_conv` and
-    :obj:`global_attention`. A layer whose input and output have the same width needs
-    ``gnn.layers_pre_mp`` to be at least 1. The layer gets the edges and the graph of each node. It
-    also gets the attributes :obj:`edge_jaccard` and :obj:`attention_mask` of the batch, and
-    :obj:`edge_attr` with :obj:`edge_channels`. Edge weights are not passed. The layers
-    :obj:`gps_conv` and :obj:`global_attention` have the message passing that ``cfg.lgt.conv``
-    names, with the arguments ``cfg.lgt.conv_kwargs``. The latter is PyG's
+    The dictionary ``LAYERS`` has the names of the layers in GraphGym. Each is registered as a
+    subclass, whose :obj:`conv_type` is the class of the layer. A layer with equal input and output
+    channels needs ``cfg.gnn.layers_pre_mp`` of at least 1, because the features may have another
+    width. The layer gets the edges, the batch vector, and the Jaccard indices and sampled nodes of
+    LiteGT's transforms, as far as its :meth:`forward` takes them. Edge features are passed if the
+    layer has :obj:`edge_channels`; edge weights are not.
+
+    The layers :obj:`gps_conv` and :obj:`global_attention` have the message passing that
+    ``cfg.lgt.conv`` names, with the arguments ``cfg.lgt.conv_kwargs``. The latter is PyG's
     :class:`~torch_geometric.nn.GPSConv` with the attention that ``cfg.lgt.attention`` names, with
-    the arguments ``cfg.lgt.attention_kwargs``.
+    the arguments ``cfg.lgt.attention_kwargs``. See :meth:`set_lgt_config` for ``cfg.lgt``.
 
     Args:
         layer_config (LayerConfig): The widths of GraphGym's layer, and whether it has a bias.
@@ -217,12 +216,10 @@ class GraphGymLayer(torch.nn.Module):
 class GraphGymNetwork(torch.nn.Module):
     r"""Applies a model of this package between GraphGym's feature encoder and prediction head.
 
-    Each model in ``NETWORKS`` except :obj:`mgformer` is registered by its name, as a subclass whose
-    :obj:`model_type` is the class of the model. The names are :obj:`nodeformer`, :obj:`difformer`,
-    :obj:`sgformer`, :obj:`graphtransformer` and :obj:`litegt`. The model has ``gnn.dim_inner``
-    hidden channels, ``gnn.layers_mp`` layers and the dropout ``gnn.dropout``. It reads the
-    attributes that :class:`GraphGymLayer` reads, and encodings for which it has channels.
-    :meth:`set_lgt_config` describes ``cfg.lgt``.
+    The dictionary ``NETWORKS`` has the names of the models in GraphGym. Each is registered as a
+    subclass, whose :obj:`model_type` is the class of the model. ``cfg.gnn.dim_inner`` are its
+    hidden channels and ``cfg.gnn.layers_mp`` its layers. It returns ``dim_inner`` channels, which
+    GraphGym's head maps to predictions.
 
     Args:
         dim_in (int): Channels of the node features.

@@ -70,7 +70,7 @@ def environment() -> dict[str, dict[str, str]]:
 
 
 def environment_report() -> str:
-    r"""Formats the result of :meth:`environment` as text, with one line for each entry.
+    r"""Returns the result of :meth:`environment` as text, one line for each entry.
 
     Example:
         >>> from torch_geometric_lgt.info import environment_report

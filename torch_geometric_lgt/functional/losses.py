@@ -63,7 +63,7 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 
     Args:
         x (torch.Tensor): ``[B, C]``.
-        temperature (float, optional): :math:`t`, 1 in MGFormer's paper and 2 in `DirectAU
+        temperature (float, optional): :math:`t`, 1 in the paper and 2 in `DirectAU
             <https://arxiv.org/abs/2206.12811>`_. (default: :obj:`2.0`)
 
     Returns:
@@ -110,10 +110,9 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
 def alignment_uniformity(
     x: Tensor, y: Tensor, weight: float = 1.0, variant: str = 'directau'
 ) -> Tensor:
-    r"""Adds the :meth:`alignment` of users :obj:`x` and items :obj:`y` and the :meth:`uniformity`
-    of both. Row :math:`i` of :obj:`y` is one item of the user in row :math:`i` of :obj:`x`
-    (`"Towards Representation Alignment and Uniformity in Collaborative Filtering"
-    <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
+    r"""Sums the :meth:`alignment` and :meth:`uniformity` losses of :math:`B` pairs of a user
+    :obj:`x` and an item :obj:`y` (`"Towards Representation Alignment and Uniformity in
+    Collaborative Filtering" <https://arxiv.org/abs/2206.12811>`_; Eq. 13 of `MGFormer
     <https://arxiv.org/abs/2405.04028>`_):
 
     .. math::

@@ -13,10 +13,10 @@ def gaussian_projection(
     generator: torch.Generator | None = None,
 ) -> Tensor:
     r"""Draws the projection ``[M, C]`` of a random feature map, in independent blocks of at most
-    :math:`C` rows:
+    :math:`C` rows. Each block is
 
     .. math::
-        \mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}
+        \mathbf{W} = \mathbf{D} \mathbf{S} \mathbf{R}.
 
     Here :math:`\mathbf{W}` is one block. :math:`\mathbf{R}` is a random rotation (Haar measure) and
     :math:`\mathbf{D}` is diagonal with :math:`D_{ii} \sim \chi_C`. For :obj:`"orthogonal"`

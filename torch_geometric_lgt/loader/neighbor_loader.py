@@ -13,9 +13,9 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     Subclass of :class:`torch_geometric.loader.NeighborLoader`. If ``pyg-lib`` is not installed,
     :class:`~torch_geometric_lgt.loader.NeighborSampler` draws the neighbours, with the same
-    distribution. The attributes of a batch are those of its nodes and edges in the full graph. With
-    an :obj:`adj_t`, edge attributes follow the order of the batch's :obj:`adj_t`; PyG's loader
-    attaches them to the wrong edges.
+    distribution. A batch contains the rows of all node and edge attributes that belong to its
+    nodes and edges. With an :obj:`adj_t`, edge attributes follow the order of the batch's
+    :obj:`adj_t`; PyG's loader attaches edge attributes to the wrong edges there.
 
     Pass a :class:`~torch_geometric_lgt.data.MappedGraph` twice, ``(graph, graph)``: as feature
     store and as graph store. All its nodes are seeds if :obj:`input_nodes` is :obj:`None`. Node ids

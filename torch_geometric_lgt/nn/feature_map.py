@@ -18,14 +18,15 @@ class FeatureMap(torch.nn.Module):
     r"""Computes the features :math:`\phi` of kernel attention, and draws or learns their
     projection.
 
-    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`: :math:`\phi_m(\mathbf{x}) =
-      \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq. 7 of MGFormer; the constant
-      :math:`M^{-1/2}` cancels in the attention). The mean of :math:`\phi_m(\mathbf{q}) \,
-      \phi_m(\mathbf{k})` over :math:`m` is an unbiased estimate of :math:`\exp(\mathbf{q}^{\top}
-      \mathbf{k})`.
+    * :obj:`"positive"`, :obj:`"orthogonal"`, :obj:`"simplex"`:
+      :math:`\phi_m(\mathbf{x}) = \exp(\mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2)` (Eq.
+      7 of MGFormer; the constant :math:`M^{-1/2}` cancels in the attention). The mean of
+      :math:`\phi_m(\mathbf{q}) \, \phi_m(\mathbf{k})` over :math:`m` is an unbiased estimate of
+      :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`. The rows :math:`\mathbf{w}_m` are those of
+      :meth:`~torch_geometric_lgt.functional.gaussian_projection`.
     * :obj:`"fourier"`: cosines and sines of :math:`\mathbf{w}_m^{\top} \mathbf{x}` times
-      :math:`\exp(\|\mathbf{x}\|^2 / 2)`, with the projection of :obj:`"orthogonal"`. These features
-      are signed: the denominator of the attention can be close to 0 or change its sign.
+      :math:`\exp(\|\mathbf{x}\|^2 / 2)`, with orthogonal rows. These features are signed: the
+      denominator of the attention can be close to 0 or change its sign.
     * :obj:`"elu"`: :math:`\mathrm{elu}(\mathbf{x}) + 1`; :obj:`"relu"`:
       :math:`\mathrm{relu}(\mathbf{x})`; :obj:`"focused"`: :math:`\mathrm{relu}(\mathbf{x})^p`
       scaled to the norm of :math:`\mathrm{relu}(\mathbf{x})`, with :math:`p` the :obj:`power`.
@@ -131,12 +132,11 @@ class FeatureMap(torch.nn.Module):
         return self.scale[:, None, None] * self.weight if self.is_learned else None
 
     def forward(self, x: Tensor) -> Tensor:
-        r"""Computes the features of :obj:`x` ``[..., C]`` by the formula.
+        r"""Computes the features ``[..., M]`` of :obj:`x` ``[..., C]`` as the formula says.
 
-        The shape is ``[..., M]`` for random features, ``[..., 2 * M]`` for :obj:`"fourier"`, and
-        ``[..., C]`` for :obj:`"elu"`, :obj:`"relu"` and :obj:`"focused"`. A learned map takes
-        ``[..., H, C]`` and returns ``[..., H, M]``. Attention layers compute the logarithms of the
-        features instead, which do not overflow."""
+        Fourier features are ``[..., 2 * M]``. Maps without a projection have as many features as
+        channels. A learned map takes ``[..., H, C]`` and returns ``[..., H, M]``. Attention layers
+        compute logarithms of features instead, which do not overflow."""
         if self.is_learned:
             return self.logits(x).softmax(-1)
         log, value = MAPS[self.kind].log_features(

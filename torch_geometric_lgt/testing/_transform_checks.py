@@ -26,19 +26,20 @@ def check_transform(
     cached: bool = False,
     tolerance: float = 1e-6,
 ) -> None:
-    r"""Checks that a transform keeps the following promises of this package's transforms.
+    r"""Checks the promises of this package's transforms, on random graphs.
 
-    The transform must add an attribute with one row for each node or edge. It must not draw random
-    numbers, nor depend on the order of the nodes.
+    For transforms that add an attribute with one row for each node or edge, and draw no random
+    numbers.
 
     * The input graph and the global random state do not change.
     * Two runs give equal values. So do a deep copy and an unpickled copy of the transform.
-    * A permutation of the nodes permutes the rows of nodes in the same way, and leaves the rows of
-      edges unchanged.
-    * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do an
-      empty :obj:`edge_index` and a graph without nodes.
+    * A permutation of the nodes permutes the values in the same way. Graphs with repeated
+      eigenvalues, where :class:`~torch_geometric_lgt.transforms.LaplacianPE` depends on the order,
+      are not drawn.
+    * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do
+      an empty :obj:`edge_index` and a graph without nodes. There is one row for each node or edge.
     * The values of a graph do not depend on the rest of the batch.
-    * Ids outside the nodes, and ids that are not whole numbers, end in a ValueError or TypeError
+    * Ids outside the nodes, and ids that are not whole numbers, raise a ValueError or TypeError
       that names :obj:`edge_index`.
     * The transform replaces a cache file that was cut off, changed or replaced by a pickle, and
       runs no code from it.

@@ -118,9 +118,9 @@ def kernel_attention(
     r"""Computes the outputs ``[N_q, H, D]`` of kernelised attention to values :obj:`v`
     ``[N_k, H, D]``: Eq. 6 of MGFormer, or Eq. 8 with a mask.
 
-    The features :obj:`phi_q` ``[N_q, H, M]`` and :obj:`phi_k` ``[N_k, H, M]`` and the :obj:`mask`
-    ``[N_q, N_k]`` are those of :meth:`attention_matrix`, and so are the graph ids. The mask
-    multiplies the weights before they are divided by their sum.
+    The features :obj:`phi_q` are ``[N_q, H, M]`` and :obj:`phi_k` ``[N_k, H, M]``. The
+    :obj:`mask` ``[N_q, N_k]`` multiplies the weights before their sum is made 1. The arguments
+    :obj:`batch_q` and :obj:`batch_k` are the graph ids.
 
     Example:
         >>> import torch
@@ -436,10 +436,12 @@ def edge_scores(kernel: str, q: Tensor, k: Tensor, e: Tensor) -> Tensor:
 def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
-    r"""Computes the attention weights ``[N_t, N_s, H]`` of all sources for each target in one
-    branch of LiteGT (Eq. 3 and 7-9): :obj:`count` times the exponential of the logit, the index or
-    the distance, divided by the sum over the sources. If this sum is 0, :obj:`count` is divided by
-    its sum.
+    r"""Computes the weights ``[N_t, N_s, H]`` of each source for each target in one branch of
+    LiteGT (Eq. 3 and 7-9).
+
+    A weight is the count times the exponential of the score for :obj:`"softmax"`, the count for
+    :obj:`"mean"`, and otherwise the count times the score. It is divided by the sum over the
+    sources.
 
     Args:
         kernel (str): :obj:`"softmax"`, :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
@@ -449,8 +451,8 @@ def edge_weights(
             distances.
         mask (torch.Tensor, optional): A bool for each target ``[N_t]``; those with :obj:`False` get
             the mean in place of the softmax. (default: :obj:`None`)
-        normalize (bool, optional): If :obj:`False`, Jaccard indices and distances times
-            :obj:`count` are not divided by their sum. (default: :obj:`True`)
+        normalize (bool, optional): If :obj:`False`, Jaccard indices and distances are not divided
+            by their sum. (default: :obj:`True`)
 
     Example:
         >>> import torch

@@ -60,8 +60,8 @@ class JaccardScores(BaseTransform):
     Raises:
         ValueError: If an argument is out of range, or :obj:`attr_name` is no name. If
             :obj:`cache_dir` is set with :obj:`num_hashes`, whose scores are random. If the data has
-            neither :obj:`edge_index` nor :obj:`adj_t`, or an edge names a node that does not exist.
-            If :obj:`edge_type` is bipartite, not in the data, or not set for
+            neither edges nor ``adj_t``, or an edge names a node that does not exist. If
+            :obj:`edge_type` is bipartite, not in the data, or not set for
             :class:`~torch_geometric.data.HeteroData`.
 
     Example:

@@ -43,40 +43,39 @@ class LaplacianPE(BaseTransform):
         \mathbf{L} = \mathbf{I} - \mathbf{D}^{-1/2} \mathbf{A} \mathbf{D}^{-1/2}
         \quad \text{or} \quad \mathbf{I} - \mathbf{D}^{-1} \mathbf{A}
 
-    :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: the direction of
-    edges, repeated edges, self loops and :obj:`edge_weight` do not matter. The row of an isolated
-    node is 0. Each connected component has one trivial eigenvector, of eigenvalue 0, which is left
-    out. The columns belong to the smallest non-trivial eigenvalues of all components together, in
-    ascending order. Each column is 0 outside of its component. Columns beyond the last non-trivial
-    eigenvector are 0, and the mask is :obj:`False` for them. A column has length 1, so that the
-    mean square of its entries is :math:`1 / N`: multiply by :math:`\sqrt{N}` to add the columns to
-    other features of a large graph.
+    :math:`\mathbf{A}` is the adjacency matrix of the undirected simple graph: weights, directions
+    and repetitions of edges and self loops do not matter. Each connected component, also a node
+    without edges, has one trivial eigenvector, of eigenvalue 0, which is left out. The columns
+    belong to the smallest non-trivial eigenvalues of all components together, in ascending order.
+    Each column is 0 outside of its component. Columns beyond the last non-trivial eigenvector are
+    0, and the mask is :obj:`False` for them. A column has length 1, so that the mean square of its
+    entries is :math:`1 / N`: multiply by :math:`\sqrt{N}` to add the columns to other features of a
+    large graph.
 
-    The graph decides which solver is used. All solvers return the same columns, up to rounding. The
-    sum of the cubes of a column is positive. If this sum is 0, the first entry of largest absolute
-    value is positive. The columns of a repeated eigenvalue are found one by one. Each is the
-    longest projection of a node's unit vector onto the part of the eigenspace that is orthogonal to
-    the earlier columns, scaled to length 1. Among equally long projections that of the first node
-    is taken, so the columns depend on the order of nodes. If column :math:`k` cuts through an
-    eigenspace with more than 64 further eigenvectors, the columns of this eigenspace depend on the
-    solver.
+    The solver is chosen by the size of the graph; all solvers return the same columns, up to
+    rounding. The sum of the cubes of a column is positive. If this sum is 0, the first entry of the
+    largest absolute value is positive. The columns of a repeated eigenvalue are chosen one by one:
+    each is the projection of a node's unit vector onto the rest of the eigenspace, scaled to length
+    1. The node with the longest projection is taken, the first one of equally long projections, so
+    these columns depend on the order of the nodes. If column :math:`k` cuts through an eigenspace
+    with more than 64 further eigenvectors, its columns depend on the solver.
 
     A small change of the graph may flip signs, or rotate the columns of close eigenvalues. To train
     a model that does not depend on the signs, add :class:`RandomSignFlip`. All eigenpairs are
-    checked: their residuals, their orthogonality, and that no smaller eigenvalue is left out.
+    checked before ``"rw"`` rescales them: their residuals, their orthogonality, and that no smaller
+    eigenvalue is left out. If the default dtype is float64, solvers compute in double precision.
+    Otherwise a solver may compute in single precision, and its result must pass the same checks.
 
     Differs from :class:`torch_geometric.transforms.AddLaplacianEigenvectorPE`, which drops one
-    column for any number of components, uses :obj:`edge_weight`, and flips signs at random. That
-    transform also fails if a graph has at most :math:`k` nodes, and computes in the dtype of the
-    weights. If the default dtype is float64, solvers here use double precision. Otherwise a solver
-    may use single precision, and its result must pass the same checks.
+    column for any number of components, and flips signs at random. That transform uses edge
+    weights, computes in their precision, by default single, and fails if a graph has fewer than
+    :math:`k + 1` nodes.
 
     Args:
         k (int): Number of columns.
         normalization (str, optional): :obj:`"sym"` for the eigenvectors of the first matrix above,
             or :obj:`"rw"` for the second. The latter are :math:`\mathbf{D}^{-1/2}` times the
-            former, scaled to length 1. The rules for signs and repeated eigenvalues hold for the
-            former. (default: :obj:`"sym"`)
+            former, scaled to length 1. (default: :obj:`"sym"`)
         attr_name (str, optional): Name of the columns, a node attribute ``[N, k]`` in the default
             dtype. With ``_mask`` appended, it is the name of the mask, ``[1, k]`` for each graph.
             If set to :obj:`None`, the columns are appended to :obj:`x`, or become :obj:`x` if the
@@ -90,9 +89,9 @@ class LaplacianPE(BaseTransform):
 
     Raises:
         ValueError: If :obj:`k` is no positive whole number, or :obj:`normalization` is unknown. If
-            the data has neither :obj:`edge_index` nor :obj:`adj_t`, or an edge names a node that
-            does not exist. If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is
-            bipartite, not in the data, or not set for :class:`~torch_geometric.data.HeteroData`.
+            the data has neither edges nor ``adj_t``, or an edge names a node that does not exist.
+            If columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite, not in the
+            data, or not set for :class:`~torch_geometric.data.HeteroData`.
         RuntimeError: If no solver converges.
 
     Example:

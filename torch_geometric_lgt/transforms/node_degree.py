@@ -21,28 +21,28 @@ class NodeDegree(BaseTransform):
 
     Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
     edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
-    degrees of the full graph. The argument :obj:`degree` of layers and models takes these degrees.
-    They equal the degrees that layers count themselves, if the graph has each edge once in both
-    directions and no self loops. Layers that add self loops count these in addition.
+    degrees of the full graph, the argument :obj:`degree` of layers and models. On a graph that has
+    each edge once in both directions and no self loops, they are what a layer counts itself.
 
-    With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges of all
-    types, without self loops; repeated edges count each time. Weights are the edge attribute
-    :obj:`edge_weight` or the values of :obj:`adj_t`, else 1. These sums equal those of layers if
-    the graph has each edge once in both directions, with one weight for both, and no self loops.
+    With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges over all
+    edge types, without self loops; repeated edges count each time. Weights are the edge attribute
+    :obj:`edge_weight` or the values of :obj:`adj_t`, else 1. On a graph that has each edge once in
+    both directions, with one weight for both, they are what a layer with weights sums itself.
 
     Args:
         attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
             :obj:`weighted` in floating point. If set to :obj:`None`, the degrees are appended to
             :obj:`x` as a column in the dtype of :obj:`x`. If the data has no :obj:`x`, they become
             :obj:`x`. (default: :obj:`"degree"`)
-        weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours. If
-            :obj:`False`, :obj:`edge_weight` is ignored. (default: :obj:`False`)
+        weighted (bool, optional): If :obj:`True`, sum up weights instead of counting neighbours.
+            (default: :obj:`False`)
 
     Raises:
-        ValueError: If the data has neither :obj:`edge_index` nor :obj:`adj_t`, or an edge names a
-            node that does not exist. If the degrees cannot be appended to :obj:`x`, because
-            :obj:`x` is sparse or of a dtype that cannot hold them. If an adjacency matrix has
-            values other than 1 without :obj:`weighted`.
+        ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does
+            not exist. If the degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or
+            of a dtype that cannot hold them. If ``adj_t`` has values other than 1 without
+            :obj:`weighted`, which does not use them; the attribute :obj:`edge_weight` is ignored
+            then.
 
     Example:
         >>> import torch

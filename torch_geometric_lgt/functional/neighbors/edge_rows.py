@@ -36,17 +36,17 @@ class SortedEdges(NamedTuple):
 
     Attributes:
         edge_index (torch.Tensor): ``[2, E]``, sources and targets.
-        by_target (Rows): The edges sorted by target. Its :obj:`source` ``[E]`` has the sources, and
-            ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. With its :obj:`order`
-            ``[E]``, ``edge_index[:, order]`` is sorted by target; :obj:`order` is :obj:`None` if
-            :obj:`edge_index` is sorted already.
-        by_source (Rows, optional): The edges sorted by source, as :obj:`by_target` with sources and
-            targets exchanged: its :obj:`source` has the targets. If :obj:`None`, backward passes
-            sort the edges.
+        by_target (Rows): The edges sorted by target. Its :obj:`source` ``[E]`` has the sources,
+            and ``pointer[i] : pointer[i + 1]`` are the edges into target ``i``. Its :obj:`order`
+            ``[E]`` makes ``edge_index[:, order]`` sorted by target; it is :obj:`None` if the edges
+            are sorted already.
+        by_source (Rows, optional): The edges sorted by source, in the same form: here
+            :obj:`source` has the targets. If :obj:`None`, backward passes sort the edges.
         weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
-        first (torch.Tensor, optional): Bools ``[E]``, :obj:`True` for the first of equal edges. If
-            it is set, the other equal edges do not count. Only the relational bias of NodeFormer
-            sets it, in compiled code; edges from :meth:`sorted_edges` count each time.
+        first (torch.Tensor, optional): Bools ``[E]`` for the distinct edges of NodeFormer's
+            relational bias, :obj:`True` for the first of equal edges; the others do not count.
+            :obj:`None` unless compiled code finds these edges, because it cannot drop repeated
+            ones.
 
     Example:
         >>> import torch
@@ -65,8 +65,8 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns the tensors of :attr:`by_target` and :attr:`by_source` in one tuple, for the
-        operators of this package.
+        r"""Returns the edges sorted by target and by source, in the form that the operators of this
+        package take.
 
         Example:
             >>> import torch

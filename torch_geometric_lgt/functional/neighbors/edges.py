@@ -175,20 +175,19 @@ def sorted_edges(
     edge_weight: Tensor | None = None,
 ) -> SortedEdges:
     r"""Sorts edges by target and by source. Layers and models take the result in place of
-    :obj:`edge_index`, so that many steps over one graph sort only once. Repeated edges stay, and
-    count each time.
+    :obj:`edge_index`, so that many steps over one graph sort only once.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): ``[2, E]``, sources and targets, or any other
-            format of PyG's layers. A :class:`SortedEdges` is returned unchanged, or with the new
-            :obj:`edge_weight`.
+            format of PyG's layers. Repeated edges stay. :class:`SortedEdges` are returned
+            unchanged.
         num_src (int): The number of sources.
         num_dst (int): The number of targets.
         backward (bool, optional): Whether the edges are also sorted by source. If :obj:`False`,
             each backward pass sorts them. (default: :obj:`None`, whether gradients are enabled)
-        edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges; the edges of a
-            sparse matrix count row by row. (default: :obj:`None`, the values of a sparse matrix if
-            it has some)
+        edge_weight (torch.Tensor, optional): The weights ``[E]`` of the edges, for a sparse matrix
+            in its row-major order. (default: :obj:`None`, the values of a sparse matrix if it has
+            some)
 
     Returns:
         SortedEdges

@@ -82,8 +82,8 @@ def minhash_jaccard(
 
     with :math:`K` random orders :math:`\pi_k` of the nodes. The standard deviation is
     :math:`\sqrt{J (1 - J) / K} \le 1 / (2 \sqrt{K})`. An error beyond :math:`\epsilon` has a
-    probability of at most :math:`2 \exp(-2 K \epsilon^2)`. For :math:`P` pairs, time is :math:`O(K
-    (N + E + P))` whatever the degrees are, and memory is :math:`O(N + E + P)`.
+    probability of at most :math:`2 \exp(-2 K \epsilon^2)`. Time is :math:`O(K (N + E + P))` for
+    :math:`P` pairs and any distribution of the degrees, memory :math:`O(N + E + P)`.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): As in :meth:`jaccard`.

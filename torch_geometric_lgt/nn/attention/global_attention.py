@@ -64,9 +64,8 @@ class GlobalAttention(PerformerAttention):
     @contextmanager
     def arguments(self, **arguments: Any) -> Iterator[None]:
         r"""Context manager: passes the keywords to each call of the layer inside the ``with``
-        block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. An
-        argument of one value for each node has ``N`` rows: the nodes of all graphs one after
-        another, without padding.
+        block, because :class:`~torch_geometric.nn.GPSConv` passes features and mask only. Arguments
+        with one row for each node have the :math:`N` rows of all graphs, without padding.
 
         Example:
             >>> import torch

@@ -20,9 +20,9 @@ class MeanAttention(KernelLayer):
             \left( \mathbf{W} \mathbf{x}_j + \mathbf{b} \right)
 
     with :math:`\mathcal{B}(i)` the nodes of the graph that contains :math:`i`. A virtual node
-    without a state of its own (compare `"Neural Message Passing for Quantum Chemistry"
-    <https://arxiv.org/abs/1704.01212>`_, Section 5.2) sends this message. Use the layer as the
-    control of an experiment: attention that is no better than this mean does not justify its cost.
+    (`"Neural Message Passing for Quantum Chemistry" <https://arxiv.org/abs/1704.01212>`_, Section
+    5.2) without a state of its own sends the same message. Use the layer as the control of an
+    experiment: attention that is no better than this mean does not justify its cost.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -87,7 +87,7 @@ class MeanAttention(KernelLayer):
         r"""Builds the state of each graph: the sum of the values of its nodes :obj:`x` ``[N, F]``
         and their number.
 
-        The arguments and the uses of a state are described in
+        For the arguments and the use of states see
         :meth:`KernelAttentionConv.attention_state`."""
         return self._state(x, None, segments(batch, x.size(0), batch_size, x.device), None)
 

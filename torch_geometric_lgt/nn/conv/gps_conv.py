@@ -112,9 +112,9 @@ class GPSConv(PyGGPSConv):
             \right).
 
     The constructor and :meth:`forward` take the arguments of :class:`torch_geometric.nn.GPSConv`,
-    except ``attn_type='performer'``. With ``attn_type='multihead'`` the layer loads the parameters
-    of PyG's layer and computes the same. The other named types of attention are linear in the
-    number of nodes, get no padding, and keep the graphs of a batch exactly apart.
+    except ``attn_type='performer'``. With ``attn_type='multihead'`` the layer loads the state dict
+    of PyG's layer and gives the same output. The other named types are linear in the number of
+    nodes, get no padding, and keep the graphs of a batch exactly apart.
 
     Differs from :class:`torch_geometric.nn.GPSConv`: other types of attention and another default,
     a layer without attention, and the arguments :obj:`batch_size`, :obj:`state` and
@@ -237,8 +237,8 @@ class GPSConv(PyGGPSConv):
         **arguments: Any,
     ) -> Tensor | None:
         r"""Computes the output ``[N, C]`` of the attention, or :obj:`None` for a layer without
-        attention. The first four arguments are those of :meth:`forward`; the others go to
-        :attr:`attn`."""
+        attention. The arguments are those of :meth:`forward` without edges; :obj:`arguments` are
+        its :obj:`attn_arguments`."""
         if self.attn is None:
             return None
         return attend(self.attn, x, batch, batch_size, state, **arguments)

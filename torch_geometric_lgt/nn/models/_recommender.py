@@ -154,8 +154,8 @@ class Recommender(Module):
                 cache holds)
 
         Returns:
-            The node ids ``[P, k]`` of the best nodes, one row for each of :math:`P` users. The ids
-            of items begin at U.
+            The ids of the best nodes ``[P, k]``, one row for each of :math:`P` users. The ids of
+            items begin at U.
 
         Raises:
             TypeError: If an index is neither a tensor nor a list of ids.

@@ -21,16 +21,18 @@ class AttentionMemory:
             \bar{\mathbf{v}}_j^{\top}
         + \sum_{j \in \mathcal{B}} \phi(\mathbf{k}_j) \mathbf{v}_j^{\top}
 
-    where :math:`\mathcal{B}` are the first :obj:`num_keys` nodes of a batch, the seeds of a loader.
-    The stored keys :math:`\bar{\mathbf{k}}_j` of these nodes are constants, and their current keys
-    :math:`\mathbf{k}_j` have gradients. Every node of the graph counts once. Until a parameter
-    changes, :math:`\mathbf{S}` is the state of the whole graph. Afterwards the keys outside the
-    batch belong to the old parameters; build the memory again every few steps.
+    where :math:`\mathcal{B}` are the seed nodes of a batch, its first :obj:`num_keys` rows. Only
+    these rows are keys, and only their rows of the output are valid; the sampled neighbours after
+    them serve message passing. The earlier keys :math:`\bar{\mathbf{k}}_j` of the seed nodes,
+    computed from the stored inputs, are constants, and the present keys :math:`\mathbf{k}_j` have
+    gradients; every node counts once. Until a parameter changes, :math:`\mathbf{S}` is the state of
+    the whole graph. Afterwards the keys outside the batch belong to the old parameters; build the
+    memory again every few steps.
 
-    The method :obj:`attention_memory` of a model builds the memory. The memory stores the inputs of
-    the layers, in files if the method has the argument :obj:`folder`, and computes keys from these
-    inputs. The noise of each node is drawn once, when a NodeFormer in training mode builds the
-    memory. A batch gets the states from :meth:`without`.
+    The method :obj:`attention_memory` of a model builds the memory. It stores the inputs of the
+    layers, in files if the method gets a folder. If the model is in training mode, the noise of
+    NodeFormer is drawn once for each node, when the memory is built. A batch gets the states from
+    :meth:`without`.
 
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
@@ -46,10 +48,10 @@ class AttentionMemory:
         >>> data, model = Data(x=torch.randn(4, 8), edge_index=edge_index), SGFormer(8, 16, 3)
         >>> memory = model.attention_memory(NeighborLoader(data, [-1], batch_size=2))
         >>> for batch in NeighborLoader(data, [-1], batch_size=2):
-        ...     seeds = batch.n_id[: batch.batch_size]
-        ...     states, num_keys = memory.without(seeds), batch.batch_size
-        ...     out = model(batch.x, batch.edge_index, states=states, num_keys=num_keys)
-        ...     out = out[:num_keys]  # the scores of the seeds
+        ...     nodes = batch.n_id[: batch.batch_size]
+        ...     states = memory.without(nodes)
+        ...     out = model(batch.x, batch.edge_index, states=states, num_keys=nodes.numel())
+        ...     out = out[: nodes.numel()]
     """
 
     def __init__(
@@ -80,8 +82,8 @@ class AttentionMemory:
         argument :obj:`states` of the model.
 
         Args:
-            nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out: the first
-                :obj:`num_keys` nodes of a batch.
+            nodes (torch.Tensor): The distinct ids ``[n]`` of the nodes to leave out, the seed nodes
+                of a batch.
 
         Raises:
             ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
@@ -110,7 +112,7 @@ class AttentionMemory:
         were computed. It does not contain the graph or the other parameters of the model.
 
         Args:
-            path (str or Path): The file; an existing one is replaced.
+            path (str or Path): The file. An existing file is replaced.
 
         Raises:
             OSError: If the file cannot be written. No half-written file remains.

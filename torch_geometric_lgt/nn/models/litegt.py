@@ -54,10 +54,10 @@ class LiteGT(Module):
     Differs from the text of the paper, which halves the channels twice. The parameter counts of its
     Table 4 and the authors' code have three tenths, 24 of 80 channels.
 
-    With :obj:`edge_channels`, edges have hidden features beside those of the nodes. The features of
-    an edge multiply the scores :math:`\mathbf{s}_{ij}` of the attention, see
-    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. Each layer updates the features by these
-    scores,
+    With :obj:`edge_channels`, edges have hidden features :math:`\mathbf{e}_{ij}` beside those of
+    the nodes. They are factors of the scores :math:`\mathbf{s}_{ij}` of the attention, as
+    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` says, and each layer updates them by
+    these scores,
 
     .. math::
         \hat{\mathbf{e}}_{ij} = \mathrm{BN} \left( \mathbf{e}_{ij} + \mathbf{W}_{O_e}
@@ -65,10 +65,10 @@ class LiteGT(Module):
         \mathbf{e}_{ij}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{e}}_{ij} + \mathrm{FFN}_e
             (\hat{\mathbf{e}}_{ij}) \right).
 
-    An edge has as many hidden features as the heads with queries and keys have channels: half of
-    the channels with the kernel :obj:`"jaccard"` or :obj:`"mean"`, else all. The paper has no
-    equations for edge features; those above are from the graph transformer below. The output reads
-    nodes alone, as in the authors' code, so the last layer does not update the edges.
+    An edge has as many hidden features as scores: half of the channels if one branch is Jaccard,
+    else all. The paper gives no equation; these are the updates of edges in the graph transformer
+    below. The output reads nodes alone, as in the authors' code, so the last layer does not update
+    the edges.
 
     With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
@@ -79,14 +79,13 @@ class LiteGT(Module):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
         heads (int, optional): Number of attention heads. (default: :obj:`8`)
-        kernel (str or tuple, optional): Kernel of the second half of the heads: :obj:`"jaccard"`,
-            :obj:`"subtractor"`, :obj:`"softmax"` or :obj:`"mean"`. A pair has the kernels of both
-            halves. (default: :obj:`"jaccard"`)
-        normalize (bool, optional): If :obj:`False`, Jaccard and subtractor weights are not divided
+        kernel (str or tuple, optional): The second branch, :obj:`"jaccard"` or
+            :obj:`"subtractor"`, or the names of both branches, see
+            :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. (default: :obj:`"jaccard"`)
+        normalize (bool, optional): If :obj:`False`, the scores of the second branch are not divided
             by their sum over the neighbours. (default: :obj:`True`)
-        reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. Half and three
-            tenths of :obj:`hidden_channels`, rounded down, must be multiples of :obj:`heads`.
-            (default: :obj:`False`)
+        reduce (bool, optional): If :obj:`True`, the last layers have fewer channels. (default:
+            :obj:`False`)
         pe_channels (int, optional): Number of positional encodings per node; a linear map of them
             is added to the output of the input layer. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
@@ -208,19 +207,19 @@ class LiteGT(Module):
                 only, because no attention crosses graphs. (default: :obj:`None`, one graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
             laplacian_pe (torch.Tensor, optional): The positional encodings ``[N, pe_channels]``,
-                required with :obj:`pe_channels` and refused otherwise. (default: :obj:`None`)
+                which a model with :obj:`pe_channels` needs. (default: :obj:`None`)
             edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, from
-                :class:`~torch_geometric_lgt.transforms.JaccardScores`. The kernel :obj:`"jaccard"`
-                requires it; other kernels do not read it. (default: :obj:`None`)
+                :class:`~torch_geometric_lgt.transforms.JaccardScores`, which a Jaccard branch
+                needs. (default: :obj:`None`)
             sampled_mask (torch.Tensor, optional): A bool for each node ``[N]``, :obj:`True` if it
                 attends with softmax, from
-                :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`, whose attribute is
-                :obj:`attention_mask`. (default: :obj:`None`, all)
+                :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`. (default:
+                :obj:`None`, all)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
             edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
-                the order of :obj:`edge_jaccard`; required with :obj:`edge_channels` and refused
-                otherwise. (default: :obj:`None`)
+                the order of :obj:`edge_jaccard`, which a model with :obj:`edge_channels` needs.
+                (default: :obj:`None`)
         """
         check_features(x, self.lin_in, self.in_channels)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)
@@ -261,13 +260,13 @@ class LiteGT(Module):
     ) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` of all nodes, layer by layer and batch by batch, with
         the arguments of :meth:`NodeFormer.inference`. The other arguments of :meth:`forward` are
-        read from the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask` (as
-        :obj:`sampled_mask`), :obj:`edge_weight` and :obj:`edge_attr` of the data, if the model
-        needs them.
+        read from the attributes :obj:`laplacian_pe`, :obj:`edge_jaccard`, :obj:`attention_mask`
+        (the argument :obj:`sampled_mask`), :obj:`edge_weight` and :obj:`edge_attr` of the data, if
+        the model needs them.
 
         Features of edges are not stored, because edges may be many. Each layer computes those of a
-        batch anew from the stored nodes of all layers before it. This work grows with the square of
-        the number of layers.
+        batch anew from the stored nodes of all layers before it. With :math:`L` layers, the work
+        for edge features grows as :math:`L^2`.
 
         Raises:
             ValueError: If the model scores edges or graphs, the data lack an attribute, or for the

@@ -42,17 +42,18 @@ class MGFormer(Recommender):
             \mathbf{X}) + \mathbf{X}
 
     (Eq. 2-12) with learned embeddings :math:`\mathbf{E}` and structural encodings
-    :math:`\mathbf{P}` from :class:`~torch_geometric_lgt.transforms.SVDEncoding`. Each row of
-    :math:`\mathbf{P}` is scaled to the length :math:`s`. The attention has the arguments
-    :obj:`mask` and :obj:`feature_map`. Its values are :math:`\mathbf{X}` itself, divided among the
-    heads. Further layers read :math:`\mathbf{H}` in place of :math:`\mathbf{X}`. The score of a
-    user and an item is the inner product of their rows in the last :math:`\mathbf{H}`. The method
-    :meth:`recommend` ranks by the rule :attr:`scoring`: :obj:`"inner"`, :obj:`"cosine"`, or a
-    number :math:`\alpha` for the cosine times :math:`d_i^{\alpha}` with the item's degree
-    :math:`d_i`.
+    :math:`\mathbf{P}` from :class:`~torch_geometric_lgt.transforms.SVDEncoding`. The model scales
+    each row of :math:`\mathbf{P}` to the length :math:`s`. The attention is
+    :class:`~torch_geometric_lgt.nn.DegreeMaskedAttention`,
+    :class:`~torch_geometric_lgt.nn.AdjacencyMaskedAttention` or
+    :class:`~torch_geometric_lgt.nn.KernelAttentionConv`, by the :obj:`mask`, without a projection
+    of the values. The values are split among the heads, whose outputs are concatenated. Each
+    further layer reads the :math:`\mathbf{H}` of the layer before it. The score of a user and an
+    item is the inner product of their rows in :math:`\mathbf{H}`. The method :meth:`recommend`
+    ranks by these scores, or by another rule: see :attr:`scoring`.
 
     Differs from the paper, which names neither the residual nor the length :math:`s`. Without the
-    residual, the attention of a new model makes all rows nearly equal.
+    residual, the rows of an untrained layer are close to the mean of all rows.
 
     The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments.
     Nodes 0 to U - 1 are users, and nodes U to U + I - 1 are items. Edge weights need the mask
@@ -69,21 +70,21 @@ class MGFormer(Recommender):
         num_layers (int, optional): Number of layers; with 0, :math:`\mathbf{H} = \mathbf{X}`.
             (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
-        mask (str, optional): :obj:`"degree"` (Eq. 10), :obj:`"adjacency"` (attention to the sources
-            of incoming edges only, so :obj:`edge_index` needs both directions) or :obj:`"none"`
-            (Eq. 6). (default: :obj:`"degree"`)
+        mask (str, optional): :obj:`"degree"` (Eq. 10), :obj:`"adjacency"` (attention to the
+            sources of the edges into a node only, so :obj:`edge_index` must have both directions)
+            or :obj:`"none"` (Eq. 6). (default: :obj:`"degree"`)
         feature_map (str or torch.nn.Module, optional): :math:`\phi`, see
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and its
-            parameters. For separate parameters, set the :attr:`feature_map` of each of
-            :attr:`layers` to a copy. (default: :obj:`"simplex"`)
+            parameters. For separate parameters, assign a copy to the :attr:`feature_map` of each of
+            :attr:`layers`. (default: :obj:`"simplex"`)
         num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
             channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default:
             :obj:`True`)
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`;
             :obj:`None` leaves them as they are. (default: :obj:`0.6`)
-        max_degree (int, optional): The largest degree with an embedding of its own; larger degrees
-            use the embedding of :obj:`max_degree`. (default: :obj:`512`)
+        max_degree (int, optional): The largest degree with an embedding of its own in the degree
+            mask; larger degrees use the embedding of :obj:`max_degree`. (default: :obj:`512`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, as many as :math:`\mathbf{X}` has, as in the paper)
 
@@ -281,9 +282,9 @@ class MGFormer(Recommender):
     def attention_states(self, edge_index: Adj | None = None) -> list[AttentionState]:
         r"""Builds for each layer the state of all nodes (sums over their keys), and returns a list.
 
-        With these states :meth:`get_embedding` returns the same rows, and computes the rows of its
-        :obj:`nodes` only. Use them to serve a trained model. Use detached ones to train with keys
-        that are a few steps old.
+        With these states :meth:`get_embedding` returns the same rows. If it also gets
+        :obj:`nodes`, it computes the rows of these nodes only. Use states to serve a trained model.
+        Use detached states to train with keys that are a few steps old.
 
         Args:
             edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the

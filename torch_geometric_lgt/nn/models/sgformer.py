@@ -36,9 +36,10 @@ class SGFormer(Backbone):
         \mathbf{Y} = f \left( (1 - \alpha) \, \mathbf{Z} + \alpha \, \mathrm{GNN}(\mathbf{Z}^{(0)},
             \mathbf{A}) \right).
 
-    Here :math:`\mathbf{Z}^{(0)}` is the output of the input layer, and :math:`f` is a linear map.
-    Further attention layers read :math:`\mathbf{Z}` in place of :math:`\mathbf{Z}^{(0)}`. As in the
-    authors' code, :math:`\mathbf{Z}` is normalised.
+    Here :math:`\mathbf{Z}^{(0)}` is the output of the input layer: a linear map of the features, a
+    normalisation and the activation. :math:`f` is a linear map, and :math:`\mathbf{Z}` is
+    normalised, as in the authors' code. Each further attention layer reads the :math:`\mathbf{Z}`
+    of the layer before it in place of :math:`\mathbf{Z}^{(0)}`.
 
     Differs from :class:`torch_geometric.nn.models.SGFormer`, which has row norms in the attention,
     a residual with fixed weights, another local branch, and logarithms of probabilities as output.
@@ -46,9 +47,9 @@ class SGFormer(Backbone):
 
     Differs from the authors' code: both branches read one input layer, unless
     ``gnn_input="input"``. With several heads, the Frobenius norms are those of each head, not of
-    all heads together, and the heads divide :obj:`hidden_channels` instead of being averaged. The
-    published settings have one head. The residual of the authors' local branch on large graphs is
-    ``gnn_residual="initial"``.
+    all heads together, and :obj:`hidden_channels` are split among the heads, which are concatenated
+    and not averaged. The published settings have one head. The residual of the authors' local
+    branch for large graphs is ``gnn_residual="initial"``.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -67,8 +68,8 @@ class SGFormer(Backbone):
             ``[N, hidden_channels]``. A :class:`torch_geometric.nn.GCN` with ``normalize=False``
             receives normalised edge weights, computed from :obj:`degree` in a batch that has it.
             Any other network receives the weights of the edges as its third argument. (default:
-            :obj:`None`, a GCN that multiplies by the sparse matrix of these weights, with batch
-            normalisation unless ``layer_norm=False``)
+            :obj:`None`, a GCN that computes with sparse matrix products, with batch normalisation
+            unless ``layer_norm=False``)
         gnn_num_layers (int, optional): Number of layers of the default local branch. (default:
             :obj:`2`)
         gnn_dropout (float, optional): Dropout probability of the default local branch. (default:
@@ -81,19 +82,20 @@ class SGFormer(Backbone):
             :math:`\mathbf{Z}^{(0)}`, or :obj:`"input"`, the features :obj:`x`, as in the authors'
             code.
             (default: :obj:`"hidden"`)
-        layer_norm (bool, optional): If :obj:`False`, the model and its default local branch have no
-            normalisation. (default: :obj:`True`)
+        layer_norm (bool, optional): If :obj:`False`, the model has no layer norms, and its default
+            local branch no batch norms. (default: :obj:`True`)
         activate_layers (bool, optional): If :obj:`True`, attention layers end in the activation.
             (default: :obj:`False`)
         act (str, optional): The activation. (default: :obj:`"relu"`)
         dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
         value_projection (bool, optional): If :obj:`False`, the values are the input of a layer
             instead of a linear map of it. (default: :obj:`True`)
-        gnn_use_init (bool, optional): If :obj:`True`, layers of the default local branch compute
-            :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}` with GCN's
-            normalised adjacency matrix :math:`\hat{\mathbf{A}}`, as in the authors' settings for
-            Amazon2M, pokec and ogbn-papers100M. The last layer is then normalised and activated
-            too. (default: :obj:`False`)
+        gnn_use_init (bool, optional): If :obj:`True`, each layer of the default local branch
+            concatenates the weighted sums over the neighbours with :math:`\mathbf{Z}^{(0)}` before
+            its linear map, :math:`[\hat{\mathbf{A}} \mathbf{H}, \mathbf{Z}^{(0)}] \, \mathbf{W}`
+            with the normalised adjacency matrix :math:`\hat{\mathbf{A}}` of GCN. The authors'
+            settings for Amazon2M, pokec and ogbn-papers100M do so. The last layer is then
+            normalised and activated too. (default: :obj:`False`)
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`, dense or CSR; edges; batch vector
@@ -205,11 +207,11 @@ class SGFormer(Backbone):
     ) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` of all nodes.
 
-        The default local branch normalises by the in-degrees, which are sums of weights, as
-        :class:`torch_geometric.nn.GCNConv` does. If :obj:`degree` is given, it takes the place of
-        the sums, and the weight of the self loop is added to it. In training with
-        :obj:`process_group`, the batch normalisation of the local branch uses the first
-        :obj:`num_keys` nodes of all processes.
+        The default local branch adds self loops and normalises by the in-degrees, which are sums of
+        weights, as :class:`torch_geometric.nn.GCNConv` does. If :obj:`degree` is given, the
+        in-degrees are :obj:`degree` plus the weight of the self loop, 1 by default. In training
+        with :obj:`process_group`, its batch normalisation uses the first :obj:`num_keys` nodes of
+        all processes.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
@@ -240,9 +242,8 @@ class SGFormer(Backbone):
         return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
-        r"""Computes the scores ``[N, F_out]`` from the output :obj:`local` ``[N, D]`` of the local
-        branch and the last entry of :obj:`layers`. This list has the outputs ``[N, D]`` of the
-        input layer and of each attention layer."""
+        r"""Computes the scores ``[N, F_out]`` from the last of :obj:`layers` and the output
+        :obj:`local` ``[N, D]`` of the local branch."""
         local = cast(Tensor, local)
         if self.aggregate == 'cat':
             return self.lin_out(torch.cat([layers[-1], local], 1))
