@@ -125,7 +125,7 @@ def test_feature_map(patch, monkeypatch):
     maps = patch.load('torch_geometric_lgt/functional/feature_maps.py').MAPS
     maps = {name: MAPS.get(name, each) for name, each in maps.items()}
     plain = patch.load('torch_geometric_lgt/nn/feature_map.py').PLAIN_MAPS
-    definition = patch.load('torch_geometric_lgt/testing/dense.py').feature_map
+    definition = patch.load('torch_geometric_lgt/testing/dense/kernel.py').feature_map
     monkeypatch.setattr(feature_map, 'PLAIN_MAPS', plain)
     monkeypatch.setattr(dense, 'feature_map', definition)
     with mock.patch.dict(MAPS, maps, clear=True):
