@@ -228,7 +228,12 @@ FIGURES = {
     'Physics, 60 % labels': ('sgformer-physics', 'gcn-physics', 'random-60-20-20'),
     'Chameleon, filtered': (
         'graphtransformer-chameleon-filtered',
-        'gcn-chameleon-filtered',
+        'jknet-chameleon-filtered',
+        'fixed-splits',
+    ),
+    'Squirrel, filtered': (
+        'graphtransformer-squirrel-filtered',
+        'jknet-squirrel-filtered',
         'fixed-splits',
     ),
     'Actor': ('sgformer-actor', 'mlp-actor', 'fixed-splits'),

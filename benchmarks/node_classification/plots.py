@@ -29,6 +29,7 @@ PARTS = {'valid_': ('validation', 'o'), '': ('test', 's')}
 TITLES = {
     'mlp': 'MLP',
     'gcn': 'GCN',
+    'jknet': 'JK-Net',
     'nodeformer': 'NodeFormer',
     'difformer': 'DIFFormer',
     'sgformer': 'SGFormer',
@@ -55,7 +56,7 @@ SETTINGS = {
     'num_layers': 'layers',
     'temperature': 'temperature of the samples',
 }
-BASELINES = 'mlp', 'gcn', 'polynormer'
+BASELINES = 'mlp', 'gcn', 'jknet', 'polynormer'
 PROTOCOLS = {
     'fixed-splits': 'fixed splits',
     'published-20-per-class': '20 labels per class, one split',
