@@ -37,7 +37,7 @@ def train_and_test() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     data = make_graph()
     own = torch.randperm(data.num_nodes).tensor_split(world)[rank]  # the seed is the same
-    # all neighbours, as many hops as layers; own nodes come first in the batch
+    # all neighbours, as many hops as DIFFormer has layers; own nodes come first in the batch
     loader = NeighborLoader(data, [-1] * LAYERS, batch_size=len(own), input_nodes=own)
     batch = next(iter(loader))
     y, train_mask = batch.y[: len(own)], batch.train_mask[: len(own)]

@@ -45,9 +45,9 @@ machine
   threads of torch      4
   CUDA of torch         none: built without CUDA
 kernels
-  attention, small      formulas that autograd records, in eager mode
+  attention, small      formulas that autograd records, in eager mode, up to 2^21 features
   attention, large      operators over chunks of nodes
-  attention, CUDA       operators over chunks: triton is not installed
+  attention, CUDA       unused: no CUDA device
   Jaccard indices       numba
   Laplacian encodings   SciPy: pyamg is not installed, for large graphs
   neighbour sampling    NumPy: pyg-lib is not installed"""

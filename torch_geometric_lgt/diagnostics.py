@@ -143,7 +143,8 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
     context manager, in the forward pass.
 
     Each check reads the whole tensor. Use the context manager to find the module that produces NaN;
-    gradients are not checked.
+    gradients are not checked. Modules that are checked compute their linear maps one by one, so
+    results are rounded differently, and inputs above some :math:`10^{18}` may overflow earlier.
 
     Args:
         model (torch.nn.Module): Any model.

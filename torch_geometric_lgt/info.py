@@ -119,7 +119,7 @@ def _devices() -> dict[str, str]:
 
 def _kernels(extras: dict[str, str]) -> dict[str, str]:
     return {
-        'attention, small': 'formulas that autograd records, in eager mode',
+        'attention, small': 'formulas that autograd records, in eager mode, up to 2^21 features',
         'attention, large': 'operators over chunks of nodes',
         'attention, CUDA': _cuda_attention(extras['triton'] != MISSING),
         'Jaccard indices': _first(extras, 'numba', 'NumPy'),
@@ -133,10 +133,10 @@ def _cuda_attention(has_triton: bool) -> str:
 
     if torch.version.hip is not None:
         return 'operators over chunks: no Triton kernels on ROCm'
-    if not has_triton:
-        return 'operators over chunks: triton is not installed'
     if not torch.cuda.is_available():
         return 'unused: no CUDA device'
+    if not has_triton:
+        return 'operators over chunks: triton is not installed'
     return 'Triton kernels of random softmax features, else operators over chunks'
 
 

@@ -91,10 +91,11 @@ accuracies
 # Degrees of the whole graph
 # --------------------------
 #
-# With *all* neighbours within as many hops as the model has layers, a batch gets the scores of the
-# whole graph. The outermost nodes lack edges there, so the model needs their degrees in the whole
-# graph. A ``MappedGraph`` stores, for each node, where its edges start. The differences are the
-# in-degrees, and one row per node is all that comes into memory:
+# With *all* neighbours within as many hops as the model sums over edges, a batch gets the scores of
+# the whole graph: ``num_layers`` hops of DIFFormer, ``gnn_num_layers`` of SGFormer. The outermost
+# nodes lack edges there, so the model needs their degrees in the whole graph. A ``MappedGraph``
+# stores, for each node, where its edges start. The differences are the in-degrees, and one row per
+# node is all that comes into memory:
 row, colptr, _ = graph.csc()
 degree = colptr.diff()
 

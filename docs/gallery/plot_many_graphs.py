@@ -50,7 +50,8 @@ next(iter(DataLoader(train, batch_size=50)))
 #
 # With ``level='graph'`` the model returns one row for each graph of the batch. ``aggr`` says how
 # the row reads the nodes: by their ``'mean'``, ``'sum'`` or ``'max'``, or by a module of
-# :mod:`torch_geometric.nn.aggr`. The parameters of the best validation score are kept for the test.
+# :mod:`torch_geometric.nn.aggr` that keeps the number of channels. The parameters of the best
+# validation score are kept for the test.
 from copy import deepcopy
 
 EPOCHS = 10

@@ -119,8 +119,8 @@ def test_logarithm_of_a_weight_of_zero():
 @pytest.mark.fault(
     'overflow',
     (
-        'Exponentials keep their maximum, sums are in float32: finite at any length and number of '
-        'nodes.'
+        'Exponentials keep their maximum, sums are in float32: finite at any number of nodes, and '
+        'at lengths up to 1e14.'
     ),
 )
 def test_large_numbers_and_many_nodes_in_half_precision():
