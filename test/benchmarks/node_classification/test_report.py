@@ -67,5 +67,5 @@ def test_scores_of_the_models_of_a_data_set():
     variant = record('wide', {}, accuracy=[0.9]) | {'model': 'sgformer'}
     axes = scores_figure([*results, variant]).axes[0]
     points = [drawn.lines[0].get_xydata().tolist() for drawn in axes.containers]
-    assert points == [[[0, 0]], [[25, 1]], [[75, 3]], [[50, 4]]]
+    assert points == [[[0, 0]], [[25, 1]], [[75, 4]], [[50, 5]]]
     assert axes.get_title() == 'toy\nfixed splits'
