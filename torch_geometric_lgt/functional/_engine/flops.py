@@ -20,8 +20,7 @@ def build_flops(
     if backward:
         state = _state(keys, keys.rank() * (channels + 1))
         return nodes * (3 * linear + 2 * (_features(keys) + state) + _unit_sums(keys))
-    # the sums of the features are a product under a mask or with several samples only
-    last = 0 if keys.mask is None and keys.samples == 1 else 1
+    last = 0 if keys.mask is None else 1  # the sums of the features are a product under a mask only
     state, (num_graphs, num_nodes) = _state(keys, keys.rank() * (channels + last)), deferred
     if num_graphs > 0:
         sums = _state(keys, keys.rank() * (values.x.shape[1] + last))

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.chunked_keys import KeyGrads, Keys
 from torch_geometric_lgt.functional._engine.chunked_queries import Queries, QueryGrads
-from torch_geometric_lgt.functional._engine.features import largest, scaled
+from torch_geometric_lgt.functional._engine.features import add_sums, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, noise_of, split, take
 from torch_geometric_lgt.functional.numerics import inverse_of, neutral
 
@@ -100,8 +100,7 @@ class SampledKeys(Keys):
             feature_bound, sample_bound = new_feature_bound, new_sample_bound
             weight = scaled(noise, None, sample_bound[:, :, None])
             feature = outer_product(scaled(log, None, feature_bound[:, :, None]), weight)
-            columns = torch.cat([v, v.new_ones(()).expand(*v.shape[:-1], 1)], -1)
-            sums += columns.transpose(2, 3) @ feature
+            add_sums(sums, feature, v)
         sums = sums.transpose(2, 3).contiguous()
         if not chunks:
             return sums, maximum, squares
