@@ -81,10 +81,12 @@ def pyg_sgformer(data: Data) -> Step:
     return lambda: model(data.x, data.edge_index, batch)
 
 
-def sgformer_as_pyg() -> SGFormer:
-    r"""Builds the model that computes what PyG's computes, with PyG's own graph network."""
-    gnn = GraphModule(CHANNELS, CHANNELS, num_layers=2, dropout=0.0)
-    return SGFormer(*SIZES, norm='row', gnn=gnn, gnn_input='input', activate_layers=True)
+def sgformer_as_pyg(sizes: tuple[int, int, int], num_layers: int, dropout: float) -> SGFormer:
+    r"""Builds the model that computes what PyG's computes, with PyG's own graph network of
+    :obj:`num_layers`. The :obj:`sizes` are those of input, hidden layers and scores."""
+    gnn = GraphModule(*sizes[:2], num_layers=num_layers, dropout=dropout)
+    as_pyg = {'norm': 'row', 'gnn': gnn, 'gnn_input': 'input', 'activate_layers': True}
+    return SGFormer(*sizes, dropout=dropout, **as_pyg)
 
 
 def quadratic(data: Data) -> Step:
@@ -104,7 +106,7 @@ MODELS: dict[str, Callable[[Data], Step]] = {
     'nodeformer': over_edges(lambda: NodeFormer(*SIZES, num_layers=2, num_gumbel_samples=5)),
     'difformer': over_edges(lambda: DIFFormer(*SIZES, num_layers=2)),
     'sgformer': over_edges(lambda: SGFormer(*SIZES)),
-    'sgformer-as-pyg': over_edges(sgformer_as_pyg),
+    'sgformer-as-pyg': over_edges(lambda: sgformer_as_pyg(SIZES, 2, 0.0)),
     'mgformer': mgformer,
     'litegt': litegt,
     'pyg-sgformer': pyg_sgformer,

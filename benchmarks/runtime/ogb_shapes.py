@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn.models import SGFormer as PyGSGFormer
-from torch_geometric.nn.models.sgformer import GraphModule
 from tqdm import tqdm
 
 from benchmarks.common.arguments import add_measured_device, add_table, positive, script_parser
@@ -32,7 +31,7 @@ from benchmarks.large_graphs.datasets import NodeTask
 from benchmarks.large_graphs.models import loss_of, network
 from benchmarks.large_graphs.settings import BASE, DOMAINS
 from benchmarks.runtime.measure import fresh, seconds
-from torch_geometric_lgt.nn import SGFormer
+from benchmarks.runtime.models import sgformer_as_pyg
 
 
 class Shape(NamedTuple):
@@ -83,9 +82,7 @@ def model_of(data: NodeTask, config: dict[str, Any]) -> torch.nn.Module:
     if model == 'pyg-sgformer':
         return WholeGraphSGFormer(*sizes, trans_num_layers=1, gnn_num_layers=3)
     if model == 'sgformer-as-pyg':
-        gnn = GraphModule(sizes[0], hidden, num_layers=3)
-        as_pyg = {'norm': 'row', 'gnn': gnn, 'gnn_input': 'input', 'activate_layers': True}
-        return SGFormer(*sizes, dropout=0.5, **as_pyg)
+        return sgformer_as_pyg(sizes, 3, 0.5)
     return network(data, config)
 
 
