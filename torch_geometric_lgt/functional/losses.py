@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.utils import scatter
 
 from torch_geometric_lgt.functional.feature_maps import unit_rows
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -94,9 +94,10 @@ def uniformity(x: Tensor, temperature: float = 2.0) -> Tensor:
     left = torch.cat([2 * unit, -squares, -one], 1) * temperature
     right = torch.cat([unit, one, squares], 1)
     # the fewer rows a chunk has, the fewer pairs come twice
-    step = max(1, min(CHUNK_ELEMENTS // num_rows, -(-num_rows // 8)))
+    elements = chunk_elements(CHUNK_ELEMENTS, x.device)
+    step = max(1, min(elements // num_rows, -(-num_rows // 8)))
     log_potential = _log_potential
-    if num_rows**2 > CHUNK_ELEMENTS:
+    if num_rows**2 > elements:
         log_potential = partial(
             checkpoint, _log_potential, use_reentrant=False, preserve_rng_state=False
         )

@@ -4,6 +4,15 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
+GPU_CHUNK_FACTOR = 64
+
+
+def chunk_elements(elements: int, device: torch.device) -> int:
+    r"""Returns the number of elements that are computed together (a chunk) on a device.
+    :obj:`elements` fit the caches of a processor. A GPU gets :obj:`GPU_CHUNK_FACTOR` times as many,
+    because it computes them at once and each chunk costs it the launches of all kernels."""
+    return elements if device.type == 'cpu' else GPU_CHUNK_FACTOR * elements
+
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     r"""Returns the dtype for sums of numbers of :obj:`dtype`: float32 for float16 and bfloat16,

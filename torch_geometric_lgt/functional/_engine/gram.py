@@ -4,7 +4,12 @@ from torch import Tensor
 from torch_geometric_lgt.functional._engine.arguments import Arguments
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.layout import CHUNK_ELEMENTS, Nodes, take
-from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, without_cancellation
+from torch_geometric_lgt.functional.numerics import (
+    chunk_elements,
+    compute_dtype,
+    inverse_of,
+    without_cancellation,
+)
 from torch_geometric_lgt.functional.segment import Segments, iterate_groups
 from torch_geometric_lgt.typing import Differentiable
 
@@ -88,6 +93,7 @@ def _groups(elements: int, width: int, columns: int, x: Tensor, axis: Segments):
     r"""Yields groups of graphs of equal size, with chunks (rows computed together) that fit the
     cache. Rows of :obj:`width` numbers and coefficients ``[width + 1, columns]`` of each graph have
     about :obj:`elements` numbers at most."""
+    elements = chunk_elements(elements, x.device)
     rows, max_graphs = max(64, elements // width), max(1, elements // ((width + 1) * columns))
     return iterate_groups(rows, max_graphs, x.shape[:1], axis)
 

@@ -3,7 +3,7 @@ from typing import Any, cast
 from torch import Tensor
 
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 
 CHUNK_ELEMENTS = 1 << 18
 
@@ -11,9 +11,10 @@ Nodes = Tensor | slice
 
 
 def rows(inputs: KernelInput) -> int:
-    r"""Returns the number of nodes of a chunk (rows that are computed together), from 64 to 4096.
-    The features of a chunk fill the nearest cache."""
-    return min(4096, max(64, CHUNK_ELEMENTS // (inputs.heads * inputs.num_features())))
+    r"""Returns the number of nodes of a chunk (rows that are computed together), at least 64. The
+    features of a chunk fill the nearest cache of a processor, with at most 4096 nodes."""
+    elements, most = (chunk_elements(size, inputs.x.device) for size in (CHUNK_ELEMENTS, 4096))
+    return min(most, max(64, elements // (inputs.heads * inputs.num_features())))
 
 
 def defers_values(inputs: KernelInput, values: ValueInput, num_nodes: Any) -> Any:

@@ -19,7 +19,7 @@ from torch_geometric_lgt.functional._engine.flops import build_flops, pair_flops
 from torch_geometric_lgt.functional._engine.layout import count_nodes, defers_values
 from torch_geometric_lgt.functional._engine.pairwise import PairwiseBackend
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 from torch_geometric_lgt.functional.segment import Group, Segments, iterate_groups
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
@@ -89,7 +89,8 @@ def iterate_state_groups(
     is a single graph. :obj:`width` are the columns of a state, :obj:`lengths` and :obj:`axes` the
     nodes as in :meth:`iterate_groups`.
     """
-    max_states = STATE_ELEMENTS // (inputs.heads * inputs.num_features() * width)
+    elements = chunk_elements(STATE_ELEMENTS, inputs.x.device)
+    max_states = elements // (inputs.heads * inputs.num_features() * width)
     max_graphs = max(1, min(max_states, MAX_PROGRAMS // inputs.heads))
     rows = chunk_rows(inputs, width // inputs.rank() - 1)
     return iterate_groups(rows, max_graphs, lengths, *axes)

@@ -11,7 +11,12 @@ from torch_geometric_lgt.functional._engine.chunked_map import chunked_map
 from torch_geometric_lgt.functional._engine.custom_op import operator
 from torch_geometric_lgt.functional._engine.features import scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, split, take
-from torch_geometric_lgt.functional.numerics import compute_dtype, inverse_of, neutral
+from torch_geometric_lgt.functional.numerics import (
+    chunk_elements,
+    compute_dtype,
+    inverse_of,
+    neutral,
+)
 from torch_geometric_lgt.functional.segment import Segments, iterate_groups
 from torch_geometric_lgt.functional.tracing import may_read_values
 from torch_geometric_lgt.typing import Differentiable
@@ -34,7 +39,8 @@ class SigmoidArguments(Arguments):
         r"""Yields blocks that are computed together: the number of graphs (of equal size),
         positions of some of their targets, and a list of the positions of all their sources in
         chunks."""
-        rows = max(MIN_ROWS, int((CHUNK_ELEMENTS / self.heads) ** 0.5))
+        elements = chunk_elements(CHUNK_ELEMENTS, self.q.device)
+        rows = max(MIN_ROWS, int((elements / self.heads) ** 0.5))
         lengths = self.q.size(0), self.k.size(0)
         for graphs, (target_chunks, source_chunks) in iterate_groups(
             rows, rows, lengths, self.targets, self.sources
@@ -117,7 +123,7 @@ def sigmoid_scores(
         log_weight = (logsigmoid(logits) - maximum).masked_fill(~same_graph[span, None], -torch.inf)
         return log_weight.exp() * inverse_of(total)
 
-    step = max(1, CHUNK_ELEMENTS // q.size(1))
+    step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // q.size(1))
     gathered = [(q, target), (k, source), (maximum, target), (total, target)]
     return chunked_map(score, step, gathered, [same_graph])
 

@@ -8,6 +8,7 @@ from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import kernel_input
 from torch_geometric_lgt.functional.neighbors.neighbor_sum import neighbor_sum
 from torch_geometric_lgt.functional.numerics import (
+    chunk_elements,
     compute_dtype,
     inverse_of,
     largest_power,
@@ -120,7 +121,7 @@ def _weights_and_sums(
         largest_weight = scatter(edge_weight.detach(), col, 0, q.size(0), 'max')
         edge_weight = edge_weight / largest_weight.masked_fill(largest_weight == 0, 1)[col]
     num_features = q.size(2) if projection is None else 2 * projection.size(0)
-    step = max(1, CHUNK_ELEMENTS // max(1, q.size(1) * num_features))
+    step = max(1, chunk_elements(CHUNK_ELEMENTS, q.device) // max(1, q.size(1) * num_features))
     with torch.no_grad():
         peaks = None if log_k is None else chunked_map(_peaks, step, ((log_q, col), (log_k, row)))
         if peaks is not None and edge_weight is not None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional.neighbors.edge_rows import Rows
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import chunk_elements, compute_dtype
 
 CHUNK_ELEMENTS = 1 << 20
 
@@ -130,4 +130,5 @@ def _by_head(x: Tensor, heads: int) -> Tensor:
 
 
 def _chunks(x: Tensor, edge_index: Tensor) -> tuple[Tensor, ...]:
-    return edge_index.split(max(1, CHUNK_ELEMENTS // max(1, x.size(1))), 1)
+    elements = chunk_elements(CHUNK_ELEMENTS, x.device)
+    return edge_index.split(max(1, elements // max(1, x.size(1))), 1)
