@@ -40,7 +40,15 @@ CONSTANTS = {
 }
 
 
-OF_OPERATORS = ('attention_chunk', 'input_chunk', 'paired', 'state_elements', 'state_programs')
+OF_OPERATORS = (
+    'attention_chunk',
+    'fused_devices',
+    'fused_rows',
+    'input_chunk',
+    'paired',
+    'state_elements',
+    'state_programs',
+)
 
 
 def set_constants(assign: Callable[[Any, str, Any], None] = setattr, **values: Any) -> None:

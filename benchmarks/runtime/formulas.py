@@ -64,7 +64,7 @@ def gumbel_attention(layer: KernelAttentionConv, x: Tensor) -> Tensor:
         positive_features(part * scale, projection, is_key)
         for part, is_key in ((q, False), (k, True))
     )
-    noise = -torch.empty(x.size(0), heads * samples).exponential_().log() / tau
+    noise = -x.new_empty(x.size(0), heads * samples).exponential_().log() / tau
     weighted = phi_k[:, :, None] * noise.exp().unflatten(1, (heads, -1))[..., None]
     state = torch.einsum('nhkm,nhd->hkmd', weighted, v)
     numerator = torch.einsum('nhm,hkmd->nhkd', phi_q, state)

@@ -9,8 +9,10 @@ import torch
 DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
 
 
-@pytest.fixture
-def device(constants):
-    """The device, which the kernels serve if Triton is installed."""
-    constants(fused_devices=(DEVICE.type,) if find_spec('triton') else ())
+@pytest.fixture(params=['operators', 'formulas'])
+def device(request, constants):
+    """The device, on which operators with Triton's kernels, if it is installed, or the formulas for
+    small graphs compute everything."""
+    if request.param == 'operators':
+        constants(fused_devices=(DEVICE.type,) if find_spec('triton') else ())
     return DEVICE

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-GPU_CHUNK_FACTOR = 64
+GPU_CHUNK_FACTOR = 256
 
 
 def chunk_elements(elements: int, device: torch.device) -> int:

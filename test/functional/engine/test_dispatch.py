@@ -12,9 +12,10 @@ from torch_geometric_lgt.functional.segment import Segments
 CHANNELS = 4
 
 
-def inputs(num_nodes, **options):
+def inputs(num_nodes, device='cpu', **options):
     """Features that are the input itself, 4 of each node."""
-    return KernelInput(x=torch.ones(num_nodes, CHANNELS), heads=1, kind='values', **options)
+    x = torch.ones(num_nodes, CHANNELS, device=device)
+    return KernelInput(x=x, heads=1, **{'kind': 'values', **options})
 
 
 @pytest.mark.parametrize(
@@ -31,8 +32,28 @@ def inputs(num_nodes, **options):
 )
 def test_small_graphs_are_computed_by_formulas(sizes, expected, constants):
     """8 numbers of one graph; twice as many of several, of which padding may be half."""
-    constants(plain_elements=8)
+    constants(plain_elements={'cpu': 8})
     nodes, same = Segments(torch.tensor(sizes), None), inputs(sum(sizes))
+    assert is_plain(same, same, CHANNELS, nodes, nodes) is expected
+
+
+@pytest.mark.parametrize(
+    ('sizes', 'kind', 'expected'),
+    [
+        ([4], 'values', True),
+        ([5], 'values', False),
+        ([3, 1], 'values', False),
+        ([2, 2], 'values', True),
+        ([2], 'softmax', True),
+        ([3], 'softmax', False),
+    ],
+)
+def test_small_graphs_of_a_gpu_are_computed_by_formulas(sizes, kind, expected, constants):
+    """16 numbers with padding; 8 where kernels can compute them, whose features are 4 here."""
+    constants(plain_elements={'gpu': 16, 'kernels': 8}, fused_devices=('meta',))
+    nodes = Segments(torch.tensor(sizes), None)
+    projection = torch.ones(CHANNELS, CHANNELS, device='meta') if kind == 'softmax' else None
+    same = inputs(sum(sizes), 'meta', kind=kind, projection=projection)
     assert is_plain(same, same, CHANNELS, nodes, nodes) is expected
 
 

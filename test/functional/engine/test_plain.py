@@ -164,7 +164,7 @@ def test_sizes_of_graphs(batch, is_small, calls):
 
 
 def test_large_graphs_are_computed_by_operators(calls, constants):
-    constants(plain_elements=12 * 2 * 16)
+    constants(plain_elements={'cpu': 12 * 2 * 16})
     layer = KernelAttentionConv(6, 8, heads=2, num_features=16)
     layer(torch.randn(12, 6))
     assert len(calls) == 1

@@ -21,8 +21,8 @@ FUSED_DEVICES: tuple[str, ...] = (
     ('cuda',) if importlib.util.find_spec('triton') and torch.version.hip is None else ()
 )
 FUSED_CHANNELS = 128
-FUSED_ROWS = 1 << 16
-PLAIN_ELEMENTS = 1 << 21
+FUSED_ROWS = 1 << 18
+PLAIN_ELEMENTS = {'cpu': 1 << 21, 'gpu': 1 << 27, 'kernels': 1 << 25}  # 'kernels' are Triton's
 
 
 class Backend(NamedTuple):
@@ -78,9 +78,9 @@ def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
-    without samples and Triton kernels, if all features are at most :obj:`PLAIN_ELEMENTS` numbers.
-    For several graphs it is twice as many: operators would compute them size by size. Each counts
-    with the size of the largest, which must not double the nodes.
+    without samples, if all features are at most :obj:`PLAIN_ELEMENTS` numbers. Each of several
+    graphs counts with the size of the largest. A processor computes them if this does not double
+    the nodes, and then twice as many features: operators would compute them size by size.
 
     Args:
         queries (KernelInput): How queries are computed.
@@ -89,16 +89,20 @@ def is_plain(
         targets (Segments): Which query belongs to which graph.
         sources (Segments): Which key belongs to which graph.
     """
-    if keys.noise is not None or keys.samples > 1 or is_fused(keys, channels):
+    if keys.noise is not None or keys.samples > 1:
         return False
+    is_cpu = keys.x.device.type == 'cpu'
+    place = 'kernels' if is_fused(keys, channels) else 'cpu' if is_cpu else 'gpu'
     size = keys.heads * max(keys.num_features(), channels)
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
-        most = PLAIN_ELEMENTS * (1 if num_graphs == 1 else 2)
+        most = PLAIN_ELEMENTS[place] * (2 if is_cpu and num_graphs > 1 else 1)
         if num_nodes == 0 or num_nodes * size > most:
             return False
-        if num_graphs > 1 and int(nodes.sizes.max()) * num_graphs > 2 * num_nodes:
-            return False
+        if num_graphs > 1:
+            padded = int(nodes.sizes.max()) * num_graphs
+            if padded > (2 * num_nodes if is_cpu else most // size):
+                return False
     return True
 
 

@@ -18,8 +18,15 @@ from torch_geometric_lgt.functional.inputs import KernelInput
 from torch_geometric_lgt.functional.numerics import neutral
 
 SPANS = 64  # spans of nodes of a chunk: programs for each head and block of features
-PRECISION = 'tf32x3'  # products of float32 in three parts, with the error of float32
-HALF_PRECISION = 'tf32'  # rounds less than bfloat16 and float16 inputs were rounded
+
+
+def precision(dtype: torch.dtype) -> str:
+    r"""Returns how a kernel multiplies numbers of :obj:`dtype`. Products of float32 are computed in
+    three parts with the error of float32, or in one with that of TF32 if matrix products of PyTorch
+    have it (:func:`torch.set_float32_matmul_precision`). TF32 rounds less than float16 and bfloat16
+    do."""
+    is_exact = torch.backends.cuda.matmul.fp32_precision != 'tf32'
+    return 'tf32x3' if dtype == torch.float32 and is_exact else 'tf32'
 
 
 def power_of_2(size: int) -> int:
@@ -61,7 +68,7 @@ class Sizes:
             'DP': padded(channels),
             'MASKED': inputs.mask is not None,
             'LOG_TINY': math.log(torch.finfo(torch.float32).tiny),
-            'PRECISION': PRECISION if inputs.x.dtype == torch.float32 else HALF_PRECISION,
+            'PRECISION': precision(inputs.x.dtype),
         }
         self.least = {'LEAST': neutral(torch.float32)}
         self.padded_rank = {'RP': power_of_2(self.rank)}
