@@ -26,7 +26,6 @@ CONSTANTS = {
     'loss_chunk': 'functional.losses.CHUNK_ELEMENTS',
     'paired': 'functional._engine.operators.is_paired',
     'partition_chunk_edges': 'loader.node_partition_loader.CHUNK_EDGES',
-    'plain': 'functional.attention.kernel.is_plain',
     'plain_elements': 'functional._engine.dispatch.PLAIN_ELEMENTS',
     'save_seconds': 'nn.models._streaming.workspace.SAVE_SECONDS',
     'sigmoid_chunk': 'functional.attention.sigmoid.CHUNK_ELEMENTS',
@@ -40,6 +39,7 @@ CONSTANTS = {
 }
 
 
+BY_OPERATORS = {'cpu': 0, 'gpu': 0, 'kernels': 0}  # no graph is small
 OF_OPERATORS = (
     'attention_chunk',
     'fused_devices',
@@ -56,7 +56,7 @@ def set_constants(assign: Callable[[Any, str, Any], None] = setattr, **values: A
 
     With a constant of the operators, small graphs are computed by operators, too."""
     if any(name in values for name in OF_OPERATORS):
-        values = {'plain': False, **values}
+        values = {'plain_elements': BY_OPERATORS, **values}
     for name, value in values.items():
         path, _, attribute = CONSTANTS[name].rpartition('.')
         module = import_module(f'torch_geometric_lgt.{path}')

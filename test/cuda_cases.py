@@ -34,7 +34,7 @@ X = torch.randn(N, F, generator=generator)
 
 
 def all_pairs(layer, x):
-    return layer(x, batch=BATCH.to(x.device))
+    return layer(x, batch=BATCH.to(x.device), batch_size=4)
 
 
 def one_graph(layer, x):
@@ -46,11 +46,11 @@ def with_edges(layer, x):
 
 
 def with_graphs(layer, x):
-    return layer(x, INSIDE.to(x.device), BATCH.to(x.device))
+    return layer(x, INSIDE.to(x.device), BATCH.to(x.device), batch_size=4)
 
 
 def with_degree(layer, x):
-    return layer(x, DEGREE.to(x.device), BATCH.to(x.device))
+    return layer(x, DEGREE.to(x.device), BATCH.to(x.device), batch_size=4)
 
 
 def with_jaccard(layer, x):

@@ -37,14 +37,18 @@ STEPS: dict[str, Callable[[Run], None]] = {
 
 
 def outcome(step: Callable[[Run], None], run: Run) -> str:
-    r"""Runs one step and returns its outcome. A failed step does not stop the others."""
+    r"""Runs one step and returns its outcome. A failed step or measurement does not stop the
+    others."""
+    run.failures.clear()
     try:
         step(run)
     except OutOfTimeError:
-        return 'out of time: the same command goes on'
+        ending = 'out of time: the same command goes on'
     except Exception as error:
-        return f'failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}'
-    return 'done'
+        ending = f'failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}'
+    else:
+        ending = 'done'
+    return f'failed: {"; ".join(run.failures)}' if run.failures else ending
 
 
 def write_list(path: Path, rows: list[dict[str, str]]) -> None:

@@ -28,6 +28,7 @@ class Run:
     rehearse: bool
     minutes: float
     start: float = field(default_factory=time.monotonic)
+    failures: list[str] = field(default_factory=list)
 
     @property
     def folder(self) -> Path:
@@ -53,7 +54,7 @@ class Run:
         function: Callable[[], Metrics],
     ) -> None:
         r"""Writes the metrics that a function returns, unless an earlier run of the same
-        configuration wrote them.
+        configuration wrote them. A function that fails is noted in :attr:`failures`.
 
         Raises:
             OutOfTimeError: If the time of the run is over.
@@ -66,7 +67,15 @@ class Run:
         if self.seconds_left() < 0:
             raise OutOfTimeError
         say(f'{path.stem}, {self.seconds_left() / 60:.0f} minutes left')
-        metrics = function()
+        try:
+            metrics = function()
+        except OutOfTimeError:
+            raise
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.failures.append(f'{path.stem}: {reason}')
+            say(f'failed: {self.failures[-1]}')
+            return
         labels = {
             'variant': variant,
             'protocol': 'rehearsal' if self.rehearse else 'one-process-alternating',

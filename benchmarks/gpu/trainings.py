@@ -3,6 +3,7 @@ r"""Runs the tests that need a GPU, and trains LiteGT at the published size.
 Both run as the commands that a user would type.
 """
 
+import os
 import subprocess
 import sys
 from unittest.mock import patch
@@ -31,7 +32,7 @@ def run_tests(run: Run) -> None:
     how many passed. Where some fail nothing is written, so that the same command runs them again.
 
     Raises:
-        RuntimeError: If a test fails.
+        OutOfTimeError: If the time of the run is over.
     """
     selected = 'cuda or kernels or nccl' if torch.cuda.device_count() > 1 else 'cuda or kernels'
     report = (run.folder / 'tests.xml').resolve()
@@ -42,20 +43,25 @@ def run_tests(run: Run) -> None:
         else []
     )
     command = [sys.executable, '-m', 'pytest', '-q', '-m', selected, f'--junitxml={report}', *paths]
+    if not run.rehearse:
+        command += ['-n', str(workers(run.device)), '--dist', 'loadgroup']
 
     def metrics() -> dict[str, list[float]]:
         log = run.folder / 'tests.log'
         report.unlink(missing_ok=True)
         with log.open('w') as file:
-            subprocess.run(
-                command,
-                cwd=ROOT,
-                env=environment(),
-                stdout=file,
-                stderr=file,
-                timeout=max(1.0, run.seconds_left()),
-                check=False,
-            )
+            try:
+                subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env=environment(),
+                    stdout=file,
+                    stderr=file,
+                    timeout=max(1.0, run.seconds_left()),
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as error:
+                raise OutOfTimeError from error
         if not report.exists():
             raise RuntimeError(f'pytest wrote no report; see {log}')
         suite = next(ElementTree.parse(report).iter('testsuite'))
@@ -70,10 +76,14 @@ def run_tests(run: Run) -> None:
             'seconds': [float(suite.get('time', 0))]
         }
 
-    try:
-        run.measure('tests', 'pytest', '', {'selected': selected}, metrics)
-    except subprocess.TimeoutExpired as error:
-        raise OutOfTimeError from error
+    run.measure('tests', 'pytest', '', {'selected': selected}, metrics)
+
+
+def workers(device: torch.device) -> int:
+    r"""Returns the number of processes that test at a time: one for each core, but none without
+    4 GiB of the device."""
+    memory = torch.cuda.get_device_properties(device).total_memory
+    return max(1, min(os.cpu_count() or 1, memory // 2**32))
 
 
 def train(run: Run) -> None:

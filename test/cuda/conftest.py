@@ -1,12 +1,15 @@
 """Tests for a GPU. ``pytest -m cuda`` without one runs those on the CPU that can be, with the
 kernels in Triton's interpreter."""
 
+import os
 from importlib.util import find_spec
 
 import pytest
 import torch
 
-DEVICE = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+DEVICE = torch.device('cuda', 0) if torch.cuda.is_available() else torch.device('cpu')
+# what cuBLAS needs for the same bits from run to run, before its first call
+os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
 
 
 @pytest.fixture(params=['operators', 'formulas'])
@@ -16,3 +19,11 @@ def device(request, constants):
     if request.param == 'operators':
         constants(fused_devices=(DEVICE.type,) if find_spec('triton') else ())
     return DEVICE
+
+
+@pytest.fixture
+def deterministic():
+    """Forbids PyTorch to add numbers in any order."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

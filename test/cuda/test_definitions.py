@@ -42,6 +42,7 @@ def test_autocast_is_close_to_the_definition(name, dtype, device):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize('name', CASES)
+@pytest.mark.usefixtures('deterministic')
 def test_a_repeated_call_gives_the_same_bits(name, device):
     module, _, call = make(name, device, torch.float32)
     first, second = (results(module, call, X.to(device)) for _ in range(2))

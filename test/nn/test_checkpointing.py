@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.nn import (
@@ -56,7 +57,7 @@ CALLS = {
 def test_gradients_are_those_without_checkpointing(name, is_small, use_reentrant, constants):
     """Also for the operators of large graphs, which read what autograd has saved once."""
     if not is_small:
-        constants(plain=False)
+        constants(plain_elements=BY_OPERATORS)
     make, call = CALLS[name]
     layer, x = make(), torch.randn(12, 6, requires_grad=True)
     leaves, results = [x, *layer.parameters()], []

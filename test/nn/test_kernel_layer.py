@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 from torch_geometric.data import Data
 
 from torch_geometric_lgt.functional._engine import chunked_keys, chunked_queries
@@ -231,7 +232,7 @@ def test_keys_and_values_of_one_input_take_one_product(
 ):
     """In operators, if both have a bias or none has; the gradients are those of linear parts that
     run as modules."""
-    constants(plain=False)
+    constants(plain_elements=BY_OPERATORS)
     conv, x = make().double(), torch.randn(num_nodes, 6, dtype=torch.float64, requires_grad=True)
     for name in without:
         getattr(conv, name).bias = None

@@ -3,6 +3,7 @@ Linear layers of queries and keys, or applied to queries and keys of each head."
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 from definitions import degree_masked, features_of, heads_of
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -139,7 +140,7 @@ def test_the_projection_is_folded_if_that_takes_fewer_products(num_features, pro
 @SIZES
 def test_no_tensor_of_all_features_is_kept(num_features, constants):
     """Of the nodes, the backward pass has the input and the denominators of both heads."""
-    constants(plain=False)
+    constants(plain_elements=BY_OPERATORS)
     conv, saved = make(num_features), []
     for num_nodes in (1000, 2000):
         sizes, x = {}, draw(num_nodes)

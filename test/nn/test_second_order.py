@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -82,7 +83,7 @@ def test_gradients_of_gradients_of_one_tensor_are_refused_too(name, is_small, co
     """Autograd visits only what leads to that tensor, and it has another path to it: without an
     error the result would lack the share of the attention."""
     if not is_small:
-        constants(plain=False)
+        constants(plain_elements=BY_OPERATORS)
     layer, call = CALLS[name]
     x, scale = torch.randn(12, 6, requires_grad=True), torch.ones(6, requires_grad=True)
     scaled = x * scale

@@ -134,8 +134,10 @@ def test_as_exact_as_the_chunks_at_any_length(length, constants):
 
     fused, exact = run(torch.float32), run(torch.double)
     constants(fused_devices=())
+    share = 0 if DEVICE == 'cpu' else 2**-22  # what three parts of TF32 lack of a product
     for ours, chunks, expected in zip(fused, run(torch.float32), exact, strict=True):
-        assert (ours - expected).norm() <= 2 * (chunks - expected).norm() + 1e-7
+        bound = 2 * (chunks - expected).norm() + share * expected.norm() + 1e-7
+        assert (ours - expected).norm() <= bound
 
 
 def test_projection_of_any_layout():

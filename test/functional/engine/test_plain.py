@@ -3,12 +3,12 @@ import sys
 import pytest
 import torch
 from attention_layers import LAYERS
+from constants import BY_OPERATORS
 from torch.utils.flop_counter import FlopCounterMode
 
 from torch_geometric_lgt.functional import kernel_attention
 from torch_geometric_lgt.functional._engine import plain
-from torch_geometric_lgt.functional._engine.dispatch import is_plain
-from torch_geometric_lgt.functional.attention import kernel
+from torch_geometric_lgt.functional._engine.dispatch import PLAIN_ELEMENTS
 from torch_geometric_lgt.nn import DegreeMaskedAttention, DIFFormerConv, KernelAttentionConv
 from torch_geometric_lgt.testing import dense
 
@@ -24,7 +24,7 @@ BATCHES = {
 def calls(monkeypatch, constants):
     """The calls that the formulas computed, of all that are small enough."""
     used, attend = [], plain.attend
-    monkeypatch.setattr(kernel, 'is_plain', is_plain)
+    constants(plain_elements=PLAIN_ELEMENTS)
     monkeypatch.setattr(plain, 'attend', lambda call: used.append(call) or attend(call))
     return used
 
@@ -43,7 +43,7 @@ def check(layer, x, batch, calls, constants, tolerance=1e-9):
     grad = torch.randn(12, 8, dtype=torch.float64)
     by_formulas = run(layer, x, batch, grad)
     assert len(calls) == 1
-    constants(plain=False)
+    constants(plain_elements=BY_OPERATORS)
     by_operators = run(layer, x, batch, grad)
     assert len(calls) == 1
     for one, other in zip(by_formulas, by_operators, strict=True):
@@ -64,7 +64,7 @@ def test_sums_over_keys(name, calls, constants):
     x = torch.randn(400, 6, dtype=torch.float64, requires_grad=True)
     grad = torch.randn(400, 8, dtype=torch.float64)
     by_formulas = run(layer, x, None, grad)
-    constants(plain=False)
+    constants(plain_elements=BY_OPERATORS)
     for one, other in zip(by_formulas, run(layer, x, None, grad), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-9)
     assert len(calls) == 1
@@ -114,7 +114,7 @@ def test_half_precision_is_summed_in_float32(dtype, calls, constants):
     layer = KernelAttentionConv(6, 8, heads=2).to(dtype)
     x = torch.randn(12, 6).to(dtype).requires_grad_()
     out = layer(x, None, BATCHES['unsorted'])
-    constants(plain=False)
+    constants(plain_elements=BY_OPERATORS)
     expected = layer(x, None, BATCHES['unsorted'])
     assert len(calls) == 1
     assert out.dtype == dtype

@@ -340,3 +340,13 @@ def test_negative_weights_are_named(weight):
         ValueError, match="'edge_weight' must not be negative where neighbours are averaged"
     ):
         check_not_negative(weight)
+
+
+@pytest.mark.parametrize('ordered', [True, False])
+def test_sorted_edges_are_contiguous_for_edges_that_are_not(ordered):
+    """A sparse matrix on a GPU reads the memory as if they were."""
+    pairs = torch.tensor([[0, 1], [1, 0], [2, 2]] if ordered else [[2, 2], [0, 1], [1, 0]])
+    edges = sorted_edges(pairs.t(), 3, 3, backward=True)
+    assert not pairs.t().is_contiguous()
+    for part in (*edges.by_target, *edges.by_source):
+        assert part is None or part.is_contiguous()

@@ -114,6 +114,18 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     return join(out)
 
 
+def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
+    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. :obj:`nodes`
+    says which of them belongs to which graph."""
+    with without_autocast(inputs.x.device.type):
+        places, graphs = positions(nodes, inputs.x), nodes.sizes.size(0)
+        x = _evaluate(inputs, places.take(inputs.x), graphs, inputs.heads)
+        x = x if inputs.scale == 1.0 else x * inputs.scale
+        if places.is_repeated is not None:
+            x = x.masked_fill(places.is_repeated, 0)
+        return x.square().sum((1, 3))
+
+
 def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
     r"""Views :obj:`x` ``[B * n, H * C]`` as ``[B, n, H, C]``."""
     return x.view(graphs, x.size(0) // graphs, heads, x.size(1) // heads)

@@ -7,6 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from torch_geometric_lgt.functional._engine import plain
+from torch_geometric_lgt.functional._engine.custom_op import is_eager
+from torch_geometric_lgt.functional._engine.dispatch import is_plain
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
 from torch_geometric_lgt.functional.attention.state import (
@@ -135,6 +138,18 @@ class LinearForm(NamedTuple):
         fits = nodes.sizes.size(0) * width * max(width + 1, output_width) <= keys.x.numel()
         return fits and width <= 3 * keys.heads * keys.channels()
 
+    def is_small(self, sources: Segments, targets: Segments) -> bool:
+        r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
+        records: in eager mode, for small graphs (:meth:`is_plain`) in single or double precision
+        throughout."""
+        dtype, device = self.keys.x.dtype, self.keys.x.device
+        if dtype != compute_dtype(dtype) or torch.is_autocast_enabled(device.type):
+            return False
+        parts = self.queries, self.keys, self.values
+        tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
+        channels = self.values.channels(self.keys.heads)
+        return is_eager(tensors) and is_plain(self.queries, self.keys, channels, targets, sources)
+
     def with_values(self) -> tuple[KernelInput, ValueInput]:
         r"""Evaluates the self values of the queries, if there are any. Returns the queries with
         evaluated self values, and the values. If both have the same values, they share one
@@ -198,11 +213,18 @@ def linear_kind(norm: str, self_term: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
     :obj:`targets` say which key and which query belongs to which graph."""
-    if form.norm == 'frobenius' and form.affine(sources):
-        state = gram_state(form.queries, form.keys, form.values, sources, targets)
+    queries, values = form.queries, form.values
+    if form.norm == 'row':
+        squares: tuple[Tensor, ...] = ()
+    elif form.is_small(sources, targets):
+        parts = (form.keys, sources), (queries, targets)
+        squares = tuple(plain.sums_of_squares(part, nodes) for part, nodes in parts)
+    elif form.affine(sources):
+        state = gram_state(queries, form.keys, values, sources, targets)
         return _read(form, state, targets)
+    else:
+        squares = form.squares(sources, targets)
     queries, values = form.with_values()
-    squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
     factor = form.factor(sources.sizes, *squares)
     return attend(queries, form.keys, values, sources, targets, factor)
 

@@ -26,6 +26,7 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     largest_power,
 )
+from torch_geometric_lgt.functional.tracing import is_capturing
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
@@ -89,6 +90,10 @@ def edge_attention(
     Returns:
         ``[N_t, H * C]``
     """
+    is_captured = not torch.compiler.is_compiling() and is_capturing()
+    if mask is not None and is_captured:  # the number of targets that attend is not known
+        out = edge_attention(query, key, v, edges, None, heads)
+        return out.masked_fill(~mask[:, None], 0)
     (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
     arguments = EdgeAttentionArguments(
         x_src=x_src,

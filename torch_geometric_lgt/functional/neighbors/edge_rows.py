@@ -98,13 +98,13 @@ class SortedEdges(NamedTuple):
 
 def rows_of(edge_index: Tensor, num_targets: int) -> Rows:
     r"""Returns edges ``[2, E]`` sorted by target as :class:`Rows`, for :obj:`num_targets`
-    targets."""
-    (source, target), order = edge_index, None
+    targets. All results are contiguous, because a sparse matrix on a GPU reads others wrongly."""
+    (source, target), order = edge_index.contiguous(), None
     if target.numel() > 1 and not bool((target[1:] >= target[:-1]).all()):
         target, order = target.sort()
         source = source[order]
     nodes = torch.arange(num_targets + 1, device=target.device)
-    return Rows(torch.searchsorted(target.contiguous(), nodes), source, order)
+    return Rows(torch.searchsorted(target, nodes), source, order)
 
 
 def stored_rows(
