@@ -102,10 +102,15 @@ def difformer_frobenius(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
     return lambda: conv(x), lambda: formulas.diffusion_attention(conv, x)
 
 
+def pyg_performer(x: Tensor) -> PerformerAttention:
+    r"""Builds PyG's layer, whose projection matrix is made on the CPU whatever the device."""
+    return PerformerAttention(x.size(1), 1, x.size(1)).to(x.device)
+
+
 def performer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Builds the layer with as many features and linear maps as PyG's, whose features do not
     estimate a softmax."""
-    peer, out = PerformerAttention(x.size(1), 1, x.size(1)), Linear(x.size(1), x.size(1))
+    peer, out = pyg_performer(x), Linear(x.size(1), x.size(1))
     conv = KernelAttentionConv(
         x.size(1), x.size(1), feature_map='orthogonal', num_features=peer.fast_attn.num_rows
     )
@@ -116,6 +121,7 @@ def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Builds PyG's block without a local branch, once as it is and once with this package's
     attention."""
     peer = GPSConv(x.size(1), None, attn_type='performer', attn_kwargs={'head_channels': x.size(1)})
+    peer.to(x.device)
     nothing, num_features = torch.empty(2, 0, dtype=torch.long), peer.attn.fast_attn.num_rows
     conv, out = (
         KernelAttentionConv(
@@ -167,7 +173,7 @@ def exact_softmax_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, For
 
 
 def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    peer = PerformerAttention(x.size(1), 1, x.size(1))
+    peer = pyg_performer(x)
     return lambda: peer(x[None])[0], lambda: formulas.performer_attention(peer, x)
 
 

@@ -12,12 +12,15 @@ DEVICE = torch.device('cuda', 0) if torch.cuda.is_available() else torch.device(
 os.environ.setdefault('CUBLAS_WORKSPACE_CONFIG', ':4096:8')
 
 
-@pytest.fixture(params=['operators', 'formulas'])
+@pytest.fixture(params=['kernels', 'pairs', 'formulas'])
 def device(request, constants):
-    """The device, on which operators with Triton's kernels, if it is installed, or the formulas for
-    small graphs compute everything."""
-    if request.param == 'operators':
-        constants(fused_devices=(DEVICE.type,) if find_spec('triton') else ())
+    """The device, on which operators with Triton's kernels (if it is installed), operators for the
+    pairs of small graphs, or formulas compute everything."""
+    fused_devices = (DEVICE.type,) if find_spec('triton') else ()
+    if request.param == 'kernels':
+        constants(fused_devices=fused_devices, paired=False)
+    elif request.param == 'pairs':
+        constants(fused_devices=fused_devices)
     return DEVICE
 
 

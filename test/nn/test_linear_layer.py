@@ -87,3 +87,14 @@ def test_states_and_scores_where_denominators_cancel(name, norm, dtype):
         assert torch.equal(actual == 0, expected == 0)
         torch.testing.assert_close(actual, expected, rtol=bound, atol=bound)
     assert (expected == 0).sum() > 20
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_frobenius_norms_of_small_graphs_are_computed_in_single_precision(name):
+    """Under autocast, and for half precision, whose result is rounded once."""
+    conv, x = LAYERS[name](6, 4, norm='frobenius').bfloat16(), torch.randn(20, 6).bfloat16()
+    expected = conv.float()(x.float())
+    with torch.autocast('cpu', torch.bfloat16):
+        torch.testing.assert_close(conv(x.float()), expected)
+        assert torch.equal(conv(x), expected.bfloat16())
+    torch.testing.assert_close(conv.bfloat16()(x), expected.bfloat16())

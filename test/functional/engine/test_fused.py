@@ -26,7 +26,7 @@ BATCHES = {
 
 @pytest.fixture(autouse=True)
 def fused(monkeypatch, constants):
-    constants(fused_devices=(DEVICE,))
+    constants(fused_devices=(DEVICE,), paired=False)
     calls = []
     for name in ('FusedKeys', 'FusedKeyGrads', 'FusedQueries', 'FusedQueryGrads'):
         method = 'add' if 'Grads' in name else 'build' if 'Keys' in name else 'read'

@@ -111,8 +111,7 @@ def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources
     than a state (sums over all keys), and its nodes fit one chunk.
 
     Args:
-        keys (KernelInput): How keys are computed; keys of samples or Triton kernels are never
-            paired.
+        keys (KernelInput): How keys are computed; keys of samples are never paired.
         channels (int): The channels of a value per head.
         most (int): The most nodes of a chunk, which bounds targets and sources.
         targets (int or torch.Tensor): The number of targets of a graph, or of each graph ``[B]``.
@@ -121,7 +120,7 @@ def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources
     Returns:
         A bool, or a tensor of bools ``[B]``
     """
-    if keys.noise is not None or keys.samples > 1 or is_fused(keys, channels):
+    if keys.noise is not None or keys.samples > 1:
         return targets < 0
     num_features = keys.num_features()
     pair_work = num_features + channels

@@ -117,6 +117,7 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
 def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
     r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. :obj:`nodes`
     says which of them belongs to which graph."""
+    inputs = inputs.aligned()
     with without_autocast(inputs.x.device.type):
         places, graphs = positions(nodes, inputs.x), nodes.sizes.size(0)
         x = _evaluate(inputs, places.take(inputs.x), graphs, inputs.heads)

@@ -1,7 +1,7 @@
 # N nodes (N_s source, N_t target), B graphs, H heads, C channels per head, D channels of a value, M
 # features.
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch_geometric_lgt.functional.attention.state import (
     sums_of_squares,
 )
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput, value_input
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.functional.segment import Segments
 
 NORMS = ('row', 'frobenius')
@@ -139,25 +139,29 @@ class LinearForm(NamedTuple):
         return fits and width <= 3 * keys.heads * keys.channels()
 
     def is_small(self, sources: Segments, targets: Segments) -> bool:
-        r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
-        records: in eager mode, for small graphs (:meth:`is_plain`) in single or double precision
-        throughout."""
-        dtype, device = self.keys.x.dtype, self.keys.x.device
-        if dtype != compute_dtype(dtype) or torch.is_autocast_enabled(device.type):
-            return False
+        r"""Returns whether the attention is computed by formulas that autograd records: in eager
+        mode, for small graphs (:meth:`is_plain`)."""
         parts = self.queries, self.keys, self.values
         tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
         channels = self.values.channels(self.keys.heads)
         return is_eager(tensors) and is_plain(self.queries, self.keys, channels, targets, sources)
 
-    def with_values(self) -> tuple[KernelInput, ValueInput]:
+    def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, ValueInput]:
         r"""Evaluates the self values of the queries, if there are any. Returns the queries with
         evaluated self values, and the values. If both have the same values, they share one
-        evaluated tensor."""
+        evaluated tensor. Without autocast (:obj:`is_autocast`) they are evaluated in the dtype of
+        sums."""
         if self.self_values is None:
             return self.queries, self.values
-        x, weight, bias = self.self_values.x, self.self_values.weight, self.self_values.bias
-        evaluated = x if weight is None else linear(x, weight, bias)
+        part, x = self.self_values, self.self_values.x
+        if part.weight is None:
+            evaluated = x
+        elif is_autocast:
+            evaluated = linear(x, part.weight, part.bias)
+        else:
+            part, x = part.aligned(), x.to(compute_dtype(x.dtype))
+            with without_autocast(x.device.type):
+                evaluated = linear(x, cast(Tensor, part.weight), part.bias)
         shared = self.self_values is self.values and self.queries.x is self.keys.x
         queries = replace(self.queries, self_value=evaluated)
         return queries, ValueInput(x=evaluated) if shared else self.values
@@ -214,9 +218,10 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
     :obj:`targets` say which key and which query belongs to which graph."""
     queries, values = form.queries, form.values
+    is_small = form.norm == 'frobenius' and form.is_small(sources, targets)
     if form.norm == 'row':
         squares: tuple[Tensor, ...] = ()
-    elif form.is_small(sources, targets):
+    elif is_small:
         parts = (form.keys, sources), (queries, targets)
         squares = tuple(plain.sums_of_squares(part, nodes) for part, nodes in parts)
     elif form.affine(sources):
@@ -224,7 +229,7 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
         return _read(form, state, targets)
     else:
         squares = form.squares(sources, targets)
-    queries, values = form.with_values()
+    queries, values = form.with_values(is_autocast=not is_small)
     factor = form.factor(sources.sizes, *squares)
     return attend(queries, form.keys, values, sources, targets, factor)
 
