@@ -157,17 +157,23 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
 
 
 def shares_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
-    r"""Draws the share of the bound at the largest size of each layer."""
+    r"""Draws the share of the bound at the largest size of each layer, for the dtypes that were
+    measured at this size."""
+    sizes = {
+        name: max(record['config']['num_nodes'] for record in layers if record['model'] == name)
+        for name in dict.fromkeys(record['model'] for record in layers)
+    }
     largest = {
         (record['model'], record['config']['dtype']): share(record, bounds) or 0.0
         for record in layers
+        if record['config']['num_nodes'] == sizes[record['model']]
     }
-    names = list(dict.fromkeys(record['model'] for record in layers))
+    names = [f'{name}, {num_nodes:,} nodes' for name, num_nodes in sizes.items()]
     figure, panel = subplots(figsize=(7, 0.3 * len(names) + 1.2))
     for shift, dtype in enumerate(DTYPES):
         places = [place + 0.4 * shift - 0.2 for place in range(len(names))]
         panel.barh(
-            places, [100 * largest.get((name, dtype), 0.0) for name in names], 0.38, label=dtype
+            places, [100 * largest.get((name, dtype), 0.0) for name in sizes], 0.38, label=dtype
         )
     panel.set_yticks(range(len(names)), names, fontsize=8)
     panel.invert_yaxis()
