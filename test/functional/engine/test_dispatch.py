@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
-from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain
+from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain, saves_products
 from torch_geometric_lgt.functional._engine.flops import pair_flops
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.segment import Segments
@@ -105,3 +105,13 @@ def test_flops_of_pairs_with_masks():
 def test_gradients_of_narrow_numbers_are_added_in_float32(dtype):
     grad = AffineGrad(Affine(torch.ones(3, CHANNELS, dtype=dtype), (None, None, 1.0)))
     assert grad.x.dtype == torch.float32
+
+
+@pytest.mark.parametrize(('device', 'most'), [('cpu', 1 << 20), ('meta', 1 << 25)])
+def test_products_of_columns_take_over_from_some_numbers_on(device, most):
+    small, large = (
+        KernelInput(x=torch.empty(rows, 64, device=device), heads=1, kind='values')
+        for rows in (most // 64, most // 64 + 1)
+    )
+    assert saves_products(small)
+    assert not saves_products(large)

@@ -23,6 +23,7 @@ FUSED_DEVICES: tuple[str, ...] = (
 FUSED_CHANNELS = 128
 FUSED_ROWS = 1 << 18
 PLAIN_ELEMENTS = {'cpu': 1 << 21, 'gpu': 1 << 27, 'kernels': 1 << 25}  # 'kernels' are Triton's
+PRODUCT_ELEMENTS = {'cpu': 1 << 20, 'gpu': 1 << 25}
 
 
 class Backend(NamedTuple):
@@ -104,6 +105,13 @@ def is_plain(
             if padded > (2 * num_nodes if is_cpu else most // size):
                 return False
     return True
+
+
+def saves_products(inputs: KernelInput) -> bool:
+    r"""Returns whether queries or keys are evaluated in less time than the products of the columns
+    of their input (:meth:`gram`) take: if they are at most :obj:`PRODUCT_ELEMENTS` numbers."""
+    place = 'cpu' if inputs.x.device.type == 'cpu' else 'gpu'
+    return inputs.x.shape[0] * inputs.heads * inputs.channels() <= PRODUCT_ELEMENTS[place]
 
 
 def is_paired(keys: KernelInput, channels: int, most: int, targets: Any, sources: Any) -> Any:

@@ -3,6 +3,7 @@
 r"""Computes the attention of small graphs in one chunk, which autograd records: features are
 stored, and the backward pass does not compute them again."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -114,17 +115,22 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     return join(out)
 
 
-def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
-    r"""Computes the sums of squares ``[B, H]`` of the queries or keys of each graph. :obj:`nodes`
-    says which of them belongs to which graph."""
+def evaluated(inputs: KernelInput) -> KernelInput:
+    r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast."""
     inputs = inputs.aligned()
     with without_autocast(inputs.x.device.type):
-        places, graphs = positions(nodes, inputs.x), nodes.sizes.size(0)
-        x = _evaluate(inputs, places.take(inputs.x), graphs, inputs.heads)
-        x = x if inputs.scale == 1.0 else x * inputs.scale
-        if places.is_repeated is not None:
-            x = x.masked_fill(places.is_repeated, 0)
-        return x.square().sum((1, 3))
+        x = _evaluate(inputs, inputs.x, 1, inputs.heads).view(inputs.x.size(0), -1)
+    return replace(inputs, x=x, weight=None, bias=None)
+
+
+def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
+    r"""Computes the sums of squares ``[B, H]`` of the :meth:`evaluated` queries or keys of each
+    graph. :obj:`nodes` says which of them belongs to which graph."""
+    places, graphs = positions(nodes, inputs.x), nodes.sizes.size(0)
+    x = _split(places.take(inputs.x), graphs, inputs.heads)
+    if places.is_repeated is not None:
+        x = x.masked_fill(places.is_repeated, 0)
+    return x.square().sum((1, 3))
 
 
 def _split(x: Tensor, graphs: int, heads: int) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._engine import plain
 from torch_geometric_lgt.functional._engine.custom_op import is_eager
-from torch_geometric_lgt.functional._engine.dispatch import is_plain
+from torch_geometric_lgt.functional._engine.dispatch import is_plain, saves_products
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
 from torch_geometric_lgt.functional.attention.state import (
@@ -139,12 +139,15 @@ class LinearForm(NamedTuple):
         return fits and width <= 3 * keys.heads * keys.channels()
 
     def is_small(self, sources: Segments, targets: Segments) -> bool:
-        r"""Returns whether the attention is computed by formulas that autograd records: in eager
-        mode, for small graphs (:meth:`is_plain`)."""
+        r"""Returns whether an attention with Frobenius norms is computed by formulas that autograd
+        records: in eager mode, for small graphs (:meth:`is_plain`), unless products of columns take
+        less time."""
         parts = self.queries, self.keys, self.values
         tensors = [tensor for part in parts for tensor in (part.x, part.weight, part.bias)]
         channels = self.values.channels(self.keys.heads)
-        return is_eager(tensors) and is_plain(self.queries, self.keys, channels, targets, sources)
+        if not is_eager(tensors) or (self.affine(sources) and not saves_products(self.queries)):
+            return False
+        return is_plain(self.queries, self.keys, channels, targets, sources)
 
     def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, ValueInput]:
         r"""Evaluates the self values of the queries, if there are any. Returns the queries with
@@ -217,21 +220,27 @@ def linear_kind(norm: str, self_term: bool) -> str:
 def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the attention outputs ``[N_t, H * D]`` of all queries. :obj:`sources` and
     :obj:`targets` say which key and which query belongs to which graph."""
-    queries, values = form.queries, form.values
-    is_small = form.norm == 'frobenius' and form.is_small(sources, targets)
-    if form.norm == 'row':
-        squares: tuple[Tensor, ...] = ()
-    elif is_small:
-        parts = (form.keys, sources), (queries, targets)
-        squares = tuple(plain.sums_of_squares(part, nodes) for part, nodes in parts)
-    elif form.affine(sources):
-        state = gram_state(queries, form.keys, values, sources, targets)
-        return _read(form, state, targets)
-    else:
-        squares = form.squares(sources, targets)
-    queries, values = form.with_values(is_autocast=not is_small)
+    if form.norm == 'frobenius':
+        if form.is_small(sources, targets):
+            return _attend_small(form, sources, targets)
+        if form.affine(sources):
+            state = gram_state(form.queries, form.keys, form.values, sources, targets)
+            return _read(form, state, targets)
+    queries, values = form.with_values()
+    squares = form.squares(sources, targets) if form.norm == 'frobenius' else ()
     factor = form.factor(sources.sizes, *squares)
     return attend(queries, form.keys, values, sources, targets, factor)
+
+
+def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
+    r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
+    Queries and keys are evaluated once, for the norms and for the weights."""
+    queries, values = form.with_values(is_autocast=False)
+    queries, keys = plain.evaluated(queries), plain.evaluated(form.keys)
+    squares = plain.sums_of_squares(keys, sources), plain.sums_of_squares(queries, targets)
+    factor = form.factor(sources.sizes, *squares)
+    out = attend(queries, keys, values, sources, targets, factor)
+    return out.to(form.queries.x.dtype)
 
 
 def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> AttentionState:
