@@ -25,6 +25,12 @@ def device(request, constants):
 
 
 @pytest.fixture
+def place():
+    """The device, for what does not choose between kernels and formulas."""
+    return DEVICE
+
+
+@pytest.fixture
 def deterministic():
     """Forbids PyTorch to add numbers in any order."""
     torch.use_deterministic_algorithms(True)
