@@ -240,3 +240,10 @@ def _recorder(name: str, calls: list[AttentionCall]) -> Callable[..., None]:
         )
 
     return record
+
+
+def permutation(size: int, generator: torch.Generator | None) -> Tensor:
+    r"""Returns the numbers below :obj:`size` in random order on the CPU, whatever the device of the
+    generator."""
+    device = None if generator is None else generator.device
+    return torch.randperm(size, generator=generator, device=device).cpu()

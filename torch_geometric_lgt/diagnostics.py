@@ -14,7 +14,12 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import Compose
 
 from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt._attention_calls import AttentionCall, AttentionRows, recorded_calls
+from torch_geometric_lgt._attention_calls import (
+    AttentionCall,
+    AttentionRows,
+    permutation,
+    recorded_calls,
+)
 
 __all__ = ['AttentionReport', 'attention_report', 'check_finite', 'check_fresh']
 INERT_ENTROPY = 0.999
@@ -132,7 +137,7 @@ def attention_report(
         for call in calls:
             size = call.num_targets
             if size not in rows:
-                rows[size] = torch.randperm(size, generator=generator)[:num_rows]
+                rows[size] = permutation(size, generator)[:num_rows]
             report.append(_measure(call, rows[size]))
     return report
 

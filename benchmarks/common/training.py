@@ -267,7 +267,7 @@ class Training:
             {'state': state, 'param_groups': self.optimizer.state_dict()['param_groups']}
         )
         torch.set_rng_state(tensors['random'])
-        if self.device.type == 'cuda':
+        if self.device.type == 'cuda' and 'random_on_device' in tensors:
             torch.cuda.set_rng_state(tensors['random_on_device'], self.device)
         self.history = tensors['history']
         epoch, best_epoch, self.best_score, self.seconds = tensors['progress'].tolist()

@@ -54,7 +54,7 @@ def run_tests(run: Run) -> None:
                 subprocess.run(
                     command,
                     cwd=ROOT,
-                    env=environment(),
+                    env=environment() | visible(run.device),
                     stdout=file,
                     stderr=file,
                     timeout=max(1.0, run.seconds_left()),
@@ -84,6 +84,11 @@ def workers(device: torch.device) -> int:
     4 GiB of the device."""
     memory = torch.cuda.get_device_properties(device).total_memory
     return max(1, min(os.cpu_count() or 1, memory // 2**32))
+
+
+def visible(device: torch.device) -> dict[str, str]:
+    r"""Returns the variable that makes :obj:`device` the first of a process."""
+    return {} if device.index is None else {'CUDA_VISIBLE_DEVICES': str(device.index)}
 
 
 def train(run: Run) -> None:

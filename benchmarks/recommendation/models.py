@@ -38,7 +38,8 @@ class SymmetricProduct(torch.autograd.Function):
 def _product(matrix: Tensor, x: Tensor) -> Tensor:
     if x.device.type == 'cpu':
         return torch.sparse.mm(matrix, x, 'sum')  # faster, but only on a CPU
-    return matrix @ x
+    with torch.autocast(x.device.type, enabled=False):
+        return matrix @ x.to(matrix.dtype)
 
 
 class GraphEncoder(LightGCN):
@@ -61,8 +62,9 @@ class GraphEncoder(LightGCN):
         edges = torch.cat([pairs, pairs.flip(0)], 1)
         pair_number = torch.arange(pairs.size(1), device=pairs.device).repeat(2)
         self.edges, self.pair_number = sort_edge_index(edges, pair_number, self.num_nodes)
+        self.edges = self.edges.contiguous()  # a sparse matrix on a GPU reads others wrongly
         self.pointer = torch.searchsorted(
-            self.edges[0].contiguous(), torch.arange(self.num_nodes + 1, device=pairs.device)
+            self.edges[0], torch.arange(self.num_nodes + 1, device=pairs.device)
         )
         self.adjacency = self.normalized_adjacency(torch.ones(pairs.size(1), device=pairs.device))
 
@@ -73,7 +75,11 @@ class GraphEncoder(LightGCN):
         degree = scatter(value, self.edges[0], 0, self.num_nodes, 'sum').clamp(min=1).rsqrt()
         value = value * degree[self.edges[0]] * degree[self.edges[1]]
         return torch.sparse_csr_tensor(
-            self.pointer, self.edges[1], value, (self.num_nodes,) * 2, check_invariants=False
+            self.pointer,
+            self.edges[1],
+            value,
+            (self.num_nodes,) * 2,
+            check_invariants=False,
         )
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:

@@ -10,6 +10,7 @@ same outputs. Both train on whole graphs only.
 """
 
 import argparse
+import gc
 import json
 import resource
 from itertools import product
@@ -118,6 +119,9 @@ def work(
     shape, config = SHAPES[name], {**BASE, **SHAPES[name].config, **OPTIONS[model], 'model': model}
     config['domain'] = config['domain'] if domain is None else domain
     torch.manual_seed(0)
+    if device != 'cpu':
+        gc.collect()  # models of earlier calls
+        torch.cuda.reset_peak_memory_stats(device)
     data = task(shape, fraction)
     net = model_of(data, config).to(device)
     batches, optimizer = Batches(data, net, config), torch.optim.Adam(net.parameters())

@@ -12,6 +12,7 @@ from torch_geometric_lgt.nn import (
     DIFFormer,
     DIFFormerConv,
     GraphTransformer,
+    JaccardSubtractorConv,
     KernelAttentionConv,
     LiteGT,
     SGFormer,
@@ -23,6 +24,16 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason='it needs a CUDA device'),
 ]
 WARM_UP, REPLAYS = 3, 4
+
+
+def sampled():
+    """Keys with three samples, whose noise is the same in each step."""
+    layer = KernelAttentionConv(F, 8, 2, num_gumbel_samples=3)
+    noise = torch.randn(len(X), 2 * 3)
+    layer.key_noise = lambda x: noise.to(x)
+    return layer
+
+
 MODULES = {
     'kernel': (lambda: KernelAttentionConv(F, 8, 2), ()),
     'degree': (lambda: DegreeMaskedAttention(F, 2, max_degree=64), ('degree',)),
@@ -31,6 +42,11 @@ MODULES = {
     'SGFormer': (lambda: SGFormer(F, 8, 3), ('edges',)),
     'DIFFormer': (lambda: DIFFormer(F, 8, 3), ('edges',)),
     'GraphTransformer': (lambda: GraphTransformer(F, 8, 3, 1, 2, 1), ('edges',)),
+    'Gumbel samples': (sampled, ()),
+    'edge features': (
+        lambda: JaccardSubtractorConv(F, 8, 4, edge_channels=1),
+        ('edges', 'jaccard', 'features'),
+    ),
     'LiteGT': (lambda: LiteGT(F, 16, 3, num_layers=2), ('edges', 'jaccard')),
     'MGFormer': (mgformer, ()),
 }
@@ -45,6 +61,7 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
         'degree': (DEGREE.to(device),),
         'edges': (sorted_edges(EDGES.to(device), len(X), len(X), backward=True),),
         'jaccard': (),
+        'features': (),
     }
     keywords = (
         {'edge_jaccard': JACCARD.to(x), 'sampled_mask': SAMPLED.to(device)}
@@ -52,6 +69,8 @@ def test_replayed_steps_are_the_steps_themselves(name, device):
         else {}
     )
     positions = [part for need in needs for part in arguments[need]]
+    if 'features' in needs:
+        keywords['edge_attr'] = JACCARD[:, None].to(x)
     other = copy.deepcopy(model)
 
     def stepper(module):

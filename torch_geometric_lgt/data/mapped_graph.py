@@ -120,7 +120,7 @@ class MappedGraph(FeatureStore, GraphStore):
             return value
         if isinstance(index, slice):
             return value[index]
-        ids = torch.as_tensor(index)
+        ids = torch.as_tensor(index).cpu()
         if (
             ids.dtype != torch.bool
             and ids.numel() > 0

@@ -79,7 +79,7 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
             if (
                 size is None
                 or nodes is None
-                or not torch.equal(nodes[:size], seeds[: out.metadata[0].numel()])
+                or not torch.equal(nodes[:size].cpu(), seeds[: out.metadata[0].numel()].cpu())
             ):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and "

@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree
 
 from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt._attention_calls import recorded_calls
+from torch_geometric_lgt._attention_calls import permutation, recorded_calls
 from torch_geometric_lgt.visualization._figure import new_figure, saved
 from torch_geometric_lgt.visualization._panels import (
     draw_classes,
@@ -129,7 +129,7 @@ def plot_latent_structure(
         if not -len(calls) <= layer < len(calls):
             raise ValueError(f"'layer' must be one of {len(calls)} (got {layer})")
         call = calls[layer]
-        rows = torch.randperm(num_nodes, generator=generator)[:num_rows]
+        rows = permutation(num_nodes, generator)[:num_rows]
         rows, weight = mean_weight(call, rows, num_nodes)
     if not (isinstance(output, Tensor) and output.dim() > 0 and output.size(0) == num_nodes):
         output = call.output
@@ -153,7 +153,7 @@ def plot_latent_structure(
     )
     figure.suptitle(title, fontsize='large')
     draw_classes(figure, panels[0], class_mass(weight, y, rows))
-    drawn_edges = edges[:, torch.randperm(edges.size(1), generator=generator)[:num_edges]]
+    drawn_edges = edges[:, permutation(edges.size(1), generator)[:num_edges]]
     draw_nodes(figure, panels[1], positions, y)
     panels[1].plot(
         *(positions[drawn_edges.numpy(), side] for side in (0, 1)),

@@ -22,7 +22,7 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     without_autocast,
 )
-from torch_geometric_lgt.functional.segment import Segments
+from torch_geometric_lgt.functional.segment import Segments, node_to_graph
 
 
 class Positions(NamedTuple):
@@ -115,22 +115,24 @@ def _attend_positions(arguments: AttendArguments, targets: Positions, sources: P
     return join(out)
 
 
-def evaluated(inputs: KernelInput) -> KernelInput:
-    r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast."""
-    inputs = inputs.aligned()
+def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
+    r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast, and
+    divides them by the Frobenius norm of their graph and head. :obj:`nodes` says which of them
+    belongs to which graph."""
+    inputs, graphs = inputs.aligned(), nodes.sizes.size(0)
     with without_autocast(inputs.x.device.type):
-        x = _evaluate(inputs, inputs.x, 1, inputs.heads).view(inputs.x.size(0), -1)
-    return replace(inputs, x=x, weight=None, bias=None)
-
-
-def sums_of_squares(inputs: KernelInput, nodes: Segments) -> Tensor:
-    r"""Computes the sums of squares ``[B, H]`` of the :meth:`evaluated` queries or keys of each
-    graph. :obj:`nodes` says which of them belongs to which graph."""
-    places, graphs = positions(nodes, inputs.x), nodes.sizes.size(0)
-    x = _split(places.take(inputs.x), graphs, inputs.heads)
-    if places.is_repeated is not None:
-        x = x.masked_fill(places.is_repeated, 0)
-    return x.square().sum((1, 3))
+        x = _evaluate(inputs, inputs.x, 1, inputs.heads)[0]
+        if graphs == 1:
+            norm = torch.linalg.vector_norm(x, dim=(0, 2), keepdim=True)
+        else:
+            places = positions(nodes, inputs.x)
+            rows = places.take(x).view(graphs, -1, *x.shape[1:])
+            if places.is_repeated is not None:
+                rows = rows.masked_fill(places.is_repeated, 0)
+            norm = torch.linalg.vector_norm(rows, dim=(1, 3))
+            norm = norm.index_select(0, node_to_graph(nodes, x.size(0)))[..., None]
+        x = x * norm.masked_fill(norm == 0, torch.inf).reciprocal()
+    return replace(inputs, x=x.flatten(1), weight=None, bias=None)
 
 
 def _split(x: Tensor, graphs: int, heads: int) -> Tensor:

@@ -9,6 +9,7 @@ from torch_geometric_lgt.functional._engine.chunked_queries import Queries, Quer
 from torch_geometric_lgt.functional._engine.features import add_sums, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import Nodes, join, noise_of, split, take
 from torch_geometric_lgt.functional.numerics import inverse_of, neutral
+from torch_geometric_lgt.functional.tracing import may_read_values
 
 MAX_GAP = 40.0  # sums may be smaller than their divisors by the exponential of this
 STEP = 1 / 64
@@ -67,7 +68,7 @@ class SampledKeys(Keys):
         centred = log - feature_maximum[:, :, None, 0]
         bound = largest(centred, -1)  # s_j of each node: neither factor is above 1
         product = outer_product(scaled(centred, None, bound), scaled(noise, None, -bound))
-        if bool(alike.all()):
+        if may_read_values() and bool(alike.all()):
             return product
         centred = log[..., None, :] - feature_maximum[:, :, None]
         joint = scaled(centred, None, -noise[..., None]).flatten(-2)
@@ -107,7 +108,7 @@ class SampledKeys(Keys):
         maximum = outer_sum(feature_bound, sample_bound)
         gap = feature_bound[..., None, :] - log_strongest
         is_wide = (gap > MAX_GAP).flatten(1).any(1)[:, None, None]
-        if bool(is_wide.any()):
+        if not may_read_values() or bool(is_wide.any()):
             joint_sums, joint_maximum, _ = super().build(graphs, chunks)
             sums = torch.where(is_wide[..., None], joint_sums, sums)
             maximum = torch.where(is_wide, joint_maximum, maximum)
@@ -139,7 +140,7 @@ class SampledQueries(Queries):
         x, q, map_input = self.evaluate(nodes, maximum.size(0))
         log, _ = inputs.map.log_features(map_input, inputs.projection, inputs.power, None)
         feature_maximum, _, alike = split_maximum(maximum, inputs.samples)
-        if bool(alike.all()):
+        if may_read_values() and bool(alike.all()):
             feature_maximum = feature_maximum[..., :1, :]
         log = cast(Tensor, log)[..., None, :] + feature_maximum[:, :, None]
         return x, q, map_input, scaled(log, None, largest(log, -1))

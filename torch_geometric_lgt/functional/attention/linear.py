@@ -236,9 +236,8 @@ def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Ten
     r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
     Queries and keys are evaluated once, for the norms and for the weights."""
     queries, values = form.with_values(is_autocast=False)
-    queries, keys = plain.evaluated(queries), plain.evaluated(form.keys)
-    squares = plain.sums_of_squares(keys, sources), plain.sums_of_squares(queries, targets)
-    factor = form.factor(sources.sizes, *squares)
+    queries, keys = plain.normalized(queries, targets), plain.normalized(form.keys, sources)
+    factor = form.factor(sources.sizes)
     out = attend(queries, keys, values, sources, targets, factor)
     return out.to(form.queries.x.dtype)
 

@@ -1,4 +1,5 @@
 # N nodes (N_s source, N_t target), E edges, H heads, F input width, C channels per head.
+import torch
 from torch import Tensor
 
 from torch_geometric_lgt.functional._engine.arguments import Arguments
@@ -12,6 +13,7 @@ from torch_geometric_lgt.functional.neighbors.subgraph import (
     select_rows,
 )
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.tracing import is_capturing
 from torch_geometric_lgt.typing import Differentiable, DifferentiableOrNone
 
 
@@ -68,6 +70,10 @@ def edge_scores(
     Returns:
         ``[E, H * C]``, in at least single precision
     """
+    is_captured = not torch.compiler.is_compiling() and is_capturing()
+    if mask is not None and is_captured:  # the number of edges with scores is not known
+        score = edge_scores(query, key, value, edge_index, None, heads, is_distance)
+        return torch.where(mask[edge_index[1]][:, None], score, value.to(score.dtype))
     (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key
     arguments = EdgeScoreArguments(
         x_src=x_src,

@@ -50,9 +50,8 @@ def attention_distance(
     """
     if measure not in MEASURES:
         raise ValueError(f"'measure' must be 'jaccard' or 'lse' (got {measure!r})")
-    pointer, neighbor = neighborhoods(
-        edge_list(edge_index, num_nodes, num_nodes), num_nodes, neighbors
-    )
+    edges = edge_list(edge_index, num_nodes, num_nodes)
+    pointer, neighbor = neighborhoods(edges, num_nodes, neighbors)
     degree = np.diff(pointer)
     node = np.repeat(np.arange(num_nodes), degree)
     index = jaccard_of(pointer, neighbor, node, neighbor.astype(np.int64))
@@ -64,7 +63,7 @@ def attention_distance(
     out = np.full(num_nodes, -np.inf)
     mean = np.add.reduceat(index, first) / degree[filled]
     out[filled] = np.round(top - mean - np.log(degree[filled]), 12)
-    return torch.from_numpy(out)
+    return torch.from_numpy(out).to(edges.device)
 
 
 def largest_per_graph(score: Tensor, batch: Tensor | None, factor: float) -> Tensor:

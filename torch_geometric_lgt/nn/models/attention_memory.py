@@ -103,6 +103,7 @@ class AttentionMemory:
             )
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
+        nodes = nodes.cpu()  # where the inputs of the layers are
         return [state.without(self._state(index, nodes)) for index, state in enumerate(self.states)]
 
     def save(self, path: str | os.PathLike) -> None:

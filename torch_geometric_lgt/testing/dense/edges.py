@@ -130,8 +130,9 @@ def adjacency_matrix(edge_index: Tensor, weight: Tensor, num_src: int, num_dst: 
         tensor([[0., 1.],
                 [2., 0.]])
     """
-    to_target = (torch.arange(num_dst)[:, None] == edge_index[1]).to(weight.dtype)
-    from_source = (edge_index[0][:, None] == torch.arange(num_src)).to(weight.dtype)
+    targets, sources = (torch.arange(num, device=weight.device) for num in (num_dst, num_src))
+    to_target = (targets[:, None] == edge_index[1]).to(weight.dtype)
+    from_source = (edge_index[0][:, None] == sources).to(weight.dtype)
     return torch.einsum('ie,e,ej->ij', to_target, weight, from_source)
 
 

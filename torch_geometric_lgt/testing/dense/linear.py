@@ -20,9 +20,10 @@ def normalised(x: Tensor, norm: str, batch: Tensor | None = None) -> Tensor:
                 [0.0000, 0.0000]])
     """
     if norm == 'row':
-        same = torch.eye(x.shape[0], dtype=x.dtype)
+        same = torch.eye(x.shape[0], dtype=x.dtype, device=x.device)
     else:
-        batch = torch.zeros(x.shape[0], dtype=torch.long) if batch is None else batch
+        one_graph = torch.zeros(x.shape[0], dtype=torch.long, device=x.device)
+        batch = one_graph if batch is None else batch
         same = (batch[:, None] == batch[None, :]).to(x.dtype)
     length = torch.einsum('ij,jhc->ih', same, x * x).sqrt()
     return (

@@ -107,9 +107,9 @@ class Stream:
         return size[0]
 
     def _weights(self) -> Tensor | None:
-        r"""Returns the edge weights ``[E]`` of the graph: the attribute :obj:`edge_weight`, or the
-        values of :obj:`adj_t`. Returns :obj:`None` without weights, and if all values of
-        :obj:`adj_t` are 1.
+        r"""Returns the edge weights ``[E]`` of the graph on the CPU: the attribute
+        :obj:`edge_weight`, or the values of :obj:`adj_t`. Returns :obj:`None` without weights, and
+        if all values of :obj:`adj_t` are 1.
 
         Raises:
             ValueError: If the attribute does not contain one floating-point number per edge.
@@ -118,15 +118,15 @@ class Stream:
             return None
         weight, matrix = self.store.get('edge_weight'), self.store.get('adj_t')
         if matrix is not None:
-            return weighted_edges(matrix, self.num_nodes, self.num_nodes, weight, 'adj_t')[1]
-        if weight is not None and (
+            weight = weighted_edges(matrix, self.num_nodes, self.num_nodes, weight, 'adj_t')[1]
+        elif weight is not None and (
             weight.shape != (self.store.num_edges,) or not weight.is_floating_point()
         ):
             raise ValueError(
                 "'edge_weight' must hold a floating-point number for each edge (got "
                 f'{weight.dtype}, {tuple(weight.shape)})'
             )
-        return weight
+        return None if weight is None else weight.detach().cpu()
 
     def __getstate__(self) -> dict[str, Any]:
         r"""Returns the attributes to pickle for worker processes, with :obj:`None` for the
