@@ -15,6 +15,7 @@ from torch_geometric_lgt.functional._engine.dispatch import is_paired
 from torch_geometric_lgt.functional._engine.features import guarded, largest, scaled
 from torch_geometric_lgt.functional._engine.layout import both_masks, join, split
 from torch_geometric_lgt.functional._engine.operators import AttendArguments
+from torch_geometric_lgt.functional.feature_maps import UnitRows
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.numerics import (
     compute_dtype,
@@ -22,7 +23,7 @@ from torch_geometric_lgt.functional.numerics import (
     inverse_of,
     without_autocast,
 )
-from torch_geometric_lgt.functional.segment import Segments, node_to_graph
+from torch_geometric_lgt.functional.segment import Segments
 
 
 class Positions(NamedTuple):
@@ -119,20 +120,15 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
     r"""Evaluates the linear part of queries or keys in the dtype of sums, outside autocast, and
     divides them by the Frobenius norm of their graph and head. :obj:`nodes` says which of them
     belongs to which graph."""
-    inputs, graphs = inputs.aligned(), nodes.sizes.size(0)
+    inputs, places = inputs.aligned(), positions(nodes, inputs.x)
     with without_autocast(inputs.x.device.type):
-        x = _evaluate(inputs, inputs.x, 1, inputs.heads)[0]
-        if graphs == 1:
-            norm = torch.linalg.vector_norm(x, dim=(0, 2), keepdim=True)
-        else:
-            places = positions(nodes, inputs.x)
-            rows = places.take(x).view(graphs, -1, *x.shape[1:])
-            if places.is_repeated is not None:
-                rows = rows.masked_fill(places.is_repeated, 0)
-            norm = torch.linalg.vector_norm(rows, dim=(1, 3))
-            norm = norm.index_select(0, node_to_graph(nodes, x.size(0)))[..., None]
-        x = x * norm.masked_fill(norm == 0, torch.inf).reciprocal()
-    return replace(inputs, x=x.flatten(1), weight=None, bias=None)
+        x = _evaluate(inputs, places.take(inputs.x), nodes.sizes.size(0), inputs.heads)
+        if places.is_repeated is not None:
+            x = x.masked_fill(places.is_repeated, 0)
+        unit = UnitRows.apply(x.transpose(1, 2).flatten(2)).unflatten(2, x.shape[1::2])
+        x = unit.transpose(1, 2).flatten(2).flatten(0, 1)
+    x = x if places.of_node is None else x.index_select(0, places.of_node)
+    return replace(inputs, x=x, weight=None, bias=None)
 
 
 def _split(x: Tensor, graphs: int, heads: int) -> Tensor:
