@@ -68,13 +68,32 @@ if mathjax.exists():
     mathjax_path = 'tex-chtml-full.js'
 toc_object_entries_show_parents = 'hide'
 
+# What a model says of its layers for inference over batches; a user calls none of them.
+STREAMING = [
+    'attentions',
+    'degree_edges',
+    'from_stream',
+    'input_layer',
+    'layer',
+    'layer_channels',
+    'layer_edges',
+    'layer_rows',
+    'layer_state',
+    'layers',
+    'part_context',
+    'readout',
+    'step',
+    'stream_local_branch',
+    'uses_degrees',
+]
 autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
     'inherited-members': (
-        'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore'
+        'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore, '
+        'list, tuple'
     ),
-    'exclude-members': 'extra_repr',
+    'exclude-members': ', '.join(['extra_repr', *STREAMING]),
 }
 autodoc_typehints = 'signature'
 napoleon_google_docstring = True
