@@ -10,6 +10,7 @@ from benchmarks.common.results import read_result
 from benchmarks.common.tables import write_table
 from benchmarks.gpu.device import fewest_seconds
 from benchmarks.gpu.layers import DTYPES
+from benchmarks.runtime.layers import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,6 +119,11 @@ def model_rows(record: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
+def beside(name: str) -> str:
+    r"""Returns the title of a case: the layer and its peer."""
+    return '\nbeside '.join(TITLES.get(name, (name,)))
+
+
 def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
     r"""Draws seconds against the number of nodes, with a panel for each layer: ours, the peer,
     and the bound of the device."""
@@ -125,7 +131,7 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     figure, panels = subplots(
-        rows, columns, figsize=(2.3 * columns, 2.1 * rows + 0.5), squeeze=False, sharex=True
+        rows, columns, figsize=(2.3 * columns, 2.2 * rows + 0.5), squeeze=False, sharex=True
     )
     for panel in panels.flat[len(names) :]:
         panel.set_axis_off()
@@ -148,7 +154,7 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
         }
         bound = {nodes: value for nodes, value in bound.items() if value > 0}
         panel.loglog(list(bound), list(bound.values()), 'k.:', label='bound')
-        panel.set_title(name, fontsize=9)
+        panel.set_title(beside(name), fontsize=8)
         panel.tick_params(which='both', labelsize=6)
     panels[0, 0].legend(fontsize=7)
     figure.supxlabel('nodes', fontsize=9)
@@ -168,7 +174,9 @@ def shares_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
         for record in layers
         if record['config']['num_nodes'] == sizes[record['model']]
     }
-    names = [f'{name}, {num_nodes:,} nodes' for name, num_nodes in sizes.items()]
+    names = [
+        f'{TITLES.get(name, (name,))[0]}, {num_nodes:,} nodes' for name, num_nodes in sizes.items()
+    ]
     figure, panel = subplots(figsize=(7, 0.3 * len(names) + 1.2))
     for shift, dtype in enumerate(DTYPES):
         places = [place + 0.4 * shift - 0.2 for place in range(len(names))]
