@@ -90,8 +90,8 @@ autodoc_default_options = {
     'members': True,
     'member-order': 'bysource',
     'inherited-members': (
-        'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, GraphStore, '
-        'list, tuple'
+        'MessagePassing, Module, BaseTransform, InMemoryDataset, Dataset, FeatureStore, '
+        'GraphStore, list, tuple'
     ),
     'exclude-members': ', '.join(['extra_repr', *STREAMING]),
 }
