@@ -79,7 +79,7 @@ def is_plain(
     queries: KernelInput, keys: KernelInput, channels: int, targets: Segments, sources: Segments
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
-    without samples, if all features are at most :obj:`PLAIN_ELEMENTS` numbers. Each of several
+    without samples, if all features are at most :meth:`plain_elements` numbers. Each of several
     graphs counts with the size of the largest. A processor computes them if this does not double
     the nodes, and then twice as many features: operators would compute them size by size.
 
@@ -92,12 +92,11 @@ def is_plain(
     """
     if keys.noise is not None or keys.samples > 1:
         return False
-    is_cpu = keys.x.device.type == 'cpu'
-    place = 'kernels' if is_fused(keys, channels) else 'cpu' if is_cpu else 'gpu'
+    is_cpu, limit = keys.x.device.type == 'cpu', plain_elements(keys, channels)
     size = keys.heads * max(keys.num_features(), channels)
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
-        most = PLAIN_ELEMENTS[place] * (2 if is_cpu and num_graphs > 1 else 1)
+        most = limit * (2 if is_cpu and num_graphs > 1 else 1)
         if num_nodes == 0 or num_nodes * size > most:
             return False
         if num_graphs > 1:
@@ -105,6 +104,19 @@ def is_plain(
             if padded > (2 * num_nodes if is_cpu else most // size):
                 return False
     return True
+
+
+def plain_elements(keys: KernelInput, channels: int) -> int:
+    r"""Returns the most features that formulas which autograd records may have. In single precision
+    they fill at most a 64th of a GPU's memory, of which such a step takes some seven times as
+    much. Values have :obj:`channels` channels per head."""
+    device = keys.x.device
+    if device.type == 'cpu':
+        return PLAIN_ELEMENTS['cpu']
+    most = PLAIN_ELEMENTS['kernels' if is_fused(keys, channels) else 'gpu']
+    if device.type != 'cuda':
+        return most
+    return min(most, torch.cuda.get_device_properties(device).total_memory // (64 * 4))
 
 
 def saves_products(inputs: KernelInput) -> bool:
