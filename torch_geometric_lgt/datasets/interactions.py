@@ -27,12 +27,14 @@ class InteractionDataset(InMemoryDataset):
     ``root/name/raw``. The files are read each time. Only downloads are written, so no cache can be
     outdated.
 
-    For ``split='leave-one-out'`` the rows must be in the order of time, or the file must have a
-    column of times: name it as the third of :obj:`columns`. Other columns are not read.
+    For ``split='leave-one-out'`` the rows of ``raw`` must be in the order of time, as those of
+    ``amazon-beauty`` and ``movielens-100k`` are, or the file must have a column of times: name it
+    as the third of :obj:`columns`. Other columns are not read.
 
     Ids may be whole numbers, also in a column of floating-point numbers, or texts. Users and items
-    get numbers from 0 in the order of their ids; :obj:`user_ids` and :obj:`item_ids` have the id of
-    each number. A repeated pair counts once, by its first occurrence.
+    get numbers from 0 in the order of their ids (whole numbers by size, texts by alphabet);
+    :obj:`user_ids` and :obj:`item_ids` have the id of each number. A repeated pair counts once, by
+    its first occurrence in time, or in the file without times.
 
     The data object has the node types ``user`` and ``item`` and the edge type
     ``('user', 'rates', 'item')``. The edge type has the pairs ``[2, E]`` of each part in
@@ -44,11 +46,13 @@ class InteractionDataset(InMemoryDataset):
         name (str): Name of a public data set, or of a folder in :obj:`root`.
         split (str, optional): :obj:`"given"` uses the split of the files; without a validation
             file, the share ``ratios[1]`` of each user's training pairs is drawn for validation.
-            :obj:`"ratio"` splits each user's interactions at random. :obj:`"leave-one-out"` takes
-            each user's last interaction for test and the last but one for validation, and needs a
-            file ``raw``. A user with two interactions has no validation pair; a single interaction
-            goes to training. (default: :obj:`None`, :obj:`"given"` if the data set has files for
-            training and test, else :obj:`"ratio"`; the attribute :obj:`split` has the choice)
+            :obj:`"ratio"` splits each user's interactions at random: test and validation get their
+            shares, rounded down but at least one pair each, test first, while one remains for
+            training. :obj:`"leave-one-out"` takes each user's last interaction for test and the
+            last but one for validation, and needs a file ``raw``; of two interactions none is for
+            validation, and a single one is for training. (default: :obj:`None`, :obj:`"given"` if
+            the data set has files for training and test, else :obj:`"ratio"`; the attribute
+            :obj:`split` has the choice)
         ratios (tuple, optional): Shares of training, validation and test. (default: :obj:`(0.8,
             0.1, 0.1)`)
         seed (int, optional): Seed of the random split. (default: :obj:`2022`)

@@ -19,11 +19,11 @@ class SBMDataset(GeneratedDataset):
     <https://arxiv.org/abs/2003.00982>`_; the graphs are not the published ones.
 
     ``PATTERN``: five blocks of 5 to 34 nodes. An edge has probability 0.5 inside a block and 0.35
-    between blocks. Each graph also has one of 100 patterns, joined to the blocks with probability
-    0.5. Patterns are random graphs of 5 to 34 nodes with edge probability 0.5; all splits share
-    these patterns. Nodes have one of three tokens at random; the tokens of a pattern are fixed. The
-    label is 1 for nodes of the pattern. There are 10,000, 2,000 and 2,000 graphs in train, val and
-    test.
+    between blocks. Each graph also has one of 100 patterns, whose nodes are joined to each node of
+    the blocks with probability 0.5. Patterns are random graphs of 5 to 34 nodes with edge
+    probability 0.5; all splits share these patterns. Nodes have one of three tokens at random; the
+    tokens of a pattern are fixed. The label is 1 for nodes of the pattern. There are 10,000, 2,000
+    and 2,000 graphs in train, val and test.
 
     ``CLUSTER``: six blocks of 5 to 34 nodes. An edge has probability 0.55 inside a block and 0.25
     between blocks. One node of each block has the token of the block, all others have token 0. The
@@ -41,8 +41,8 @@ class SBMDataset(GeneratedDataset):
             :obj:`"train"`)
         num_graphs (int, optional): Number of graphs before :obj:`pre_filter`. (default:
             :obj:`None`, the number above)
-        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
-            (default: :obj:`0`)
+        seed (int, optional): Seed of the random graphs, 0 or larger; splits of one seed share no
+            graph. (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its ``repr``
             is part of the file name, so each :obj:`pre_transform` has its own file. (default:
@@ -52,7 +52,7 @@ class SBMDataset(GeneratedDataset):
 
     Raises:
         ValueError: If :obj:`name` or :obj:`split` is unknown, :obj:`num_graphs` is not positive, or
-            :obj:`seed` is no whole number from 0. If the ``repr`` of :obj:`pre_transform` or
+            :obj:`seed` is negative or no whole number. If the ``repr`` of :obj:`pre_transform` or
             :obj:`pre_filter` differs from run to run, like that of a ``lambda``.
 
     Example:

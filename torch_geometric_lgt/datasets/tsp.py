@@ -42,8 +42,8 @@ class TSPDataset(GeneratedDataset):
             :obj:`"train"`)
         num_graphs (int, optional): Number of graphs before :obj:`pre_filter`. (default:
             :obj:`None`, the number above)
-        seed (int, optional): Seed of the process, from 0; splits of one seed share no graph.
-            (default: :obj:`0`)
+        seed (int, optional): Seed of the random graphs, 0 or larger; splits of one seed share no
+            graph. (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
         pre_transform (callable, optional): Applied once, before the graphs are stored. Its ``repr``
             is part of the file name, so each :obj:`pre_transform` has its own file. (default:

@@ -29,8 +29,8 @@ class NodePartitionLoader(DataLoader):
     Args:
         data (torch_geometric.data.Data): The graph, with :obj:`edge_index`.
         batch_size (int): The largest number of nodes in a batch, :math:`B`.
-        shuffle (bool, optional): If :obj:`False`, batches consist of consecutive nodes. (default:
-            :obj:`True`)
+        shuffle (bool, optional): If :obj:`False`, batches consist of consecutive nodes in the order
+            of their ids. (default: :obj:`True`)
         transform (callable, optional): Applied to each batch. (default: :obj:`None`)
         generator (torch.Generator, optional): Draws the partition. (default: :obj:`None`, torch's
             global generator)

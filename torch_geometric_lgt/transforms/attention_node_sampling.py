@@ -81,8 +81,9 @@ class AttentionNodeSampling(BaseTransform):
         self.attr_name, self.neighbors = attr_name, neighbors
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Adds the mask ``[N]`` in bool to the graph, or to a batch of graphs, and returns the
-        graph."""
+        r"""Adds the attribute :obj:`attr_name` to the graph and returns the graph: bools ``[N]``,
+        :obj:`True` for the nodes that attend by a softmax. In a batch the nodes of each graph are
+        chosen on their own; a heterogeneous graph gets it for the nodes of :obj:`edge_type`."""
         nodes, edge_store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(edge_store, num_nodes, num_nodes)

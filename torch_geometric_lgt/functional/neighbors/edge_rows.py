@@ -65,15 +65,17 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns the edges sorted by target and by source, in the form that the operators of this
-        package take.
+        r"""Returns the six tensors of :attr:`by_target` and :attr:`by_source` as one flat tuple,
+        such as the operator of the sum over neighbours takes. :obj:`target_source` has the sources
+        of the edges sorted by target, :obj:`source_target` the targets of those sorted by source.
+        The latter three are :obj:`None` without :attr:`by_source`.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import sorted_edges
-            >>> edges = sorted_edges(torch.tensor([[0, 1], [1, 0]]), 2, 2, backward=False)
+            >>> edges = sorted_edges(torch.tensor([[0, 2], [1, 0]]), 3, 3, backward=False)
             >>> edges.orders().target_source
-            tensor([1, 0])
+            tensor([2, 0])
             >>> edges.orders().source_target is None
             True
         """

@@ -84,8 +84,8 @@ class MeanAttention(KernelLayer):
     def attention_state(
         self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
     ) -> AttentionState:
-        r"""Builds the state of each graph: the sum of the values of its nodes :obj:`x` ``[N, F]``
-        and their number.
+        r"""Builds the state of each graph: the sum of the values of its nodes, a linear map of
+        their features :obj:`x` ``[N, F]``, and the number of nodes.
 
         For the arguments and the use of states see
         :meth:`KernelAttentionConv.attention_state`."""

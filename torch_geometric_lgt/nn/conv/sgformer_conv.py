@@ -20,9 +20,9 @@ class SGFormerConv(LinearLayer):
 
     over the :math:`N` nodes of each graph, with :math:`\tilde{\mathbf{Q}} = \mathbf{Q} /
     \|\mathbf{Q}\|_F` and :math:`\tilde{\mathbf{K}} = \mathbf{K} / \|\mathbf{K}\|_F` of each graph
-    and head. With Frobenius norms, the mean share of other nodes in an output is at most of order
-    :math:`1 / N`. With ``norm='row'``, which divides each query and key by its length, the share
-    does not fall with :math:`N`.
+    and head. With Frobenius norms all other nodes together have on average at most a share of
+    order :math:`1 / N` in an output: the layer hardly attends. With ``norm='row'``, which divides
+    each query and key by its length, this share does not fall with :math:`N`.
 
     Differs from :class:`torch_geometric.nn.attention.SGFormerAttention`, which has row norms only
     and averages its heads. In a batch, PyG's layer sets :math:`N` to the size of the largest graph.
@@ -38,9 +38,9 @@ class SGFormerConv(LinearLayer):
         out_channels (int): Size of each output sample, divided among the heads.
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
         norm (str, optional): :obj:`"frobenius"` or :obj:`"row"`. An output whose denominator is 0
-            up to rounding errors is 0. With row norms this happens if all keys are the opposite of
-            the query; with Frobenius norms it can happen only in a graph of one node. (default:
-            :obj:`"frobenius"`)
+            up to rounding errors is 0. With row norms this happens if all keys have the direction
+            opposite to the query; with Frobenius norms it can happen only in a graph of one node.
+            (default: :obj:`"frobenius"`)
         bias (bool, optional): If :obj:`False`, the linear maps of queries, keys and values have no
             bias. (default: :obj:`True`)
         value_projection (bool, optional): If :obj:`False`, the values are the input, as in the

@@ -37,7 +37,7 @@ class AttentionMemory:
     Attributes:
         states (list): The :class:`~torch_geometric_lgt.functional.AttentionState` of all nodes in
             each layer, in double precision.
-        inputs (list): The input ``[N, D]`` of each layer.
+        inputs (list): The input ``[N, F]`` of each layer, on the CPU.
 
     Example:
         >>> import torch
@@ -109,8 +109,8 @@ class AttentionMemory:
     def save(self, path: str | os.PathLike) -> None:
         r"""Writes the memory to a safetensors file with a version and a checksum, atomically.
 
-        The file contains the inputs and states of all layers, and the parameters with which they
-        were computed. It does not contain the graph or the other parameters of the model.
+        The file contains the inputs, states and noise of all layers, and the parameters with which
+        they were computed. It does not contain the graph or the other parameters of the model.
 
         Args:
             path (str or Path): The file. An existing file is replaced.

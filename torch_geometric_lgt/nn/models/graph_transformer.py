@@ -72,16 +72,17 @@ class GraphTransformer(LayerwiseModel):
         \mathbf{Z}^{(l)} = \mathrm{GPSConv}(\mathbf{Z}^{(l-1)}, \mathbf{A}), \qquad
         \mathbf{Y} = f(\mathbf{Z}^{(L)})
 
-    with the encodings :math:`\mathbf{P}_p` and layers :class:`~torch_geometric_lgt.nn.GPSConv`.
+    with the encodings :math:`\mathbf{P}_p`, layers :class:`~torch_geometric_lgt.nn.GPSConv`, and
+    as :math:`f` a linear map of each node, or an MLP of each edge or graph (:obj:`level`).
     With :obj:`num_local_layers` other layers come first, which have no attention: local before
     global, as in `"Polynormer" <https://arxiv.org/abs/2403.01232>`_.
 
-    For the nodes of one graph start with seven local layers before one gated layer:
+    For the nodes of one graph, try first seven local layers before one gated layer:
     ``num_layers=1, num_local_layers=7, gate=True, input_norm=True, dropout=0.5,
     input_dropout=0.15``. :doc:`/gps` has the whole training to copy, and what it reaches.
 
     Is the attention worth its cost on your data? Train the model a second time with
-    ``attn_type='mean'`` and a third time with ``attn_type=None``.
+    ``attn_type='mean'``, the plain mean of the graph, and a third time with ``attn_type=None``.
 
     Args:
         in_channels (int): Size of each input sample; :obj:`-1` takes the size of the first input.
@@ -92,8 +93,9 @@ class GraphTransformer(LayerwiseModel):
         num_local_layers (int, optional): Number of layers before them, which have message passing
             alone. (default: :obj:`0`)
         gate (bool, optional): If :obj:`True`, the layers with attention have no message passing and
-            no feed-forward network. They multiply the output of the attention by a linear map of
-            their input, and are left out without attention. (default: :obj:`False`)
+            no feed-forward network. They multiply the normalised output of the attention by a
+            linear map of their input, as below. With ``attn_type=None`` there are no such layers.
+            (default: :obj:`False`)
 
             :math:`\mathbf{Z}^{(l)} = \mathrm{act}(\mathbf{W}_2 ((1 + \mathbf{W}_1
             \mathbf{Z}^{(l-1)}) \odot \mathrm{LayerNorm}(\mathrm{Attention}(
@@ -108,23 +110,25 @@ class GraphTransformer(LayerwiseModel):
             none, or a function of channels and heads that returns a layer. (default:
             :obj:`"kernel"`)
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
-            names. All layers share a module among them, such as a :obj:`feature_map`, and what it
-            learns; give a function as :obj:`attn_type` to make one for each layer. (default:
-            :obj:`None`; for :obj:`"kernel"`, 32 learned features, where
-            :class:`~torch_geometric_lgt.nn.KernelAttentionConv` by itself has the papers' random
-            features)
-        encodings (dict, optional): The channels of each positional or structural encoding by the
-            name of its argument in :meth:`forward`, such as ``{'laplacian_pe': 10}``. (default:
-            :obj:`None`, none)
+            names. If one of them is a module, such as a :obj:`feature_map`, all layers use this
+            module and its parameters; give a function as :obj:`attn_type` to make one for each
+            layer. (default: :obj:`None`; for :obj:`"kernel"` this means 32 learned features. Any
+            arguments replace them: without a :obj:`feature_map` among them, the layers have random
+            features, the default of :class:`~torch_geometric_lgt.nn.KernelAttentionConv`)
+        encodings (dict, optional): The channels of each positional or structural encoding by a
+            name of your choice, such as ``{'laplacian_pe': 10}``: by this name :meth:`forward`
+            takes it. (default: :obj:`None`, none)
         position (str, optional): The name of an encoding of which the attention makes queries and
             keys, in place of the hidden features: nodes attend by where they are. For
             :obj:`"kernel"`, :obj:`"difformer"` and :obj:`"sgformer"`. (default: :obj:`None`, none)
-        edge_channels (int, optional): Size :math:`F_e` of the features of each edge, for message
-            passing that takes :obj:`edge_attr`. (default: :obj:`0`, none)
+        edge_channels (int, optional): Size :math:`F_e` of the features of each edge. They go to the
+            message passing as :obj:`edge_attr`, which it must take (:obj:`"GCNConv"` does not). A
+            layer of PyG with an argument :obj:`edge_dim` gets it, too. (default: :obj:`0`, none)
         level (str, optional): Scores each :obj:`"node"`, each :obj:`"edge"` by its source and
             target, or each :obj:`"graph"` by its nodes together. (default: :obj:`"node"`)
-        dropout (float, optional): Dropout probability. (default: :obj:`0.0`)
-        input_dropout (float, optional): Dropout probability of the features. (default: :obj:`0.0`)
+        dropout (float, optional): Dropout probability within the layers. (default: :obj:`0.0`)
+        input_dropout (float, optional): Dropout probability of the node features. (default:
+            :obj:`0.0`)
         input_norm (bool, optional): If :obj:`True`, normalisation, activation and dropout follow
             the input layer. (default: :obj:`False`)
         norm (str, optional): :obj:`"batch_norm"`, :obj:`"layer_norm"` of each node, or :obj:`None`.

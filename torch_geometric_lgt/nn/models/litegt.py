@@ -47,17 +47,19 @@ class LiteGT(Module):
             \right),
 
     see :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. With :obj:`reduce`, the fourth-last
-    and third-last layers have half the channels, and the last two layers three tenths (Figure 4);
-    all layers have :obj:`heads` heads. The paper calls this step a pooling without a definition;
-    here it is a linear map.
+    and third-last layers have half the channels, and the last two layers three tenths, both rounded
+    down (Figure 4). All layers have :obj:`heads` heads, so each of the sizes must be a multiple of
+    it. The paper calls the change of channels a pooling without a definition; here it is a linear
+    map.
 
-    Differs from the text of the paper, which halves the channels twice. The parameter counts of its
-    Table 4 and the authors' code have three tenths, 24 of 80 channels.
+    Differs from the text of the paper, where the last two layers have a quarter of the channels.
+    The parameter counts of its Table 4 and the authors' code have three tenths, 24 of 80.
 
     With :obj:`edge_channels`, edges have hidden features :math:`\mathbf{e}_{ij}` beside those of
-    the nodes. They are factors of the scores :math:`\mathbf{s}_{ij}` of the attention, as
-    :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv` says, and each layer updates them by
-    these scores,
+    the nodes. A layer first computes the scores :math:`\mathbf{s}_{ij}` of an edge, a number for
+    each channel of the branches with queries and keys, of which the features are factors
+    (:class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`). Then it updates the features by the
+    scores,
 
     .. math::
         \hat{\mathbf{e}}_{ij} = \mathrm{BN} \left( \mathbf{e}_{ij} + \mathbf{W}_{O_e}
@@ -65,10 +67,10 @@ class LiteGT(Module):
         \mathbf{e}_{ij}^{\prime} = \mathrm{BN} \left( \hat{\mathbf{e}}_{ij} + \mathrm{FFN}_e
             (\hat{\mathbf{e}}_{ij}) \right).
 
-    An edge has as many hidden features as scores: half of the channels if one branch is Jaccard,
-    else all. The paper gives no equation; these are the updates of edges in the graph transformer
-    below. The output reads nodes alone, as in the authors' code, so the last layer does not update
-    the edges.
+    An edge has as many hidden features as scores: half of the channels if one branch is
+    :obj:`"jaccard"`, which has no queries and keys, else all. The paper gives no equation; the
+    graph transformer that the next paragraph names updates edges like this. The output reads nodes
+    alone, as in the authors' code, so the last layer does not update the edges.
 
     With ``kernel=('softmax', 'softmax')`` it is the graph transformer of `"A Generalization of
     Transformer Networks to Graphs" <https://arxiv.org/abs/2012.09699>`_.
@@ -79,8 +81,8 @@ class LiteGT(Module):
         out_channels (int): Size of each output sample.
         num_layers (int, optional): Number of layers. (default: :obj:`12`)
         heads (int, optional): Number of attention heads. (default: :obj:`8`)
-        kernel (str or tuple, optional): The second branch, :obj:`"jaccard"` or
-            :obj:`"subtractor"`, or the names of both branches, see
+        kernel (str or tuple, optional): The second branch beside one with softmax,
+            :obj:`"jaccard"` or :obj:`"subtractor"`, or the names of both branches, see
             :class:`~torch_geometric_lgt.nn.JaccardSubtractorConv`. (default: :obj:`"jaccard"`)
         normalize (bool, optional): If :obj:`False`, the scores of the second branch are not divided
             by their sum over the neighbours. (default: :obj:`True`)
@@ -98,8 +100,10 @@ class LiteGT(Module):
 
     Shapes:
         - **input:** node features :math:`(N, F_{in})`; edges; batch vector *(optional)*; positional
-          encodings :math:`(N, F_{pe})`; Jaccard indices :math:`(E)`; mask of the sampled nodes
-          :math:`(N)`; weights of the edges :math:`(E)`; features of the edges :math:`(E, F_e)`
+          encodings :math:`(N, F_{pe})` with :obj:`pe_channels`; Jaccard indices :math:`(E)` for a
+          branch :obj:`"jaccard"`; mask of the sampled nodes :math:`(N)` *(optional)*; weights of
+          the edges :math:`(E)` *(optional)*; features of the edges :math:`(E, F_e)` with
+          :obj:`edge_channels`
         - **output:** scores :math:`(N, F_{out})`, :math:`(E, F_{out})` or :math:`(B, F_{out})`
 
     Raises:
@@ -363,14 +367,16 @@ class LiteGT(Module):
         return self.lin_edge(edge_attr.to(weight.dtype))
 
     def reduced_edges(self, layer: int, e: Tensor | None) -> Tensor | None:
-        r"""Reduces the channels of the edge features :obj:`e` to the input size of layer number
-        :obj:`layer` by a linear map, or returns :obj:`e` if it has this size or is :obj:`None`."""
+        r"""Maps edge features :obj:`e` ``[E, F]`` linearly to the smaller size ``[E, F_e]`` that
+        layer number :obj:`layer`, from 0, has with :obj:`reduce`. Returns :obj:`e` itself if the
+        layer has as many features as the one before, or if :obj:`e` is :obj:`None`."""
         reductions = self.edge_reductions
         return reductions[str(layer)](e) if str(layer) in reductions else e
 
     def reduced(self, layer: int, x: Tensor) -> Tensor:
-        r"""Reduces the channels of :obj:`x` to the input size of layer number :obj:`layer` by a
-        linear map, or returns :obj:`x` if it has this size."""
+        r"""Maps node features :obj:`x` ``[N, F]`` linearly to the smaller size that layer number
+        :obj:`layer`, from 0, has with :obj:`reduce`. Returns :obj:`x` itself if the layer has as
+        many channels as the one before."""
         return self.reductions[str(layer)](x) if str(layer) in self.reductions else x
 
     def __repr__(self) -> str:

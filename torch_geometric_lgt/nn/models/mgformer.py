@@ -180,13 +180,15 @@ class MGFormer(Recommender):
         items.
 
         The numbers of users and items, degrees over all edge types, and the structural encodings
-        (node attribute :obj:`attr_name`, if there is one) are read from the data. So is
-        :obj:`max_degree` if a degree is above its default. The other arguments go to the
-        constructor.
+        (node attribute :obj:`attr_name`, if there is one) are read from the data, and
+        :obj:`max_degree` is raised to the largest degree. If the data also has reversed edges,
+        degrees count both. Positional arguments begin with :obj:`embedding_dim`; all go to the
+        constructor, whose keywords replace what the data says.
 
-        A model without the data, such as on a server, reads degrees and encodings from the
-        ``state_dict``: give the constructor :attr:`num_users`, :attr:`num_items`,
-        :attr:`max_degree`, and the two tensors.
+        Where the data is missing, such as on a server, call the constructor instead, with
+        :attr:`num_users`, :attr:`num_items` and :attr:`max_degree` of the trained model, and with
+        ``degree=state['degree']`` and ``structural_encoding=state['structural_encoding']`` from its
+        ``state_dict``, which is then loaded.
 
         Raises:
             ValueError: If the data is no HeteroData, or the number of its node types is not two.

@@ -210,22 +210,25 @@ class SGFormer(Backbone):
         The default local branch adds self loops and normalises by the in-degrees, which are sums of
         weights, as :class:`torch_geometric.nn.GCNConv` does. If :obj:`degree` is given, the
         in-degrees are :obj:`degree` plus the weight of the self loop, 1 by default. In training
-        with :obj:`process_group`, its batch normalisation uses the first :obj:`num_keys` nodes of
-        all processes.
+        with :obj:`process_group`, the batch normalisation of the local branch uses the first
+        :obj:`num_keys` nodes of each process.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or SparseTensor): The edges.
+            edge_index (torch.Tensor or SparseTensor): The edges ``[2, E]``, a sparse matrix, or the
+                result of :meth:`~torch_geometric_lgt.functional.sorted_edges`.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
-            batch_size (int, optional): The number of graphs. (default: :obj:`None`)
+            batch_size (int, optional): The number of graphs in :obj:`batch`, not that of seed
+                nodes. (default: :obj:`None`)
             degree, states, num_keys, process_group: For a part of a graph, see
                 :meth:`DIFFormer.forward`.
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
 
         Raises:
-            ValueError: If an argument does not fit, or edges have weights although the local branch
+            ValueError: If an argument has another shape, dtype or device than the model and
+                :obj:`x` need, or edges have weights although the local branch
                 takes none. With :obj:`process_group`, also if :obj:`gnn` normalises over the nodes
                 of one process.
         """

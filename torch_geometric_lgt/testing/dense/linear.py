@@ -41,8 +41,7 @@ def inverse_denominators(constant: Tensor, products: Tensor, channels: int, norm
     SGFormer's attention, or 0 if the sum is 0 up to rounding errors.
 
     That is the case if :math:`|c + p| \leq \varepsilon (|c| + |p|) (C + 8) / 2`, where
-    :math:`\varepsilon` is the machine epsilon of the dtype for row norms, and 64 times that for
-    Frobenius norms.
+    :math:`\varepsilon` is the machine epsilon of the dtype, times 64 for Frobenius norms.
 
     Args:
         constant (torch.Tensor): :math:`c`, ``[N, H]``.
