@@ -53,6 +53,11 @@ TABLES = {
         "The blocks of nodes and features that Triton's tuner chose, for each kernel and its sizes."
     ),
 }
+FOLDED = {
+    'layers': 'Table: Layers',
+    'models': 'Table: Models',
+    'autotuning': 'Table: Blocks of the kernels',
+}
 PICTURES = {
     'times': 'Time over the number of nodes: our layers, their peers and the bound of the device.',
     'shares': 'The share of the bound at the largest number of nodes that was measured.',
@@ -101,7 +106,11 @@ def page(results: Path) -> str:
     lines += ['', *verdict(results)]
     for name, text in TABLES.items():
         if (results / f'{name}.csv').exists():
-            lines += ['', text, '', *csv_table(f'gpu/{name}')]
+            table = [text, '', *csv_table(f'gpu/{name}')]
+            if name in FOLDED:
+                folded = (f'   {line}' if line else '' for line in table)
+                table = [f'.. dropdown:: {FOLDED[name]}', '', *folded]
+            lines += ['', *table]
     for name, text in PICTURES.items():
         if (results / f'{name}.png').exists():
             lines += [
