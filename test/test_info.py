@@ -148,3 +148,14 @@ def test_command_imports_no_extra():
     assert imported == '[]'
     assert report[0] == 'versions'
     assert f'  torch-geometric-lgt   {torch_geometric_lgt.__version__}' in report
+
+
+def test_a_reader_may_close_early():
+    with subprocess.Popen(
+        [sys.executable, '-m', 'torch_geometric_lgt.info'],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ('', 0)

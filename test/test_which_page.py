@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from constants import BY_OPERATORS
 from torch_geometric.nn import GCNConv, ResGatedGraphConv
 
 from torch_geometric_lgt import nn
@@ -147,7 +148,8 @@ def compiles(make, call):
 
 
 def has_kernel(make, call, monkeypatch):
-    """Whether Triton would compute a call in training, if this device were a GPU."""
+    """Whether Triton would compute a call in training, if this device were a GPU and the graph were
+    large."""
     found, is_fused = [], dispatch.is_fused
 
     def record(inputs, channels):
@@ -156,6 +158,7 @@ def has_kernel(make, call, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(dispatch, 'FUSED_DEVICES', ('cpu',))
+        patch.setattr(dispatch, 'PLAIN_ELEMENTS', BY_OPERATORS)
         patch.setattr(dispatch, 'is_fused', record)
         output(call, make())
     return any(found)

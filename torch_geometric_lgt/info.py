@@ -4,6 +4,7 @@ r"""The versions, devices and kernels of this machine, for reports of errors.
 
 import os
 import platform
+import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
@@ -145,4 +146,7 @@ def _first(extras: dict[str, str], name: str, other: str) -> str:
 
 
 if __name__ == '__main__':
-    print(environment_report())
+    try:
+        print(environment_report(), flush=True)
+    except BrokenPipeError:  # of a reader that closes early, such as head; Python would print it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
