@@ -48,7 +48,8 @@ def outcome(step: Callable[[Run], None], run: Run) -> str:
         ending = f'failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}'
     else:
         ending = 'done'
-    return f'failed: {"; ".join(run.failures)}' if run.failures else ending
+    failed = [f'failed: {"; ".join(run.failures)}'] if run.failures else []
+    return '; '.join([*failed, *([ending] if ending != 'done' or not failed else [])])
 
 
 def write_list(path: Path, rows: list[dict[str, str]]) -> None:

@@ -1,5 +1,6 @@
 """What the layers with inner products as weights do where the terms of a denominator cancel."""
 
+import copy
 from functools import partial
 
 import pytest
@@ -98,3 +99,22 @@ def test_frobenius_norms_of_small_graphs_are_computed_in_single_precision(name):
         torch.testing.assert_close(conv(x.float()), expected)
         assert torch.equal(conv(x), expected.bfloat16())
     torch.testing.assert_close(conv.bfloat16()(x), expected.bfloat16())
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_norms_of_huge_and_tiny_queries(name):
+    """Their squares are no numbers of single precision."""
+    conv, x = LAYERS[name](6, 4, norm='frobenius', bias=False), torch.randn(20, 6)
+    exact = copy.deepcopy(conv).double()
+    for scale in (1e-24, 1e20):
+        with torch.no_grad():
+            expected = exact(scale * x.double())
+            error = float((conv(scale * x).double() - expected).norm() / expected.norm())
+        assert error < 1e-5, scale
+
+
+@pytest.mark.parametrize('name', LAYERS)
+def test_small_graphs_have_reverse_mode_only(name):
+    conv = LAYERS[name](6, 4, norm='frobenius')
+    with pytest.raises(NotImplementedError, match='reverse mode only'):
+        torch.func.grad(lambda x: conv(x).sum())(torch.randn(20, 6))

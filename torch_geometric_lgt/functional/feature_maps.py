@@ -225,10 +225,11 @@ class Assignment(Logits):
         return x if squared is None else x.log_softmax(-1), None
 
 
-def unit_rows(x: Tensor) -> tuple[Tensor, Tensor]:
+def unit_rows(x: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     r"""Divides the rows of :obj:`x` ``[..., C]`` by their lengths. Returns the result and the
-    inverse lengths ``[..., 1]``; both are 0 for rows of zeros."""
-    length = x.norm(dim=-1, keepdim=True)
+    inverse lengths ``[..., 1]``; both are 0 for rows of zeros. Lengths are computed in
+    :obj:`dtype`, by default that of :obj:`x`."""
+    length = x.norm(dim=-1, keepdim=True, dtype=dtype).to(x.dtype)
     length = length.masked_fill(length == 0, torch.inf)
     inverse = length.reciprocal()
     if x.size(-1) == 1:  # x / length is exactly a sign
@@ -248,15 +249,15 @@ class UnitRows(torch.autograd.Function):
     the single operations."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        unit, inverse = unit_rows(x)
+    def forward(ctx: Any, x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        unit, inverse = unit_rows(x, dtype)
         ctx.save_for_backward(unit, inverse)
         return unit
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         unit, inverse = ctx.saved_tensors
-        return unit_rows_grad(unit, inverse, grad)
+        return unit_rows_grad(unit, inverse, grad), None
 
 
 def _focused(x: Tensor, power: float) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

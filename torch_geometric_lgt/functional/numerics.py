@@ -4,14 +4,26 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-GPU_CHUNK_FACTOR = 256
+GPU_CHUNK_FACTOR, GPU_CHUNK_ELEMENTS = 256, 1 << 26
 
 
 def chunk_elements(elements: int, device: torch.device) -> int:
     r"""Returns the number of elements that are computed together (a chunk) on a device.
     :obj:`elements` fit the caches of a processor. A GPU gets :obj:`GPU_CHUNK_FACTOR` times as many,
-    because it computes them at once and each chunk costs it the launches of all kernels."""
-    return elements if device.type == 'cpu' else GPU_CHUNK_FACTOR * elements
+    because it computes them at once and each chunk costs it the launches of all kernels, but no
+    more than :obj:`GPU_CHUNK_ELEMENTS` and :meth:`memory_elements`."""
+    if device.type == 'cpu':
+        return elements
+    most = min(GPU_CHUNK_ELEMENTS, memory_elements(device))
+    return max(elements, min(GPU_CHUNK_FACTOR * elements, most))
+
+
+def memory_elements(device: torch.device) -> int:
+    r"""Returns how many numbers in single precision fill a 64th of a GPU's memory. For devices
+    other than those of CUDA it is taken to have 8 GiB."""
+    if device.type != 'cuda':
+        return 1 << 25
+    return torch.cuda.get_device_properties(device).total_memory // (64 * 4)
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -1,5 +1,7 @@
 """The sizes up to which a call is computed in another way."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from torch_geometric_lgt.functional._engine.affine import Affine, AffineGrad
 from torch_geometric_lgt.functional._engine.dispatch import is_paired, is_plain, saves_products
 from torch_geometric_lgt.functional._engine.flops import pair_flops
 from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
+from torch_geometric_lgt.functional.numerics import chunk_elements, memory_elements
 from torch_geometric_lgt.functional.segment import Segments
 
 CHANNELS = 4
@@ -115,3 +118,15 @@ def test_products_of_columns_take_over_from_some_numbers_on(device, most):
     )
     assert saves_products(small)
     assert not saves_products(large)
+
+
+@pytest.mark.parametrize(
+    ('gib', 'elements', 'chunk'), [(4, 1 << 24, 1 << 24), (64, 1 << 28, 1 << 26)]
+)
+def test_chunks_and_formulas_of_a_gpu_fit_its_memory(gib, elements, chunk, monkeypatch):
+    properties = SimpleNamespace(total_memory=gib << 30)
+    monkeypatch.setattr(torch.cuda, 'get_device_properties', lambda _: properties)
+    device = torch.device('cuda', 0)
+    assert memory_elements(device) == elements
+    assert chunk_elements(1 << 18, device) == chunk
+    assert chunk_elements(1 << 10, device) == 1 << 18

@@ -284,3 +284,11 @@ def test_what_is_not_served(fused):
 @pytest.mark.parametrize(('size', 'expected'), [(1, 1), (2, 2), (3, 4), (16, 16), (17, 32)])
 def test_powers_of_2(size, expected):
     assert module.power_of_2(size) == expected
+
+
+def test_precision_of_kernels_follows_that_of_products(monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, 'fp32_precision', 'ieee')
+    assert module.precision(torch.float32) == 'tf32x3'
+    assert module.precision(torch.bfloat16) == 'tf32'
+    monkeypatch.setattr(torch.backends.cuda.matmul, 'fp32_precision', 'tf32')
+    assert module.precision(torch.float32) == 'tf32'

@@ -14,7 +14,7 @@ from torch_geometric_lgt.functional._engine.sampled import (
     SampledQueryGrads,
 )
 from torch_geometric_lgt.functional.inputs import KernelInput
-from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.functional.numerics import compute_dtype, memory_elements
 from torch_geometric_lgt.functional.segment import Segments
 
 FUSED_DEVICES: tuple[str, ...] = (
@@ -80,8 +80,8 @@ def is_plain(
 ) -> bool:
     r"""Returns whether the attention is computed by formulas that autograd records: in eager mode,
     without samples, if all features are at most :meth:`plain_elements` numbers. Each of several
-    graphs counts with the size of the largest. A processor computes them if this does not double
-    the nodes, and then twice as many features: operators would compute them size by size.
+    graphs counts with the size of the largest. On a processor this may at most double the nodes,
+    and features may be twice as many: operators would compute the graphs size by size.
 
     Args:
         queries (KernelInput): How queries are computed.
@@ -93,7 +93,7 @@ def is_plain(
     if keys.noise is not None or keys.samples > 1:
         return False
     is_cpu, limit = keys.x.device.type == 'cpu', plain_elements(keys, channels)
-    size = keys.heads * max(keys.num_features(), channels)
+    size = keys.heads * max(keys.num_features(), channels * keys.rank())
     for inputs, nodes in ((queries, targets), (keys, sources)):
         num_nodes, num_graphs = inputs.x.shape[0], nodes.sizes.shape[0]
         most = limit * (2 if is_cpu and num_graphs > 1 else 1)
@@ -107,16 +107,14 @@ def is_plain(
 
 
 def plain_elements(keys: KernelInput, channels: int) -> int:
-    r"""Returns the most features that formulas which autograd records may have. In single precision
-    they fill at most a 64th of a GPU's memory, of which such a step takes some seven times as
-    much. Values have :obj:`channels` channels per head."""
+    r"""Returns the most features that formulas which autograd records may have. On a GPU a step
+    takes some seven times the memory of its features, which are at most :meth:`memory_elements`.
+    Values have :obj:`channels` channels per head."""
     device = keys.x.device
     if device.type == 'cpu':
         return PLAIN_ELEMENTS['cpu']
     most = PLAIN_ELEMENTS['kernels' if is_fused(keys, channels) else 'gpu']
-    if device.type != 'cuda':
-        return most
-    return min(most, torch.cuda.get_device_properties(device).total_memory // (64 * 4))
+    return min(most, memory_elements(device))
 
 
 def saves_products(inputs: KernelInput) -> bool:

@@ -23,8 +23,8 @@ SPANS = 64  # spans of nodes of a chunk: programs for each head and block of fea
 def precision(dtype: torch.dtype) -> str:
     r"""Returns how a kernel multiplies numbers of :obj:`dtype`. Products of float32 are computed in
     three parts with the error of float32, or in one with that of TF32 if matrix products of PyTorch
-    have it (:func:`torch.set_float32_matmul_precision`). TF32 rounds less than float16 and bfloat16
-    do."""
+    have it (:func:`torch.set_float32_matmul_precision`). TF32 rounds as float16 does, and less than
+    bfloat16."""
     is_exact = torch.backends.cuda.matmul.fp32_precision != 'tf32'
     return 'tf32x3' if dtype == torch.float32 and is_exact else 'tf32'
 

@@ -125,7 +125,9 @@ def normalized(inputs: KernelInput, nodes: Segments) -> KernelInput:
         x = _evaluate(inputs, places.take(inputs.x), nodes.sizes.size(0), inputs.heads)
         if places.is_repeated is not None:
             x = x.masked_fill(places.is_repeated, 0)
-        unit = UnitRows.apply(x.transpose(1, 2).flatten(2)).unflatten(2, x.shape[1::2])
+        # sums of many squares; not every device has double precision
+        dtype = None if x.device.type == 'mps' else torch.double
+        unit = UnitRows.apply(x.transpose(1, 2).flatten(2), dtype).unflatten(2, x.shape[1::2])
         x = unit.transpose(1, 2).flatten(2).flatten(0, 1)
     x = x if places.of_node is None else x.index_select(0, places.of_node)
     return replace(inputs, x=x, weight=None, bias=None)

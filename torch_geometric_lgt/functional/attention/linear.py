@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from torch_geometric_lgt.functional._engine import plain
-from torch_geometric_lgt.functional._engine.custom_op import is_eager
+from torch_geometric_lgt.functional._engine.custom_op import is_eager, reverse_mode_only
 from torch_geometric_lgt.functional._engine.dispatch import is_plain, saves_products
 from torch_geometric_lgt.functional.attention.gram import gram_read, gram_state
 from torch_geometric_lgt.functional.attention.kernel import attend, check_alike, node_pair
@@ -152,8 +152,8 @@ class LinearForm(NamedTuple):
     def with_values(self, is_autocast: bool = True) -> tuple[KernelInput, ValueInput]:
         r"""Evaluates the self values of the queries, if there are any. Returns the queries with
         evaluated self values, and the values. If both have the same values, they share one
-        evaluated tensor. Without autocast (:obj:`is_autocast`) they are evaluated in the dtype of
-        sums."""
+        evaluated tensor. If :obj:`is_autocast` is :obj:`False`, they are evaluated outside autocast
+        in the dtype of sums."""
         if self.self_values is None:
             return self.queries, self.values
         part, x = self.self_values, self.self_values.x
@@ -235,6 +235,7 @@ def linear_attend(form: LinearForm, sources: Segments, targets: Segments) -> Ten
 def _attend_small(form: LinearForm, sources: Segments, targets: Segments) -> Tensor:
     r"""Computes the outputs of an attention with Frobenius norms by formulas that autograd records.
     Queries and keys are evaluated once, for the norms and for the weights."""
+    reverse_mode_only(form.queries.x, form.keys.x, form.values.x)
     queries, values = form.with_values(is_autocast=False)
     queries, keys = plain.normalized(queries, targets), plain.normalized(form.keys, sources)
     factor = form.factor(sources.sizes)
