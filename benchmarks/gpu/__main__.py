@@ -24,7 +24,7 @@ from benchmarks.gpu.device import measure_bounds
 from benchmarks.gpu.layers import autotuned, measure_layers
 from benchmarks.gpu.models import measure_models
 from benchmarks.gpu.report import read_list, write_report
-from benchmarks.gpu.run import OutOfTimeError, Run
+from benchmarks.gpu.run import OutOfTimeError, Run, first_line
 from benchmarks.gpu.trainings import run_tests, train
 
 STEPS: dict[str, Callable[[Run], None]] = {
@@ -40,16 +40,15 @@ def outcome(step: Callable[[Run], None], run: Run) -> str:
     r"""Runs one step and returns its outcome. A failed step or measurement does not stop the
     others."""
     run.failures.clear()
+    late = []
     try:
         step(run)
     except OutOfTimeError:
-        ending = 'out of time: the same command goes on'
+        late = ['out of time: the same command goes on']
     except Exception as error:
-        ending = f'failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}'
-    else:
-        ending = 'done'
+        run.failures.append(first_line(error))
     failed = [f'failed: {"; ".join(run.failures)}'] if run.failures else []
-    return '; '.join([*failed, *([ending] if ending != 'done' or not failed else [])])
+    return '; '.join([*failed, *late]) or 'done'
 
 
 def write_list(path: Path, rows: list[dict[str, str]]) -> None:

@@ -81,6 +81,7 @@ def layer_row(record: dict[str, Any], bounds: dict[str, Any] | None) -> dict[str
     of_bound = share(record, bounds)
     return {
         'layer': record['model'],
+        'peer': peer_of(record['model']),
         'dtype': record['config']['dtype'],
         'nodes': f'{record["config"]["num_nodes"]:,}',
         'ours (ms)': 'does not fit' if ours is None else f'{1e3 * ours:.3g}',
@@ -119,9 +120,14 @@ def model_rows(record: dict[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def beside(name: str) -> str:
-    r"""Returns the title of a case: the layer and its peer."""
-    return '\nbeside '.join(TITLES.get(name, (name,)))
+def layer_of(name: str) -> str:
+    r"""Returns the layer of a case in words."""
+    return TITLES[name][0] if name in TITLES else name
+
+
+def peer_of(name: str) -> str:
+    r"""Returns the peer of a case in words; nothing for a case without."""
+    return TITLES[name][1] if name in TITLES else ''
 
 
 def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
@@ -154,7 +160,7 @@ def times_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
         }
         bound = {nodes: value for nodes, value in bound.items() if value > 0}
         panel.loglog(list(bound), list(bound.values()), 'k.:', label='bound')
-        panel.set_title(beside(name), fontsize=8)
+        panel.set_title(f'{layer_of(name)}\nbeside {peer_of(name) or "its peer"}', fontsize=8)
         panel.tick_params(which='both', labelsize=6)
     panels[0, 0].legend(fontsize=7)
     figure.supxlabel('nodes', fontsize=9)
@@ -174,9 +180,7 @@ def shares_figure(layers: Records, bounds: dict[str, Any]) -> 'Figure':
         for record in layers
         if record['config']['num_nodes'] == sizes[record['model']]
     }
-    names = [
-        f'{TITLES.get(name, (name,))[0]}, {num_nodes:,} nodes' for name, num_nodes in sizes.items()
-    ]
+    names = [f'{layer_of(name)}, {num_nodes:,} nodes' for name, num_nodes in sizes.items()]
     figure, panel = subplots(figsize=(7, 0.3 * len(names) + 1.2))
     for shift, dtype in enumerate(DTYPES):
         places = [place + 0.4 * shift - 0.2 for place in range(len(names))]

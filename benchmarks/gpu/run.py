@@ -72,8 +72,7 @@ class Run:
         except OutOfTimeError:
             raise
         except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.failures.append(f'{path.stem}: {reason}')
+            self.failures.append(f'{path.stem}: {first_line(error)}')
             say(f'failed: {self.failures[-1]}')
             return
         labels = {
@@ -86,6 +85,10 @@ class Run:
         )
         if self.device.type == 'cuda':
             torch.cuda.empty_cache()
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def is_same(record: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -75,11 +75,7 @@ class GraphEncoder(LightGCN):
         degree = scatter(value, self.edges[0], 0, self.num_nodes, 'sum').clamp(min=1).rsqrt()
         value = value * degree[self.edges[0]] * degree[self.edges[1]]
         return torch.sparse_csr_tensor(
-            self.pointer,
-            self.edges[1],
-            value,
-            (self.num_nodes,) * 2,
-            check_invariants=False,
+            self.pointer, self.edges[1], value, (self.num_nodes,) * 2, check_invariants=False
         )
 
     def encode(self, nodes: Tensor | None = None) -> Tensor:

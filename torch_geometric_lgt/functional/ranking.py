@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from torch_geometric_lgt.functional.neighbors.hops import ranges
+from torch_geometric_lgt.functional.numerics import chunk_elements
 
 Scores = Callable[[Tensor], Tensor]
-CHUNK_ELEMENTS = {'cpu': 1 << 20, 'other': 1 << 26}  # scores at once
+CHUNK_ELEMENTS = 1 << 20  # scores at once
 SHORTEST = 1e-12  # as in normalize
 
 
@@ -153,8 +154,7 @@ def rank(
         raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
     tops: dict[float, list[Tensor]] = {name: [users.new_empty((0, k))] for name in scoring.factors}
     if batch_size is None:
-        elements = CHUNK_ELEMENTS['cpu' if users.device.type == 'cpu' else 'other']
-        batch_size = elements // max(1, num_items)
+        batch_size = chunk_elements(CHUNK_ELEMENTS, users.device) // max(1, num_items)
     buffer = None
     for chunk in users.split(max(1, batch_size)):
         score = scoring.scores(chunk)

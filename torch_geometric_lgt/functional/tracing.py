@@ -2,9 +2,12 @@ import torch
 
 
 def is_capturing() -> bool:
-    r"""Returns whether a CUDA graph is being captured on the current stream. CUDA is asked only if
-    it is initialized, because the query fails without a driver."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+    r"""Returns whether a CUDA graph is being captured on the current stream, :obj:`False` where
+    :meth:`torch.compile` traces the code. CUDA is asked only if it is initialized, because the
+    query fails without a driver."""
+    if torch.compiler.is_compiling() or not torch.cuda.is_initialized():
+        return False
+    return torch.cuda.is_current_stream_capturing()
 
 
 def is_watched() -> bool:

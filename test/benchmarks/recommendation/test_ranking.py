@@ -48,7 +48,7 @@ def test_equals_brute_force(k):
 
 
 def test_chunks_and_seen_items(monkeypatch):
-    monkeypatch.setitem(ranking.CHUNK_ELEMENTS, 'cpu', 6)
+    monkeypatch.setattr(ranking, 'CHUNK_ELEMENTS', 6)
     scores = torch.arange(12.0).view(4, 3)
     seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
     scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})

@@ -90,8 +90,7 @@ def edge_attention(
     Returns:
         ``[N_t, H * C]``
     """
-    is_captured = not torch.compiler.is_compiling() and is_capturing()
-    if mask is not None and is_captured:  # the number of targets that attend is not known
+    if mask is not None and is_capturing():  # the number of targets that attend is not known
         out = edge_attention(query, key, v, edges, None, heads)
         return out.masked_fill(~mask[:, None], 0)
     (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key

@@ -70,8 +70,7 @@ def edge_scores(
     Returns:
         ``[E, H * C]``, in at least single precision
     """
-    is_captured = not torch.compiler.is_compiling() and is_capturing()
-    if mask is not None and is_captured:  # the number of edges with scores is not known
+    if mask is not None and is_capturing():  # the number of edges with scores is not known
         score = edge_scores(query, key, value, edge_index, None, heads, is_distance)
         return torch.where(mask[edge_index[1]][:, None], score, value.to(score.dtype))
     (x_dst, query_weight, query_bias), (x_src, key_weight, key_bias) = query, key

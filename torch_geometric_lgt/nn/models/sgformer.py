@@ -228,9 +228,8 @@ class SGFormer(Backbone):
 
         Raises:
             ValueError: If an argument has another shape, dtype or device than the model and
-                :obj:`x` need, or edges have weights although the local branch
-                takes none. With :obj:`process_group`, also if :obj:`gnn` normalises over the nodes
-                of one process.
+                :obj:`x` need, or edges have weights although the local branch takes none. With
+                :obj:`process_group`, also if :obj:`gnn` normalises over the nodes of one process.
         """
         self._check_inputs(x, edge_index)
         if process_group is not None:
