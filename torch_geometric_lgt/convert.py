@@ -19,8 +19,8 @@ def from_pyg_sgformer(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
     Load them into a model that was made with the arguments of the example, and with the same
     :obj:`aggregate` as PyG's model. In evaluation on one graph, the model's outputs equal PyG's
-    before ``log_softmax``. PyG replaces entries of queries and keys that are exactly 0 by 1e-6;
-    this model does not. A node whose hidden features are all 0 has such entries.
+    before ``log_softmax``, with one exception: PyG replaces entries of queries and keys that are
+    exactly 0, as of a node whose hidden features are all 0, by 1e-6. This model does not.
 
     Args:
         state_dict (dict): What :meth:`state_dict` of PyG's model returns.

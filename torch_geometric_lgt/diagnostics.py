@@ -148,8 +148,9 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
     context manager, in the forward pass.
 
     Each check reads the whole tensor. Use the context manager to find the module that produces NaN;
-    gradients are not checked. Modules that are checked compute their linear maps one by one, so
-    results are rounded differently, and inputs above some :math:`10^{18}` may overflow earlier.
+    gradients are not checked. Layers of this package usually multiply by several of their linear
+    maps at once. While they are checked they call one after the other, so results are rounded
+    differently, and inputs above some :math:`10^{18}` may overflow earlier.
 
     Args:
         model (torch.nn.Module): Any model.

@@ -31,7 +31,7 @@ class _Sum(torch.autograd.Function):
 
 
 def all_reduce_sum(value: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    r"""Sums a tensor over the processes of a group, differentiably.
+    r"""Sums a tensor over the processes of a group, differentiably, and returns a new tensor.
 
     In backward, the gradients of all processes are summed, too: this is the gradient of the sum of
     all processes' losses. Every process must take part, in forward and in backward, in the same

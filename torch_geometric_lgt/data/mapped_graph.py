@@ -11,19 +11,21 @@ from torch_geometric_lgt.data._files import POINTER, ROW, description, digest, m
 
 
 class MappedGraph(FeatureStore, GraphStore):
-    r"""Memory-maps a homogeneous graph from the files of :meth:`write_graph`, as PyG's feature
-    store and graph store.
+    r"""Memory-maps a homogeneous graph from the files that the function
+    :func:`~torch_geometric_lgt.data.write_graph` has written, as PyG's feature store and graph
+    store.
 
     Data is read from disk when it is used, and the system may drop unused parts from memory. Pass
     the graph twice to a loader, as feature store and graph store. A loader of nodes also needs the
     seed nodes as :obj:`input_nodes`.
 
-    Batches have the attributes of their nodes in the written dtypes. The files cannot be changed
-    through this class. A pickled graph has the folder and the checksums, not the data: a process
-    that unpickles it maps the same files.
+    Attributes of nodes keep the dtypes they were written in. The files cannot be changed through
+    this class. A pickled graph has the folder and the checksums, not the data: a process that
+    unpickles it maps the same files, and raises a ValueError if another graph was written there.
 
     Args:
-        folder (str or Path): The folder of :meth:`write_graph`.
+        folder (str or Path): The folder that was given to
+            :func:`~torch_geometric_lgt.data.write_graph`.
 
     Raises:
         FileNotFoundError: If the folder has no graph.

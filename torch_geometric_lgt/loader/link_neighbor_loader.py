@@ -27,9 +27,9 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
 
     Raises:
         ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
-            valid, or :obj:`edge_label_index` is missing for stores. If the edges are neither in
-            :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called :obj:`adj_t`, or
-            those two list them in different orders.
+            valid, or :obj:`edge_label_index` is missing for stores. If the data has neither
+            :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has both
+            and they list the edges in different orders.
 
     Example:
         >>> import torch
@@ -41,7 +41,7 @@ class LinkNeighborLoader(torch_geometric.loader.LinkNeighborLoader):
         ...     data, [-1], ring[:, :1], edge_label_time=torch.tensor([2]), time_attr='time'
         ... )
         >>> batch = next(iter(loader))
-        >>> batch.n_id  # the ends 0 and 1, then the neighbour 0 of 1; 3 is later than 2
+        >>> batch.n_id  # both ends, 0 and 1; no neighbour of 0 (3 is later than 2); that of 1, 0
         tensor([0, 1, 0])
         >>> batch.edge_label_index
         tensor([[0],

@@ -33,9 +33,9 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
 
     Raises:
         ValueError: If an argument of :class:`~torch_geometric_lgt.loader.NeighborSampler` is not
-            valid. If :obj:`transform` reorders or drops the seed nodes of a batch. If the edges
-            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
-            :obj:`adj_t`, or those two list them in different orders.
+            valid. If :obj:`transform` reorders or drops the seed nodes of a batch. If the data has
+            neither :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has
+            both and they list the edges in different orders.
 
     Example:
         >>> import torch

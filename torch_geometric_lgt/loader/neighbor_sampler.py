@@ -69,9 +69,9 @@ class NeighborSampler(BaseSampler):
             uniform draws)
 
     Raises:
-        ValueError: If a node does not exist, or a sampled edge has no valid source. If the edges
-            are neither in :obj:`edge_index` nor in a :class:`torch_sparse.SparseTensor` called
-            :obj:`adj_t`, or those two list them in different orders. If
+        ValueError: If a node does not exist, or a sampled edge has no valid source. If the data has
+            neither :obj:`edge_index` nor a :class:`torch_sparse.SparseTensor` :obj:`adj_t`, or has
+            both and they list the edges in different orders. If
             :obj:`temporal_strategy` is unknown. If :obj:`time_attr` or :obj:`weight_attr` names no
             attribute of valid numbers, or is set for a pair of stores. If :obj:`time_attr` and
             :obj:`weight_attr` are both set with ``temporal_strategy='last'``.

@@ -127,8 +127,9 @@ class FeatureMap(torch.nn.Module):
         return torch.einsum('...hc,hmc->...hm', x, cast(Tensor, self.head_projection()))
 
     def head_projection(self) -> Tensor | None:
-        r"""Returns :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]`` of a learned map, :obj:`None` for the
-        other maps."""
+        r"""Returns the scaled vectors of the features in each head of a learned map,
+        :math:`s_h \mathbf{w}_{hm}` ``[H, M, C]``: its scale :attr:`scale` times its weights
+        :attr:`weight`. Other maps have none, also those with a :attr:`projection`: :obj:`None`."""
         return self.scale[:, None, None] * self.weight if self.is_learned else None
 
     def forward(self, x: Tensor) -> Tensor:

@@ -28,8 +28,8 @@ def check_transform(
 ) -> None:
     r"""Checks the promises of this package's transforms, on random graphs.
 
-    For transforms that add an attribute with one row for each node or edge, and draw no random
-    numbers.
+    The transform must add an attribute with one row for each node or edge, and draw no random
+    numbers. What is checked:
 
     * The input graph and the global random state do not change.
     * Two runs give equal values. So do a deep copy and an unpickled copy of the transform.
@@ -38,11 +38,11 @@ def check_transform(
       are not drawn.
     * Repeated edges, self loops, isolated nodes and edges of int32 give finite values, and so do
       an empty :obj:`edge_index` and a graph without nodes. There is one row for each node or edge.
-    * The values of a graph do not depend on the rest of the batch.
+    * The values of a graph do not depend on the rest of the batch, if :obj:`per_graph`.
     * Ids outside the nodes, and ids that are not whole numbers, raise a ValueError or TypeError
       that names :obj:`edge_index`.
     * The transform replaces a cache file that was cut off, changed or replaced by a pickle, and
-      runs no code from it.
+      runs no code from it, if :obj:`cached`.
 
     Args:
         make (callable): Makes the transform, with the keyword :obj:`cache_dir` if :obj:`cached` is

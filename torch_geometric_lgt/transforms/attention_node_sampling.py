@@ -34,8 +34,10 @@ class AttentionNodeSampling(BaseTransform):
     Args:
         factor (float, optional): The factor :math:`c` of the number of marked nodes. (default:
             :obj:`5`)
-        measure (str, optional): :obj:`"jaccard"` for Eq. 10, which nearly ranks nodes by ascending
-            degree, or :obj:`"lse"` for Eq. 9 with log-sum-exp. (default: :obj:`"jaccard"`)
+        measure (str, optional): The distance, of the Jaccard indices of a node with its
+            neighbours: their maximum minus their mean (:obj:`"jaccard"`, Eq. 10, which nearly ranks
+            nodes by ascending degree), or the logarithm of the sum of their exponentials minus
+            their mean (:obj:`"lse"`, Eq. 9). (default: :obj:`"jaccard"`)
         attr_name (str, optional): Name of the mask, a node attribute ``[N]`` in bool. (default:
             :obj:`"attention_mask"`)
         neighbors (str, optional): Which nodes are neighbours in a directed graph. :obj:`"in"`:

@@ -102,7 +102,8 @@ class JaccardScores(BaseTransform):
         self.edge_type, self.cache_dir = edge_type, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Adds one score for each edge ``[E]`` to the graph, and returns the graph."""
+        r"""Adds the Jaccard index of each edge ``[E]`` to the graph as :obj:`attr_name`, and
+        returns the graph."""
         nodes, store = homogeneous(data, self.edge_type)
         num_nodes = num_nodes_of(nodes)
         edges = edges_of(store, num_nodes, num_nodes)

@@ -21,13 +21,14 @@ class NodeDegree(BaseTransform):
 
     Repeated edges count once. On :class:`~torch_geometric.data.HeteroData` the neighbours over all
     edge types count, each node once. Loaders slice the attribute, so a sampled batch carries the
-    degrees of the full graph, the argument :obj:`degree` of layers and models. On a graph that has
-    each edge once in both directions and no self loops, they are what a layer counts itself.
+    degrees of the full graph, which are what the argument :obj:`degree` of layers and models
+    expects. On a graph that has each edge once in both directions and no self loops, a layer
+    without this argument counts the same degrees.
 
     With :obj:`weighted`, the degree is the sum of the weights of a node's incoming edges over all
     edge types, without self loops; repeated edges count each time. Weights are the edge attribute
     :obj:`edge_weight` or the values of :obj:`adj_t`, else 1. On a graph that has each edge once in
-    both directions, with one weight for both, they are what a layer with weights sums itself.
+    both directions, with one weight for both, a layer with weights computes the same sums.
 
     Args:
         attr_name (str, optional): Name of the degrees, a node attribute ``[N]`` in int64, or with
@@ -40,9 +41,9 @@ class NodeDegree(BaseTransform):
     Raises:
         ValueError: If the data has neither edges nor ``adj_t``, or an edge names a node that does
             not exist. If the degrees cannot be appended to :obj:`x`, because :obj:`x` is sparse or
-            of a dtype that cannot hold them. If ``adj_t`` has values other than 1 without
-            :obj:`weighted`, which does not use them; the attribute :obj:`edge_weight` is ignored
-            then.
+            of a dtype that cannot hold them. If ``adj_t`` has values other than 1, which only
+            ``weighted=True`` uses. (The attribute :obj:`edge_weight` raises no error without
+            :obj:`weighted`; it is ignored.)
 
     Example:
         >>> import torch

@@ -47,12 +47,14 @@ class SVDEncoding(BaseTransform):
     Repeated edges count once. In a batch of graphs the matrix of each graph is decomposed on its
     own.
 
-    Signs are fixed: among the entries of two paired singular vectors, the one of largest magnitude
-    is positive. If the two vectors tie, the entry of :math:`\mathbf{U}` decides. If entries of one
-    vector tie with opposite signs, rounding decides. Columns of a repeated singular value are
+    Signs are fixed: of all entries of a singular vector of :math:`\mathbf{U}` and its partner of
+    :math:`\mathbf{V}`, the one of largest magnitude is positive. If an entry of each has this
+    magnitude, that of :math:`\mathbf{U}` is positive. If two entries of one vector have it with
+    opposite signs, rounding decides. Columns of a repeated singular value are
     determined up to a rotation only. Columns beyond the rank are 0; the mask (see :obj:`attr_name`)
     is :obj:`False` for them. All triplets are checked against the matrix: their residuals, their
-    orthogonality, and that no larger singular value is left out.
+    orthogonality, and that no larger singular value is left out. If a check fails, the next solver
+    tries.
 
     Args:
         k (int): Number of columns.
@@ -76,7 +78,7 @@ class SVDEncoding(BaseTransform):
             the data has more than two node types, or has two and edges within one of them. If
             columns cannot be appended to :obj:`x`. If :obj:`edge_type` is bipartite or not in the
             data.
-        RuntimeError: If the solvers do not converge.
+        RuntimeError: If no solver finds triplets that pass the checks.
 
     Example:
         >>> import torch
@@ -110,8 +112,9 @@ class SVDEncoding(BaseTransform):
         self.edge_type = edge_type
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:
-        r"""Adds the encodings ``[N, k]`` of each node type and the mask ``[B, k]`` to a graph or a
-        batch of :math:`B` graphs, and returns the graph or batch."""
+        r"""Adds the encodings ``[N, k]`` of each node type to a graph or a batch of :math:`B`
+        graphs, and the mask ``[B, k]``, which is :obj:`False` for columns beyond the rank of a
+        graph's matrix. Returns the graph or batch."""
         if self.edge_type is None:
             node_stores, edge_stores, graph = data.node_stores, data.edge_stores, data
         else:

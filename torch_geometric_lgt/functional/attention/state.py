@@ -134,8 +134,10 @@ class AttentionState:
         key_noise: Tensor | None = None,
     ) -> 'AttentionState':
         r"""Builds the state (the sums over all keys of each graph) of keys ``[N, H, C]`` and values
-        ``[N, H, D]``. Arguments have the same meaning as in
-        :meth:`~torch_geometric_lgt.functional.kernel_attention`, whose output :meth:`read` returns.
+        ``[N, H, D]``. Arguments have the meaning they have in
+        :meth:`~torch_geometric_lgt.functional.kernel_attention`: the maps that need a
+        :obj:`projection` there, such as the default, need it here. With the same map and queries,
+        :meth:`read` returns the output of that function.
 
         Raises:
             ValueError: If a shape, :obj:`feature_map`, :obj:`projection` or :obj:`batch` does not
@@ -376,6 +378,7 @@ class AttentionState:
 
     def state_dict(self) -> dict[str, Tensor]:
         r"""Returns all attributes as tensors by name, for any checkpoint format.
+        :meth:`from_state_dict` makes the state again.
 
         Example:
             >>> import torch
@@ -434,7 +437,8 @@ class AttentionState:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> 'AttentionState':
-        r"""Reads the state from a file that :meth:`save` wrote, without unpickling anything.
+        r"""Reads the state from a file that :meth:`save` wrote, without unpickling anything. Its
+        tensors are on the CPU.
 
         Args:
             path (str or Path): The file.

@@ -43,10 +43,10 @@ class SortedEdges(NamedTuple):
         by_source (Rows, optional): The edges sorted by source, in the same form: here
             :obj:`source` has the targets. If :obj:`None`, backward passes sort the edges.
         weight (torch.Tensor, optional): ``[E]``, in the order of :obj:`edge_index`.
-        first (torch.Tensor, optional): Bools ``[E]`` for the distinct edges of NodeFormer's
-            relational bias, :obj:`True` for the first of equal edges; the others do not count.
-            :obj:`None` unless compiled code finds these edges, because it cannot drop repeated
-            ones.
+        first (torch.Tensor, optional): Bools ``[E]`` in the order of :obj:`edge_index`, only in
+            edges that :meth:`KernelAttentionConv.hops` finds in compiled code. Such code cannot
+            drop repeated edges. The first of equal edges has :obj:`True`, and the others do not
+            count. (otherwise :obj:`None`)
 
     Example:
         >>> import torch
@@ -65,15 +65,19 @@ class SortedEdges(NamedTuple):
     first: Tensor | None = None
 
     def orders(self) -> EdgeOrders:
-        r"""Returns the six tensors of :attr:`by_target` and :attr:`by_source` as one flat tuple,
-        such as the operator of the sum over neighbours takes. :obj:`target_source` has the sources
-        of the edges sorted by target, :obj:`source_target` the targets of those sorted by source.
-        The latter three are :obj:`None` without :attr:`by_source`.
+        r"""Returns :attr:`by_target` and :attr:`by_source` as one flat tuple, for operators, whose
+        arguments are tensors.
+
+        Its fields :obj:`target_pointer`, :obj:`target_source` and :obj:`target_order` are those of
+        :attr:`by_target`. The fields :obj:`source_pointer`, :obj:`source_target` and
+        :obj:`source_order` are those of :attr:`by_source`, and :obj:`None` without it.
 
         Example:
             >>> import torch
             >>> from torch_geometric_lgt.functional import sorted_edges
-            >>> edges = sorted_edges(torch.tensor([[0, 2], [1, 0]]), 3, 3, backward=False)
+            >>> edges = sorted_edges(
+            ...     torch.tensor([[0, 2], [1, 0]]), num_src=3, num_dst=3, backward=False
+            ... )
             >>> edges.orders().target_source
             tensor([2, 0])
             >>> edges.orders().source_target is None

@@ -23,14 +23,15 @@ def jaccard(
     with :math:`\mathcal{N}_i` the distinct neighbours of :math:`i` without :math:`i` itself. The
     index is 0 if neither node has a neighbour, and 1 for a node with neighbours paired with itself.
 
-    Time grows with the sum over the distinct pairs of the smaller degree; memory is
-    :math:`O(N + E + P)`. With numba installed, a process that has looked up about four million
-    neighbours compiles the counting, and then uses all threads.
+    A pair takes as many steps as the smaller of its two degrees, and equal pairs are counted once;
+    memory is :math:`O(N + E + P)`. With numba installed, the function is compiled once a process
+    has taken about four million steps, and then uses all threads.
 
     Args:
         edge_index (torch.Tensor or SparseTensor): The edges; repeated ones count once.
         num_nodes (int): :math:`N`.
-        pairs (torch.Tensor, optional): Node ids ``[2, P]``. (default: :obj:`None`, the edges)
+        pairs (torch.Tensor, optional): Node ids ``[2, P]``. (default: :obj:`None`, the edges in
+            their order, those of a sparse matrix row by row)
         neighbors (str, optional): The neighbours that count: the sources of the edges into a node
             (:obj:`"in"`), the targets of the edges out of a node (:obj:`"out"`), or both
             (:obj:`"all"`). (default: :obj:`"all"`)

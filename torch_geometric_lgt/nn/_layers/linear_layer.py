@@ -101,7 +101,8 @@ class LinearLayer(AttentionLayer):
         *,
         position: Tensor | None = None,
     ) -> AttentionState:
-        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`.
+        r"""Builds the state of each graph: the sums over the keys of all its nodes, whose features
+        are :obj:`x`.
 
         States of parts of the data can be merged, summed over processes and saved, and
         :meth:`forward` takes a state in place of keys. With ``norm='frobenius'`` the state also has

@@ -134,9 +134,9 @@ class DIFFormerConv(LinearLayer):
                 the in-degrees of targets. (default: :obj:`None`, counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
-            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
-                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
-                (default: :obj:`None`)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
+                from which a layer with :obj:`position_channels` makes queries and keys, or a pair
+                of those of sources and targets. (default: :obj:`None`)
         """
         if not self.use_graph:
             check_unused(edge_weight, 'with use_graph=False')
@@ -189,8 +189,9 @@ class DIFFormerConv(LinearLayer):
         *,
         position: Tensor | None = None,
     ) -> AttentionState:
-        r"""Builds the state of each graph, the sums over the keys of all its nodes :obj:`x`, see
-        :meth:`SGFormerConv.attention_state`.
+        r"""Builds the state of each graph: the sums over the keys of all its nodes, whose features
+        are :obj:`x`. Give it to :meth:`forward` in place of keys. Arguments have the meaning they
+        have in :meth:`SGFormerConv.attention_state`.
 
         Raises:
             ValueError: If the kernel is :obj:`"sigmoid"`, which cannot be computed from such sums.

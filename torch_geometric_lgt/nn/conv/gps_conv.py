@@ -236,9 +236,10 @@ class GPSConv(PyGGPSConv):
         state: AttentionState | None = None,
         **arguments: Any,
     ) -> Tensor | None:
-        r"""Computes the output ``[N, C]`` of the attention, or :obj:`None` for a layer without
-        attention. The arguments are those of :meth:`forward` without edges; :obj:`arguments` are
-        its :obj:`attn_arguments`."""
+        r"""Computes the output ``[N, C]`` of :attr:`attn` alone, before dropout, residual and norm,
+        or :obj:`None` for a layer without attention. The arguments have the meaning they have in
+        :meth:`forward`, whose dictionary :obj:`attn_arguments` is unpacked here:
+        ``attend(x, degree=degree)``."""
         if self.attn is None:
             return None
         return attend(self.attn, x, batch, batch_size, state, **arguments)
@@ -250,7 +251,8 @@ class GPSConv(PyGGPSConv):
         attended: Tensor | None,
         norm_arguments: dict[str, Any],
     ) -> Tensor:
-        r"""Computes the output ``[N, C]`` from the outputs of both branches.
+        r"""Computes the output ``[N, C]`` of the layer from the outputs of both branches: dropout,
+        residual and norm of each, their sum, and the feed-forward network.
 
         Args:
             x (torch.Tensor): The node features ``[N, C]``.
@@ -258,7 +260,8 @@ class GPSConv(PyGGPSConv):
                 without it.
             attended (torch.Tensor, optional): The output ``[N, C]`` of the attention; :obj:`None`
                 without it.
-            norm_arguments (dict): Further arguments for the calls of the norms.
+            norm_arguments (dict): Further arguments for the calls of the norms: the
+                :obj:`batch` vector if they take one (:obj:`norm_with_batch`), else ``{}``.
         """
         branches = [
             _normalize(norm, x + dropout(out, self.dropout, self.training), norm_arguments)

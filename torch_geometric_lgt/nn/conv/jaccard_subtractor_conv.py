@@ -79,11 +79,11 @@ class JaccardSubtractorConv(AttentionLayer):
             \mathbf{e}_{ij}.
 
     The logit of the softmax is the sum of :math:`\mathbf{s}_{ij}` over the channels of a head. The
-    weight of the subtractor is the sum of the absolute values of :math:`\mathbf{s}_{ij}`. Its
-    factor :math:`1 / \sqrt{C}`, which Eq. 8 lacks, cancels unless ``normalize=False``. A node that
-    is not sampled takes the plain mean. The softmax scores of edges into this node, as
-    :obj:`return_edge_scores` returns them, are
-    :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}`.
+    weight of the subtractor is the sum of the absolute values of :math:`\mathbf{s}_{ij}`, whose
+    factor :math:`1 / \sqrt{C}` Eq. 8 lacks; it cancels unless ``normalize=False``. A node that is
+    not sampled takes the plain mean. It has no query, so for the edges into it
+    :obj:`return_edge_scores` returns :math:`\mathbf{s}_{ij} = \mathbf{W}_E \mathbf{e}_{ij}` in the
+    heads with softmax.
 
     Edges run from :math:`j` to :math:`i`. Repeated edges count repeatedly, and self loops are not
     added. The weight of an edge multiplies its term before the normalisation: the exponential, the
@@ -195,6 +195,10 @@ class JaccardSubtractorConv(AttentionLayer):
         :obj:`return_edge_scores` a pair of it and of the scores :math:`\mathbf{s}_{ij}`
         ``[E, F_s]`` of the heads with queries and keys.
 
+        Values and scores of edges are in the order of :obj:`edge_index`, also if it is sorted
+        (:class:`~torch_geometric_lgt.functional.SortedEdges`). Those of a sparse matrix are in the
+        order of its rows.
+
         Args:
             x (torch.Tensor or tuple): The node features ``[N, F]``, or a pair of the features of
                 sources and targets.
@@ -202,17 +206,16 @@ class JaccardSubtractorConv(AttentionLayer):
                 :meth:`~torch_geometric_lgt.functional.sorted_edges`, which several layers over one
                 graph can share.
             edge_jaccard (torch.Tensor, optional): The Jaccard index of each edge ``[E]``, needed by
-                the Jaccard kernel only. The edges of a sparse matrix are those of its rows, one row
-                after another. (default: :obj:`None`)
+                the Jaccard kernel only. (default: :obj:`None`)
             sampled_mask (torch.Tensor, optional): A bool for each target ``[N_t]``: :obj:`True`
                 attends with softmax, :obj:`False` takes the mean of the neighbours. (default:
                 :obj:`None`, all attend with softmax)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
-            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
-                the order of :obj:`edge_jaccard`. (default: :obj:`None`)
-            return_edge_scores (bool, optional): If :obj:`True`, the scores are returned, too, for a
-                layer with :obj:`edge_channels`. (default: :obj:`False`)
+            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``.
+                (default: :obj:`None`)
+            return_edge_scores (bool, optional): If :obj:`True`, the scores are returned, too. The
+                layer must have :obj:`edge_channels`. (default: :obj:`False`)
         """
         x_src, x_dst, edges, edge_jaccard = self._inputs(
             x, edge_index, edge_jaccard, sampled_mask, edge_weight

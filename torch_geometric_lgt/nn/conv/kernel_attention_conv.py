@@ -41,9 +41,9 @@ class KernelAttentionConv(KernelLayer):
 
     With ``num_gumbel_samples=K`` it is NodeFormer's kernelised Gumbel-softmax: in training the mean
     of :math:`K` such attentions, in which key :math:`j` has the weight :math:`\exp(g_{jk} / \tau)`
-    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. Evaluation uses no noise and :math:`\tau = 1`:
-    as :math:`\tau \to 0`, the mean over the noise tends to this attention. See
-    :obj:`gumbel_evaluation`.
+    with :math:`g_{jk} \sim \mathrm{Gumbel}(0, 1)`. By default evaluation uses no noise and
+    :math:`\tau = 1`, the limit of the mean over the noise for :math:`\tau \to 0`;
+    :obj:`gumbel_evaluation` changes this.
 
     With ``relational_order=P`` NodeFormer's relational bias is added: the first sum with
     ``relational_input='value'``, as in the authors' code, or the second with ``'output'``.
@@ -54,17 +54,19 @@ class KernelAttentionConv(KernelLayer):
             \qquad \textrm{or} \qquad
         \sum_{p=1}^{P} \sigma(b_p) \, \mathbf{A}_p \mathbf{H}
 
-    :math:`\mathbf{H}` are the outputs :math:`\mathbf{x}^{\prime}_i` of the attention. In the first
-    sum, entry :math:`(i, j)` of :math:`\mathbf{A}_p` is 1 if at most :math:`p` edges lead from
-    :math:`j` to :math:`i`, so the diagonal is 1. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold
-    the row and column sums of :math:`\mathbf{A}_p`. In the second sum, exactly :math:`p` edges lead
-    from :math:`j` to :math:`i`; the slides on NodeFormer have this sum with :math:`P = 1`. Repeated
+    :math:`\mathbf{H}` are the outputs :math:`\mathbf{x}^{\prime}_i` of the attention, and
+    :math:`b_p` learned numbers. Entries of :math:`\mathbf{A}_p` are 0 or 1. In the first sum, entry
+    :math:`(i, j)` is 1 if a walk of at most :math:`p` edges leads from :math:`j` to :math:`i`, so
+    the diagonal is 1. :math:`\mathbf{D}_t` and :math:`\mathbf{D}_s` hold the row and column sums of
+    :math:`\mathbf{A}_p`. In the second sum it is 1 if a walk of exactly :math:`p` edges does, even
+    if a shorter one does, too. NodeFormer's slides have the second sum with :math:`P = 1`. Repeated
     edges count once. With :math:`P = 1` edges may have weights: they are the entries of
     :math:`\mathbf{A}_1`, in the first sum except its diagonal. Repeated edges then have their mean
     weight.
 
-    Differs from the papers: no constant is added to :math:`\phi`. Exponentials are divided by a
-    maximum per graph, head and feature, which does not change the result. Differs from NodeFormer's
+    Differs from the papers: no constant is added to :math:`\phi`. Exponentials of keys are
+    divided by a maximum per graph, head and feature, and those of queries are multiplied by it,
+    which does not change the result. Differs from NodeFormer's
     code, which takes the fourth power of the adjacency matrix as its third order.
 
     Args:
@@ -121,7 +123,8 @@ class KernelAttentionConv(KernelLayer):
 
     Raises:
         ValueError: If :obj:`heads` does not divide :obj:`out_channels` and :obj:`key_channels`, or
-            ``value_projection=False`` comes with unequal sizes. If the feature map does not fit
+            ``value_projection=False`` comes with :obj:`in_channels` that differ from
+            :obj:`out_channels`. If the feature map does not fit
             :obj:`num_features` or :obj:`num_gumbel_samples`. If :obj:`relational_order` is positive
             and edges are missing, or their list has not :obj:`relational_order` entries. If edges
             have weights and :obj:`relational_order` is not 1. If :obj:`temperature` or :obj:`scale`
@@ -219,9 +222,9 @@ class KernelAttentionConv(KernelLayer):
                 and targets. (default: :obj:`None`, counted in the edges)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]`` for a relational
                 bias of order 1. (default: :obj:`None`, the values of a sparse matrix, else 1)
-            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
-                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
-                (default: :obj:`None`)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
+                from which a layer with :obj:`position_channels` makes queries and keys, or a pair
+                of those of sources and targets. (default: :obj:`None`)
         """
         if self.relational_bias is None:
             check_unused(edge_weight, "without a relational bias, 'relational_order' = 0")

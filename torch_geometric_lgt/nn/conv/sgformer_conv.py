@@ -114,9 +114,9 @@ class SGFormerConv(LinearLayer):
             state (AttentionState, optional): Sums over all keys of each graph, from
                 :meth:`attention_state`. The targets then read these sums instead of the keys of
                 :obj:`x`. (default: :obj:`None`)
-            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]`` of
-                a layer with :obj:`position_channels`, or a pair of those of sources and targets.
-                (default: :obj:`None`)
+            position (torch.Tensor or tuple, optional): The positions ``[N, position_channels]``,
+                from which a layer with :obj:`position_channels` makes queries and keys, or a pair
+                of those of sources and targets. (default: :obj:`None`)
         """
         return self._attend(x, batch, batch_size, state, None, position)
 

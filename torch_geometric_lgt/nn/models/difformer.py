@@ -146,10 +146,10 @@ class DIFFormer(Backbone):
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            degree (torch.Tensor, optional): For a sampled subgraph, the degrees ``[N]`` of its
-                nodes in the full graph, or sums of edge weights. See
-                :class:`~torch_geometric_lgt.transforms.NodeDegree`. (default: :obj:`None`, counted
-                in the edges)
+            degree (torch.Tensor or tuple, optional): For a sampled subgraph, the degrees ``[N]`` of
+                its nodes in the full graph, or sums of edge weights. See
+                :class:`~torch_geometric_lgt.transforms.NodeDegree`. For a directed graph, a pair of
+                the out-degrees and the in-degrees. (default: :obj:`None`, counted in the edges)
             states (list, optional): For each layer the sums over the keys of all nodes outside the
                 input, so that the input attends to the whole graph. They come from an
                 :class:`~torch_geometric_lgt.nn.AttentionMemory`, which :meth:`attention_memory`

@@ -91,10 +91,10 @@ class GraphTransformer(LayerwiseModel):
         num_layers (int, optional): Number of layers with attention. (default: :obj:`4`)
         heads (int, optional): Number of attention heads. (default: :obj:`4`)
         num_local_layers (int, optional): Number of layers before them, which have message passing
-            alone. (default: :obj:`0`)
+            but neither attention nor a feed-forward network. (default: :obj:`0`)
         gate (bool, optional): If :obj:`True`, the layers with attention have no message passing and
-            no feed-forward network. They multiply the normalised output of the attention by a
-            linear map of their input, as below. With ``attn_type=None`` there are no such layers.
+            no feed-forward network. They multiply the normalised output of the attention by 1 plus
+            a linear map of their input, as below. With ``attn_type=None`` there are no such layers.
             (default: :obj:`False`)
 
             :math:`\mathbf{Z}^{(l)} = \mathrm{act}(\mathbf{W}_2 ((1 + \mathbf{W}_1
@@ -112,14 +112,16 @@ class GraphTransformer(LayerwiseModel):
         attn_kwargs (dict, optional): Further arguments of the attention that :obj:`attn_type`
             names. If one of them is a module, such as a :obj:`feature_map`, all layers use this
             module and its parameters; give a function as :obj:`attn_type` to make one for each
-            layer. (default: :obj:`None`; for :obj:`"kernel"` this means 32 learned features. Any
-            arguments replace them: without a :obj:`feature_map` among them, the layers have random
-            features, the default of :class:`~torch_geometric_lgt.nn.KernelAttentionConv`)
+            layer. (default: :obj:`None`: ``{'feature_map': 'learned', 'num_features': 32}`` for
+            :obj:`"kernel"`, else none. A dictionary replaces this one as a whole: if it has no
+            :obj:`feature_map`, the layers have random features, the default of
+            :class:`~torch_geometric_lgt.nn.KernelAttentionConv`)
         encodings (dict, optional): The channels of each positional or structural encoding by a
             name of your choice, such as ``{'laplacian_pe': 10}``: by this name :meth:`forward`
             takes it. (default: :obj:`None`, none)
-        position (str, optional): The name of an encoding of which the attention makes queries and
-            keys, in place of the hidden features: nodes attend by where they are. For
+        position (str, optional): The name of one of the :obj:`encodings`, from which the attention
+            makes queries and keys, instead of from the hidden features: nodes attend by where they
+            are. The encoding is still added to :math:`\mathbf{Z}^{(0)}`. For
             :obj:`"kernel"`, :obj:`"difformer"` and :obj:`"sgformer"`. (default: :obj:`None`, none)
         edge_channels (int, optional): Size :math:`F_e` of the features of each edge. They go to the
             message passing as :obj:`edge_attr`, which it must take (:obj:`"GCNConv"` does not). A

@@ -202,7 +202,11 @@ class LiteGT(Module):
         edge_attr: Tensor | None = None,
     ) -> Tensor:
         r"""Computes the scores of all nodes ``[N, F_out]``, edges ``[E, F_out]`` or graphs
-        ``[B, F_out]``.
+        ``[B, F_out]``, by the :obj:`level` of the model.
+
+        Values of edges are in the order of :obj:`edge_index`, also if it is sorted
+        (:class:`~torch_geometric_lgt.functional.SortedEdges`). Those of a sparse matrix are in the
+        order of its rows.
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
@@ -216,14 +220,13 @@ class LiteGT(Module):
                 :class:`~torch_geometric_lgt.transforms.JaccardScores`, which a Jaccard branch
                 needs. (default: :obj:`None`)
             sampled_mask (torch.Tensor, optional): A bool for each node ``[N]``, :obj:`True` if it
-                attends with softmax, from
+                attends with softmax, :obj:`False` if it takes the mean of its neighbours, from
                 :class:`~torch_geometric_lgt.transforms.AttentionNodeSampling`. (default:
-                :obj:`None`, all)
+                :obj:`None`, all attend)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
-            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``, in
-                the order of :obj:`edge_jaccard`, which a model with :obj:`edge_channels` needs.
-                (default: :obj:`None`)
+            edge_attr (torch.Tensor, optional): The features of the edges ``[E, edge_channels]``,
+                which a model with :obj:`edge_channels` needs. (default: :obj:`None`)
         """
         check_features(x, self.lin_in, self.in_channels)
         check_devices(reference(self.lin_in).device, edge_index=edge_index)

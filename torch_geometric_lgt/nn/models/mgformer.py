@@ -50,12 +50,13 @@ class MGFormer(Recommender):
     of the values. The values are split among the heads, whose outputs are concatenated. Each
     further layer reads the :math:`\mathbf{H}` of the layer before it. The score of a user and an
     item is the inner product of their rows in :math:`\mathbf{H}`. The method :meth:`recommend`
-    ranks by these scores, or by another rule: see :attr:`scoring`.
+    ranks by these scores unless :attr:`scoring` is set to another rule.
 
     Differs from the paper, which names neither the residual nor the length :math:`s`. Without the
     residual, the rows of an untrained layer are close to the mean of all rows.
 
-    The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments.
+    The class has the methods of :class:`torch_geometric.nn.LightGCN`, with additional arguments
+    such as :obj:`nodes` and :obj:`states` of :meth:`get_embedding`.
     Nodes 0 to U - 1 are users, and nodes U to U + I - 1 are items. Edge weights need the mask
     :obj:`"adjacency"`.
 
@@ -66,7 +67,8 @@ class MGFormer(Recommender):
         structural_encoding (torch.Tensor, optional): :math:`\mathbf{P}`, ``[N, S]``. (default:
             :obj:`None`, none)
         degree (torch.Tensor, optional): Degrees ``[N]`` in the training graph for the degree mask.
-            (default: :obj:`None`, each call counts them in :obj:`edge_index`)
+            (default: :obj:`None`, each call counts the distinct neighbours of each node along
+            :obj:`edge_index` in either direction: one direction of the edges is enough)
         num_layers (int, optional): Number of layers; with 0, :math:`\mathbf{H} = \mathbf{X}`.
             (default: :obj:`1`)
         heads (int, optional): Number of attention heads. (default: :obj:`1`)
@@ -77,8 +79,8 @@ class MGFormer(Recommender):
             :class:`~torch_geometric_lgt.nn.KernelAttentionConv`. All layers share a module and its
             parameters. For separate parameters, assign a copy to the :attr:`feature_map` of each of
             :attr:`layers`. (default: :obj:`"simplex"`)
-        num_features (int, optional): Random features per head. (default: :obj:`None`, as many as
-            channels of a key)
+        num_features (int, optional): Random or learned features per head, also of the default map.
+            (default: :obj:`None`, as many as channels of a key)
         residual (bool, optional): If :obj:`False`, :math:`\mathbf{X}` is not added. (default:
             :obj:`True`)
         encoding_scale (float, optional): :math:`s`, the length of the rows of :math:`\mathbf{P}`;
@@ -89,8 +91,9 @@ class MGFormer(Recommender):
             :obj:`None`, as many as :math:`\mathbf{X}` has, as in the paper)
 
     Raises:
-        ValueError: If a size is out of range, :obj:`mask` is unknown, or an encoding or degree does
-            not have one row per node.
+        ValueError: If a size is out of range, or :obj:`heads` does not divide :math:`D + S` and
+            :obj:`key_channels`. If :obj:`mask` is unknown, or an encoding or degree does not have
+            one row per node.
 
     Example:
         >>> import torch
@@ -179,16 +182,18 @@ class MGFormer(Recommender):
         r"""Creates the model for :obj:`data`, whose first node type is users and whose second is
         items.
 
-        The numbers of users and items, degrees over all edge types, and the structural encodings
-        (node attribute :obj:`attr_name`, if there is one) are read from the data, and
-        :obj:`max_degree` is raised to the largest degree. If the data also has reversed edges,
-        degrees count both. Positional arguments begin with :obj:`embedding_dim`; all go to the
-        constructor, whose keywords replace what the data says.
+        The numbers of users and items, the degrees, and the structural encodings (node attribute
+        :obj:`attr_name`, if there is one) are read from the data. The degree of a node is the
+        number of its distinct neighbours over all edge types in either direction. If a degree is
+        above 512, the default of :obj:`max_degree`, the largest degree takes its place.
+        Positional arguments begin with :obj:`embedding_dim`. All arguments go to the constructor:
+        a keyword such as ``max_degree=64`` replaces what the data says.
 
-        Where the data is missing, such as on a server, call the constructor instead, with
-        :attr:`num_users`, :attr:`num_items` and :attr:`max_degree` of the trained model, and with
-        ``degree=state['degree']`` and ``structural_encoding=state['structural_encoding']`` from its
-        ``state_dict``, which is then loaded.
+        A server that does not have the data calls the constructor. It needs :attr:`num_users`,
+        :attr:`num_items` and :attr:`max_degree` of the trained model, the same further arguments,
+        and from the model's ``state_dict`` the tensors ``degree=state['degree']`` and, if there is
+        one, ``structural_encoding=state['structural_encoding']``. Then it loads the
+        ``state_dict``.
 
         Raises:
             ValueError: If the data is no HeteroData, or the number of its node types is not two.
@@ -241,12 +246,13 @@ class MGFormer(Recommender):
 
         All nodes are keys. Only :obj:`nodes` are queries in the last layer, and in every layer if
         :obj:`states` are given. With the mask :obj:`"adjacency"` only :obj:`nodes` and their
-        neighbours are computed; edges sorted by target are fastest.
+        neighbours within as many hops as the model has layers are computed, fastest if the columns
+        of :obj:`edge_index` are sorted by target.
 
         Args:
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, for the mask
-                :obj:`"adjacency"` and for degrees that the model does not have. (default:
-                :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
+                :obj:`"adjacency"`, and by the mask :obj:`"degree"` of a model without
+                :obj:`degree`. (default: :obj:`None`)
             nodes (torch.Tensor or list, optional): The ids ``[n]``, or a bool for each node.
                 (default: :obj:`None`, all)
             states (list, optional): For each layer the sums over the keys of all nodes, from
@@ -257,7 +263,8 @@ class MGFormer(Recommender):
         Raises:
             ValueError: If :obj:`nodes` contains neither ids nor one bool per node. If
                 :obj:`edge_weight` is given although the mask is not :obj:`"adjacency"`, or
-                :obj:`states` although it is. If :obj:`states` has not one state for each layer.
+                :obj:`states` although it is. If :obj:`states` has not one state for each layer, or
+                the graph is needed and :obj:`None`.
         """
         nodes = None if nodes is None else self._ids(nodes, 'nodes')
         self._check_states(states)
@@ -289,8 +296,8 @@ class MGFormer(Recommender):
         Use detached states to train with keys that are a few steps old.
 
         Args:
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
-                model does not have. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
+                :obj:`"degree"` of a model without :obj:`degree`. (default: :obj:`None`)
 
         Raises:
             ValueError: If the mask is :obj:`"adjacency"`.
@@ -376,8 +383,8 @@ class MGFormer(Recommender):
         Args:
             layer (torch.nn.Module): The layer.
             x (torch.Tensor): Its input ``[n, D + S]``, one row for each of :obj:`nodes`.
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
-                model does not have. (default: :obj:`None`)
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
+                :obj:`"degree"` of a model without :obj:`degree`. (default: :obj:`None`)
             nodes (torch.Tensor, optional): The ids ``[n]``. (default: :obj:`None`, all nodes)
         """
         if self.mask == 'none':
@@ -399,8 +406,8 @@ class MGFormer(Recommender):
             layer (torch.nn.Module): The layer.
             x (torch.Tensor): Its input: the rows of all nodes, or with :obj:`state` the rows of
                 :obj:`nodes` only.
-            edge_index (torch.Tensor or SparseTensor, optional): The graph, for degrees that the
-                model does not have.
+            edge_index (torch.Tensor or SparseTensor, optional): The graph, needed by the mask
+                :obj:`"degree"` of a model without :obj:`degree`.
             nodes (torch.Tensor, optional): The ids ``[n]``. (default: :obj:`None`, all nodes)
             state (AttentionState, optional): Sums over the keys of all nodes. (default:
                 :obj:`None`, computed from :obj:`x`)

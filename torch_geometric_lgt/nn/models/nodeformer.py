@@ -183,18 +183,21 @@ class NodeFormer(Backbone):
 
         Args:
             x (torch.Tensor): The node features ``[N, F_in]``.
-            edge_index (torch.Tensor or list): The edges of the graph, or the edges of each order of
-                the relational bias from :meth:`hops`; ``torch.compile`` and ``torch.export`` need
-                this list if there are several orders. With :obj:`None` the bias is 0.
+            edge_index (torch.Tensor, SparseTensor or list): The edges of the graph, or the edges of
+                each order of the relational bias from :meth:`hops`; ``torch.compile`` and
+                ``torch.export`` need this list if there are several orders. With :obj:`None` the
+                bias and the edge loss are 0.
             batch (torch.Tensor, optional): The graph id of each node. (default: :obj:`None`, one
                 graph)
             batch_size (int, optional): The number of graphs. (default: :obj:`None`)
-            degree, states, num_keys, process_group: For a sampled subgraph, see
-                :meth:`DIFFormer.forward`.
+            degree, states, num_keys, process_group: For a sampled subgraph or a part of the nodes
+                in each process, with the meaning of :meth:`DIFFormer.forward`.
             return_edge_loss (bool, optional): If :obj:`True`, returns the pair (scores, edge loss).
-                The loss uses the edges of the first order, or without a bias the edges of the
+                The loss, a scalar, is
+                :meth:`~torch_geometric_lgt.functional.edge_regularization` averaged over the
+                layers. It uses the edges of the first order, or without a bias the edges of the
                 graph. With ``relational_input='value'`` the first order contains a self loop of
-                each node. (default: :obj:`False`)
+                each node, which the loss counts as an edge. (default: :obj:`False`)
             edge_weight (torch.Tensor, optional): The weights of the edges ``[E]``. (default:
                 :obj:`None`, the values of a sparse matrix, else 1)
 

@@ -74,11 +74,12 @@ def edge_weights(
     kernel: str, count: Tensor, score: Tensor, mask: Tensor | None = None, normalize: bool = True
 ) -> Tensor:
     r"""Computes the weights ``[N_t, N_s, H]`` of each source for each target in one branch of
-    LiteGT (Eq. 3 and 7-9).
+    LiteGT (Eq. 3, 4 and 6).
 
     A weight is the count times the exponential of the score for :obj:`"softmax"`, the count for
-    :obj:`"mean"`, and otherwise the count times the score. It is divided by the sum over the
-    sources.
+    :obj:`"mean"`, and otherwise the count times the score. Unless ``normalize=False``, it is
+    divided by the sum over the sources. A target whose weights sum to 0 gets the mean, and 0
+    without any source.
 
     Args:
         kernel (str): :obj:`"softmax"`, :obj:`"mean"`, :obj:`"jaccard"` or :obj:`"subtractor"`.
