@@ -60,11 +60,9 @@ def make(kind):
 
 def make_model(name):
     torch.manual_seed(0)
-    model, x, edges = (
-        MODELS[name]().double(),
-        torch.randn(20, 8).double(),
-        torch.randint(20, (2, 40)),
-    )
+    model = MODELS[name]().double()
+    x = torch.randn(20, 8).double()
+    edges = torch.randint(20, (2, 40))
     edges = edges[:, edges[0] != edges[1]]
     return model, x, torch.cat([edges, edges.flip(0)], 1).unique(dim=1)
 
@@ -145,12 +143,10 @@ def work(folder, device, lost):
         reduce_alone(rank, world, device)
     for kind in KINDS:
         layer, x, batch, degree = make(kind)
-        layer, x, batch, degree = (
-            layer.to(device),
-            x.to(device),
-            batch.to(device),
-            tuple(d.to(device) for d in degree),
-        )
+        layer = layer.to(device)
+        x = x.to(device)
+        batch = batch.to(device)
+        degree = tuple(d.to(device) for d in degree)
         model = DistributedDataParallel(AllNodes(layer))
         out = model(x[rows], batch[rows], *(d[rows] for d in degree))
         (squared_error(out.cpu(), rows) * world).backward()

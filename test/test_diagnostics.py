@@ -79,10 +79,10 @@ def test_a_graph_of_one_node_attends_to_all_alike():
 
 
 def test_lengths_are_those_the_map_sees():
-    model, x = (
-        NodeFormer(6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered').eval(),
-        torch.randn(40, 6),
-    )
+    model = NodeFormer(
+        6, 16, 3, num_layers=1, temperature=0.25, gumbel_evaluation='tempered'
+    ).eval()
+    x = torch.randn(40, 6)
     z = model.layers(x, GraphContext(model.hops(EDGES, 40)))[0]
     expected = model.convs[0].lin_query(z).norm(dim=1).mean() / math.sqrt(0.25) / 16**0.25
     assert attention_report(model, x, EDGES)[0]['query'] == pytest.approx(

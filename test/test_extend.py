@@ -221,11 +221,9 @@ def test_a_module_as_feature_map(monkeypatch):
 )
 def test_memory_of_a_feature_map(phi, matrices):
     """In matrices of the size of the input, up to a tenth."""
-    conv, x, saved = (
-        KernelAttentionConv(64, 64, heads=4, feature_map=phi),
-        torch.randn(40_000, 64),
-        {},
-    )
+    conv = KernelAttentionConv(64, 64, heads=4, feature_map=phi)
+    x = torch.randn(40_000, 64)
+    saved = {}
     weights = {part.untyped_storage().data_ptr() for part in conv.parameters()}
 
     def pack(part):

@@ -10,9 +10,8 @@ from torch_geometric.transforms import Compose, RandomNodeSplit
 
 from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
-pytestmark = pytest.mark.filterwarnings(
-    'ignore:To use GraphGym, install'
-)  # its training loop, which no layer needs
+# its training loop, which no layer needs
+pytestmark = pytest.mark.filterwarnings('ignore:To use GraphGym, install')
 
 
 @pytest.fixture

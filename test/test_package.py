@@ -1,3 +1,4 @@
+import ast
 import subprocess
 import sys
 import traceback
@@ -97,3 +98,13 @@ def test_few_files_lie_between_a_layer_and_its_products():
         conv(torch.randn(50, 16))
     assert len(paths) >= 2  # keys and queries
     assert max(map(len, paths)) <= 7
+
+
+def test_parallel_assignments_fit_one_line():
+    """Over several lines the reader would have to count names and values."""
+    for folder in ('torch_geometric_lgt', 'benchmarks', 'test', 'tools', 'examples'):
+        for path in (PACKAGE.parent / folder).rglob('*.py'):
+            for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+                    is_parallel = isinstance(node.targets[0], ast.Tuple)
+                    assert not is_parallel or node.lineno == node.end_lineno, (path, node.lineno)

@@ -32,9 +32,8 @@ DTYPES = {
     torch.uint8: 'U8',
     torch.bool: 'BOOL',
 }
-NO_WAIT, NO_LINK = (
-    getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW')
-)  # 0 where a system has none
+# 0 where a system has none
+NO_WAIT, NO_LINK = (getattr(os, name, 0) for name in ('O_NONBLOCK', 'O_NOFOLLOW'))
 
 
 class Tensors(dict[str, Tensor]):

@@ -39,7 +39,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.nn.models._local_conv import CONVS
+from torch_geometric_lgt.nn.models._message_passing_layers import CONVS
 
 __all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 

@@ -64,10 +64,11 @@ LAYOUT = (
 )
 SPARSE = 0.05  # products with a sparse matrix are faster up to this share of nonzero features
 PER_CLASS = {f'random-{number}-per-class': number for number in (20, 5, 10, 40)}
+# one split for all seeds, from which the papers' figures are
 PUBLISHED_SPLITS = (
     'published-20-per-class',
     'published-50-25-25',
-)  # one split for all seeds, from which the papers' figures are
+)
 SHARES = {  # per cent of the nodes for validation, and for the test
     'random-50-25-25': (25, 25),
     'random-60-20-20': (20, 20),

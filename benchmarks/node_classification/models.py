@@ -33,6 +33,7 @@ NETWORKS = {
     'sign': SIGN,
     'mlp': pyg.MLP,
 }
+# networks that are faster with a sparse matrix, the transposed adjacency
 BY_MATRIX = (
     'gcn',
     'sage',
@@ -41,16 +42,17 @@ BY_MATRIX = (
     'appnp',
     'gprgnn',
     'mixhop',
-)  # networks that are faster with a sparse matrix, the transposed adjacency
+)
 BRANCHES = {'sage': pyg.GraphSAGE, 'gat': pyg.GAT}  # replace the local branch of SGFormer
 MODELS = (*OURS, *NETWORKS, 'pyg-sgformer', 'polynormer')
+# models whose first linear layer can be trained on a CSR matrix
 SPARSE_INPUT = (
     *OURS,
     'gcn',
     'gat',
     'jknet',
     'mlp',
-)  # models whose first linear layer can be trained on a CSR matrix
+)
 
 
 def takes_sparse(name: str, options: dict[str, Any]) -> bool:

@@ -74,10 +74,8 @@ def edge_probability(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forwar
 
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Builds the layer with row norms, as in PyG's layer."""
-    conv, peer = (
-        SGFormerConv(x.size(1), x.size(1), norm='row'),
-        SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True),
-    )
+    conv = SGFormerConv(x.size(1), x.size(1), norm='row')
+    peer = SGFormerAttention(x.size(1), 1, x.size(1), qkv_bias=True)
     for linear, peer_linear in (
         (conv.lin_query, peer.q),
         (conv.lin_key, peer.k),
@@ -123,12 +121,10 @@ def gps(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     peer = GPSConv(x.size(1), None, attn_type='performer', attn_kwargs={'head_channels': x.size(1)})
     peer.to(x.device)
     nothing, num_features = torch.empty(2, 0, dtype=torch.long), peer.attn.fast_attn.num_rows
-    conv, out = (
-        KernelAttentionConv(
-            x.size(1), x.size(1), feature_map='orthogonal', num_features=num_features
-        ),
-        Linear(x.size(1), x.size(1)),
+    conv = KernelAttentionConv(
+        x.size(1), x.size(1), feature_map='orthogonal', num_features=num_features
     )
+    out = Linear(x.size(1), x.size(1))
 
     def ours() -> Tensor:
         h = peer.norm2(out(conv(x)) + x)
@@ -180,10 +176,8 @@ def performer_claim(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward
 def ragged(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     r"""Builds a batch with half of the nodes in one graph and half in graphs of ten, and one
     graph of all nodes."""
-    conv, half = (
-        KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features']),
-        x.size(0) // 2,
-    )
+    conv = KernelAttentionConv(x.size(1), x.size(1), num_features=config['num_features'])
+    half = x.size(0) // 2
     batch = torch.cat(
         [torch.zeros(half, dtype=torch.long), 1 + torch.arange(x.size(0) - half) // 10]
     )
@@ -218,10 +212,8 @@ def sampled_edges(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
     nodes and half of the heads by mean and Jaccard index."""
     edges = sort_edge_index(torch.randint(x.size(0), (2, 10 * x.size(0))), sort_by_row=False)
     data = AttentionNodeSampling()(JaccardScores()(Data(edge_index=edges, num_nodes=x.size(0))))
-    conv, peer = (
-        JaccardSubtractorConv(x.size(1), x.size(1), heads=8),
-        TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False),
-    )
+    conv = JaccardSubtractorConv(x.size(1), x.size(1), heads=8)
+    peer = TransformerConv(x.size(1), x.size(1) // 8, 8, root_weight=False)
     return lambda: conv(x, edges, data.edge_jaccard, data.attention_mask), lambda: peer(x, edges)
 
 

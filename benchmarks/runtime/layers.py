@@ -108,10 +108,8 @@ def work(case: str, method: str, config: dict[str, Any]) -> dict[str, list[float
                 run = replay(matrix_products(formula), config['num_nodes'], config['channels'])
             run()
             return {'forward_backward': seconds(run, repeats, device)}
-        forward, grad = (
-            make(case, config)[method],
-            torch.randn(config['num_nodes'], small.size(1), device=device),
-        )
+        forward = make(case, config)[method]
+        grad = torch.randn(config['num_nodes'], small.size(1), device=device)
         out = {'peak_memory_mib': [peak_memory_mib(lambda: forward().backward(grad), device)]}
         with torch.no_grad():
             out['forward'] = seconds(forward, repeats, device)
@@ -177,10 +175,8 @@ def row(record: dict[str, Any]) -> dict[str, str]:
             | {'peer (ms)': f'more than {MEMORY_GIB} GiB or {LIMIT_SECONDS:.0f} s'}
             | products
         )
-    peer, peer_memory = (
-        metric['formula_forward_backward'],
-        metric['formula_peak_memory_mib']['median'],
-    )
+    peer = metric['formula_forward_backward']
+    peer_memory = metric['formula_peak_memory_mib']['median']
     values = [
         f'{1e3 * peer["median"]:.0f}',
         f'{peer_memory:.0f}',

@@ -31,10 +31,8 @@ def peak_memory_mib(function: Callable[[], object], device: str = 'cpu') -> floa
 
 
 def seconds(function: Callable[[], object], repeats: int, device: str = 'cpu') -> list[float]:
-    times, finish = (
-        [],
-        (lambda: None) if device == 'cpu' else partial(torch.cuda.synchronize, device),
-    )
+    times = []
+    finish = (lambda: None) if device == 'cpu' else partial(torch.cuda.synchronize, device)
     for _ in range(repeats):
         finish()
         start = time.perf_counter()

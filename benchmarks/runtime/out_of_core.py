@@ -32,13 +32,12 @@ from torch_geometric_lgt.data import MappedGraph, write_graph
 from torch_geometric_lgt.loader import NeighborLoader
 from torch_geometric_lgt.nn import SGFormer
 
-EDGES_PER_NODE, FEATURES, CLASSES, TRAINED = (
-    15,
-    128,
-    172,
-    0.011,
-)  # of ogbn-papers100M: 14.5 edges, 1.1 % of the nodes for training
+# of ogbn-papers100M
 WHOLE = 111_059_956
+EDGES_PER_NODE = 15  # 14.5
+FEATURES = 128
+CLASSES = 172
+TRAINED = 0.011  # share of the nodes
 CHUNK = 1 << 20
 STEPS = {'write': 'write', 'epoch': 'epoch of training', 'inference': 'inference'}
 

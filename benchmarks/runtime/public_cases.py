@@ -81,10 +81,8 @@ def difformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
 
 
 def sgformer(x: Tensor, config: dict[str, Any]) -> tuple[Forward, Forward]:
-    conv, peer = (
-        SGFormerConv(x.size(1), x.size(1)),
-        program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1),
-    )
+    conv = SGFormerConv(x.size(1), x.size(1))
+    peer = program('sgformer', config).TransConvLayer(x.size(1), x.size(1), 1)
     copy_weights(conv, peer)
     return lambda: conv(x), lambda: peer(x, x)
 

@@ -42,10 +42,8 @@ def rmat(scale: int, edges: int) -> Data:
 
 def grid(side: int) -> Data:
     number = torch.arange(side * side).view(side, side)
-    right, down = (
-        torch.stack([number[:, :-1], number[:, 1:]]),
-        torch.stack([number[:-1], number[1:]]),
-    )
+    right = torch.stack([number[:, :-1], number[:, 1:]])
+    down = torch.stack([number[:-1], number[1:]])
     return _undirected(torch.cat([right.flatten(1), down.flatten(1)], 1), side * side)
 
 

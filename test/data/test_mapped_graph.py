@@ -116,10 +116,8 @@ def test_workers_that_map_the_files_themselves(graph):
     for loader in (outside, inside):
         for batch in loader:
             assert torch.equal(batch.x, X[batch.n_id])
-            pairs, actual = (
-                {tuple(pair) for pair in EDGES.t().tolist()},
-                batch.n_id[batch.edge_index].t().tolist(),
-            )
+            pairs = {tuple(pair) for pair in EDGES.t().tolist()}
+            actual = batch.n_id[batch.edge_index].t().tolist()
             assert {tuple(pair) for pair in actual} <= pairs
             degree = torch.bincount(EDGES[1], minlength=N)[batch.input_id]
             assert torch.equal(
@@ -131,10 +129,8 @@ def test_workers_that_map_the_files_themselves(graph):
 
 def test_inference_where_workers_are_spawned(graph, tmp_path):
     """By the context of the loader; it is the default of macOS and Windows."""
-    model, spawned = (
-        SGFormer(4, 8, 2, gnn_num_layers=1).eval(),
-        {'num_workers': 1, 'multiprocessing_context': 'spawn', 'worker_init_fn': freeze},
-    )
+    model = SGFormer(4, 8, 2, gnn_num_layers=1).eval()
+    spawned = {'num_workers': 1, 'multiprocessing_context': 'spawn', 'worker_init_fn': freeze}
     scores = model.inference(
         NeighborLoader((graph, graph), [-1], batch_size=20, **spawned), tmp_path / 'scores'
     )

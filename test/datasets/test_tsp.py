@@ -48,9 +48,8 @@ def test_graphs_of_nearest_neighbours(tmp_path, small):
         distance = torch.cdist(graph.x, graph.x).fill_diagonal_(np.inf)
         farthest = distance.topk(25, largest=False).values[:, -1]
         assert (graph.edge_attr[:, 0] <= farthest[graph.edge_index[1]] + 1e-6).all()
-        assert (
-            graph.y.sum() == 2 * graph.num_nodes
-        )  # both directions of each edge of the tour lie among the neighbours at this size
+        # both directions of each edge of the tour lie among the neighbours at this size
+        assert graph.y.sum() == 2 * graph.num_nodes
     again = TSPDataset(tmp_path / 'other', 'val', num_graphs=6)
     assert torch.equal(again._data.x, data._data.x)
     assert torch.equal(again._data.y, data._data.y)

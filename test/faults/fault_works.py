@@ -217,11 +217,9 @@ def compile_loop(folder):
 
 def out_of_memory():
     """Passes over more nodes than a quarter of a gigabyte of further addresses can hold."""
-    model, x, none = (
-        DIFFormer(4, 64, 3, use_graph=False),
-        torch.randn(1_000_000, 4),
-        torch.empty(2, 0, dtype=torch.long),
-    )
+    model = DIFFormer(4, 64, 3, use_graph=False)
+    x = torch.randn(1_000_000, 4)
+    none = torch.empty(2, 0, dtype=torch.long)
     pairs = MGFormer(500_000, 500_000, 64, mask='none')
     pages = int(Path('/proc/self/statm').read_text().split()[0])
     limit = pages * resource.getpagesize() + (1 << 28)

@@ -79,9 +79,8 @@ def test_killed_at_any_moment(work, tmp_path, start, exit_code, killed):
             kills += 1
         else:
             longest *= 0.9
-    assert (
-        exit_code(start(works.go_on, work, folders)) == 0
-    )  # with as many threads: sums in the same order
+    # with as many threads: sums in the same order
+    assert exit_code(start(works.go_on, work, folders)) == 0
     for folder in folders:
         torch.testing.assert_close(work(folder), whole, rtol=0, atol=0)
 
@@ -241,9 +240,8 @@ def test_damaged_interactions(name, tmp_path):
             whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :],
         ):
             (folder / name).write_bytes(content)
-            silent = name.endswith('parquet') and len(content) == len(
-                whole
-            )  # which sums up nothing: a number may be another
+            # which sums up nothing: a number may be another
+            silent = name.endswith('parquet') and len(content) == len(whole)
             with (
                 contextlib.suppress(ValueError)
                 if silent

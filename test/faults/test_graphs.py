@@ -126,11 +126,9 @@ def test_ids_of_no_node(edges):
         ):
             make()(torch.randn(5, 4), edges)
     users, items = HeteroData(), MGFormer(2, 3, 4)
-    users['user'].num_nodes, users['item'].num_nodes, users['user', 'rates', 'item'].edge_index = (
-        5,
-        5,
-        edges,
-    )
+    users['user'].num_nodes = 5
+    users['item'].num_nodes = 5
+    users['user', 'rates', 'item'].edge_index = edges
     for data in (Data(edge_index=edges, num_nodes=5), users):
         with pytest.raises(
             ValueError, match=f"'edge_index' must hold source ids from 0 to 4 {hint}"
@@ -208,7 +206,7 @@ def test_repeated_edges_and_self_loops():
     model, plain = SGFormer(4, 8, 3).eval(), GCN(8, 8, 2, 8, norm='batch_norm').eval()
     plain.load_state_dict(model.gnn.state_dict())
     torch.testing.assert_close(
-        model.gnn(*(z := torch.randn(5, 8),), *model._local_edges(more, 5, None, z.dtype)),
+        model.gnn(*(z := torch.randn(5, 8),), *model._gnn_edges(more, 5, None, z.dtype)),
         plain(z, more),
     )
 
@@ -250,9 +248,8 @@ def test_components_of_a_laplacian():
     matrix[edges[0], edges[1]] -= 0.5
     eigenvalues = (pe * (matrix @ pe)).sum(0)
     smallest = 1 - torch.cos(2 * torch.pi * torch.tensor(1 / 40, dtype=torch.float64))
-    torch.testing.assert_close(
-        eigenvalues, smallest.expand(10), atol=1e-6, rtol=0
-    )  # two in each of five rings
+    # two in each of five rings
+    torch.testing.assert_close(eigenvalues, smallest.expand(10), atol=1e-6, rtol=0)
     pair = LaplacianPE(2)(Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=2))
     torch.testing.assert_close(
         pair.laplacian_pe.abs(), torch.tensor([[0.5**0.5, 0], [0.5**0.5, 0]])
@@ -271,10 +268,8 @@ def test_more_columns_than_nodes():
 @pytest.mark.fault('random-state', 'Evaluation draws nothing and writes to no argument.')
 @pytest.mark.parametrize('name', MODELS)
 def test_random_state(name):
-    model, data = (
-        MODELS[name]().eval(),
-        Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2),
-    )
+    model = MODELS[name]().eval()
+    data = Batch.from_data_list([Data(x=torch.randn(5, 4), edge_index=EDGES)] * 2)
     state, before = torch.get_rng_state(), data.clone()
     model(data.x, data.edge_index, data.batch)
     assert torch.equal(torch.get_rng_state(), state)

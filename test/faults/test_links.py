@@ -107,11 +107,9 @@ def test_links_in_the_folder_of_a_run(name, make, finished, tmp_path):
 
 
 def test_a_link_that_appears_while_a_run_goes_on(tmp_path, monkeypatch):
-    victim, expected, array = (
-        tmp_path / 'victim',
-        works.inference(tmp_path / 'whole'),
-        workspace.Workspace.array,
-    )
+    victim = tmp_path / 'victim'
+    expected = works.inference(tmp_path / 'whole')
+    array = workspace.Workspace.array
 
     def linked(self, name, *arguments):
         path = self.folder / f'{name}.bin'

@@ -53,9 +53,8 @@ def test_users_without_pairs_and_few_items():
     wanted = torch.tensor([[0, 2], [2, 0]])  # users 1 and 3 want nothing
     scoring = Scoring(lambda users: scores[users].clone(), {0.0: torch.ones(3)})
     (actual,) = evaluate(scoring, wanted, seen, 4, k=2).values()
-    assert actual['recall@2'] == pytest.approx(
-        1 / 2
-    )  # user 0 has one item left, the wanted one; user 2's is third
+    # user 0 has one item left, the wanted one; user 2's is third
+    assert actual['recall@2'] == pytest.approx(1 / 2)
     model = MGFormer(4, 3, 8)
     edges = torch.tensor([[0, 1, 4, 5], [4, 5, 0, 1]])
     assert model.recommend(edges, k=3).sort(1).values.tolist() == [[4, 5, 6]] * 4
@@ -101,10 +100,8 @@ def test_user_who_chose_everything():
 )
 @pytest.mark.parametrize('name', ['sgformer', 'litegt'])
 def test_one_node_more_than_batches_hold(name):
-    model, loader = (
-        works.MODELS[name]().train(),
-        NodePartitionLoader(works.graph(41), batch_size=10),
-    )
+    model = works.MODELS[name]().train()
+    loader = NodePartitionLoader(works.graph(41), batch_size=10)
     assert sorted(batch.num_nodes for batch in loader) == [8, 8, 8, 8, 9]
     for batch in loader:
         assert model(batch.x, batch.edge_index).isfinite().all()

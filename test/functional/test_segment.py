@@ -34,10 +34,8 @@ def test_groups_of_many_small_graphs_beside_a_large_one_stay_few():
 
 
 def test_two_axes_are_walked_together():
-    sources, targets = (
-        segments(torch.tensor([0, 0, 2]), 3, 3),
-        segments(torch.tensor([1, 2, 2]), 3, 3),
-    )
+    sources = segments(torch.tensor([0, 0, 2]), 3, 3)
+    targets = segments(torch.tensor([1, 2, 2]), 3, 3)
     walked = {
         int(group.graphs[0]): group.chunks
         for group in iterate_groups(10, 1, [3, 3], sources, targets)
@@ -107,9 +105,8 @@ def test_equal_ids_keep_the_order_of_the_nodes():
     assert torch.equal(
         order, torch.cat([(batch == graph).nonzero().flatten() for graph in range(3)])
     )
-    walked = iterate_groups(
-        100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000)
-    )  # graphs of one node each
+    # graphs of one node each
+    walked = iterate_groups(100, 1000, [1000], segments(torch.arange(1000).flip(0), 1000))
     assert torch.equal(torch.cat([group.graphs for group in walked]), torch.arange(1000))
 
 

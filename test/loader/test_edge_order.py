@@ -64,11 +64,9 @@ def test_edges_have_the_attributes_they_have_in_the_graph(options, attr):
     for batch in NeighborLoader(data, [3, 2], batch_size=7, **options):
         check(batch, data)
         if 'subgraph_type' not in options:
-            target, nodes, edges = (
-                batch.adj_t.coo()[0],
-                batch.num_sampled_nodes,
-                batch.num_sampled_edges,
-            )
+            target = batch.adj_t.coo()[0]
+            nodes = batch.num_sampled_nodes
+            edges = batch.num_sampled_edges
             first, second = target[: edges[0]], target[edges[0] :]
             assert (first < nodes[0]).all()
             assert ((second >= nodes[0]) & (second < nodes[0] + nodes[1])).all()
@@ -119,9 +117,8 @@ def test_other_loaders_and_other_samplers():
 def test_edges_that_occur_again_have_each_value_once():
     source, target = torch.tensor([3, 1, 1, 1, 0]), torch.tensor([0, 0, 0, 2, 2])
     adj_t = SparseTensor(row=target, col=source, sparse_sizes=(4, 4))
-    data = Data(
-        num_nodes=4, adj_t=adj_t, number=torch.arange(5) + 10
-    )  # 1 > 0, 1 > 0, 3 > 0, 0 > 2, 1 > 2
+    # 1 > 0, 1 > 0, 3 > 0, 0 > 2, 1 > 2
+    data = Data(num_nodes=4, adj_t=adj_t, number=torch.arange(5) + 10)
     (batch,) = NeighborLoader(data, [-1], input_nodes=torch.tensor([2, 0]), batch_size=2)
     (source, target), _ = ends(batch)
     actual = sorted(zip(source.tolist(), target.tolist(), batch.number.tolist(), strict=True))

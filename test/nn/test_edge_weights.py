@@ -22,7 +22,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
 )
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges
 from torch_geometric_lgt.testing import dense
 
 DOUBLE, N = torch.float64, 9
@@ -73,13 +73,11 @@ def compare(actual, expected, leaves):
 @pytest.mark.parametrize('first', [0.2, -0.1])
 def test_local_convolution_is_that_of_pyg(first):
     """Given self loops keep their weights. A weight below 0 leaves sums above."""
-    ours, theirs = LocalConv(4, 3, normalize=False).double(), GCNConv(4, 3).double()
+    ours, theirs = SparseGCNConv(4, 3, normalize=False).double(), GCNConv(4, 3).double()
     theirs.load_state_dict(ours.state_dict())
     x, weight = features(N, 4), weights(EDGES, first)
-    actual, expected = (
-        ours(x, local_edges(EDGES, N, DOUBLE, None, weight)),
-        theirs(x, EDGES, weight),
-    )
+    actual = ours(x, gcn_edges(EDGES, N, DOUBLE, None, weight))
+    expected = theirs(x, EDGES, weight)
     leaves = [x, weight, *ours.parameters()], [x, weight, *theirs.parameters()]
     torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
     grad = torch.randn_like(expected)
@@ -135,11 +133,9 @@ def test_a_network_that_drops_weights_is_refused():
 @pytest.mark.parametrize('first', [0.2, -0.1])
 @pytest.mark.parametrize('bipartite', [False, True])
 def test_difformer_propagates_with_weighted_degrees(first, bipartite):
-    conv, x, weight = (
-        DIFFormerConv(4, 6, 2, graph_weight=0.7).double(),
-        features(N, 4),
-        weights(EDGES, first),
-    )
+    conv = DIFFormerConv(4, 6, 2, graph_weight=0.7).double()
+    x = features(N, 4)
+    weight = weights(EDGES, first)
     alone = attention_of(conv)
     pair = (x, x[:7]) if bipartite else x
     matrix = dense.normalised_adjacency(
@@ -166,11 +162,9 @@ def test_difformer_is_normalised_as_gcn_norm_on_undirected_graphs():
 def test_weights_that_add_up_to_zero_give_zero_with_finite_gradients():
     edges = torch.tensor([[0, 1, 2, 2, 1], [1, 0, 0, 1, 2]])
     for values in ([0.0, 1.0, -1.0, 2.0, 1.0], [0.0] * 5):
-        conv, x, weight = (
-            DIFFormerConv(4, 6).double(),
-            features(3, 4),
-            torch.tensor(values, dtype=DOUBLE, requires_grad=True),
-        )
+        conv = DIFFormerConv(4, 6).double()
+        x = features(3, 4)
+        weight = torch.tensor(values, dtype=DOUBLE, requires_grad=True)
         value = gcn_norm(edges, weight.detach(), 3, add_self_loops=False)[1]
         assert value.isfinite().all()
         out = conv(x, edges, edge_weight=weight)
@@ -182,11 +176,9 @@ def test_weights_that_add_up_to_zero_give_zero_with_finite_gradients():
 def test_relational_bias_of_weighted_pairs(source):
     """Each pair once, with the mean of its weights."""
     edges = PROPER if source == 'value' else EDGES
-    conv, x, weight = (
-        KernelAttentionConv(4, 6, 2, relational_order=1, relational_input=source).double(),
-        features(N, 4),
-        weights(edges),
-    )
+    conv = KernelAttentionConv(4, 6, 2, relational_order=1, relational_input=source).double()
+    x = features(N, 4)
+    weight = weights(edges)
     alone = KernelAttentionConv(4, 6, 2).double()
     for name in ('lin_query', 'lin_key', 'lin_value', 'feature_map'):
         setattr(alone, name, getattr(conv, name))
@@ -209,11 +201,9 @@ def test_relational_bias_of_weighted_pairs(source):
     'feature_map', ['simplex', 'elu', 'relu', 'focused', 'fourier', 'learned', torch.nn.Softplus()]
 )
 def test_adjacency_mask_holds_the_weights(feature_map):
-    layer, x, weight = (
-        AdjacencyMaskedAttention(6, 2, feature_map).double(),
-        features(N, 6),
-        weights(EDGES),
-    )
+    layer = AdjacencyMaskedAttention(6, 2, feature_map).double()
+    x = features(N, 6)
+    weight = weights(EDGES)
     q, k, v = (part.unflatten(1, (2, 3)) for part in (layer.lin_query(x), layer.lin_key(x), x))
     scale, phi = layer._scale(False), layer.feature_map
     if isinstance(feature_map, str) and feature_map != 'learned':
@@ -312,10 +302,8 @@ def test_an_edge_of_weight_two_is_one_that_occurs_twice(name):
     ).detach()  # the source of the edges that are left out
     count = torch.where(edges[0] == 7, 0, count)
     weight = count.to(DOUBLE).requires_grad_()
-    actual, expected = (
-        model(x, edges, edge_weight=weight, **options),
-        model(x, edges.repeat_interleave(count, 1), **options),
-    )
+    actual = model(x, edges, edge_weight=weight, **options)
+    expected = model(x, edges.repeat_interleave(count, 1), **options)
     torch.testing.assert_close(actual, expected, rtol=1e-9, atol=1e-9)
     assert torch.autograd.grad(actual.sum(), weight)[0].isfinite().all()
 
@@ -323,17 +311,13 @@ def test_an_edge_of_weight_two_is_one_that_occurs_twice(name):
 @pytest.mark.parametrize('dtype', [torch.float32, DOUBLE])
 def test_an_edge_of_weight_zero_does_not_drown_the_others(dtype):
     """Its logit is larger by thousands."""
-    layer, conv = (
-        AdjacencyMaskedAttention(2, feature_map='simplex').to(dtype),
-        JaccardSubtractorConv(2, 2, 2, ('softmax', 'softmax')).to(dtype),
-    )
+    layer = AdjacencyMaskedAttention(2, feature_map='simplex').to(dtype)
+    conv = JaccardSubtractorConv(2, 2, 2, ('softmax', 'softmax')).to(dtype)
     for lin in (layer.lin_query, layer.lin_key, conv.lin_query, conv.lin_key):
         torch.nn.init.eye_(lin.weight)
     x = torch.tensor([[1.0, 1.0], [90.0, 90.0], [1.0, 2.0]], dtype=dtype)
-    edges, weight = (
-        torch.tensor([[0, 1, 2], [0, 0, 0]]),
-        torch.tensor([1.0, 0.0, 1.0], dtype=dtype, requires_grad=True),
-    )
+    edges = torch.tensor([[0, 1, 2], [0, 0, 0]])
+    weight = torch.tensor([1.0, 0.0, 1.0], dtype=dtype, requires_grad=True)
     for module in (layer, conv):
         out = module(x, edges, edge_weight=weight)
         torch.testing.assert_close(out, module(x, edges[:, [0, 2]]))
@@ -431,11 +415,9 @@ def test_what_weights_mean_nothing_to_is_refused(name):
 
 @pytest.mark.compiled
 def test_an_edge_loss_of_weighted_edges_is_refused_compiled_too():
-    model, x, weight = (
-        NodeFormer(4, 8, 3, num_layers=1).eval(),
-        features(N, 4).detach().float(),
-        weights(PROPER).detach().float(),
-    )
+    model = NodeFormer(4, 8, 3, num_layers=1).eval()
+    x = features(N, 4).detach().float()
+    weight = weights(PROPER).detach().float()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     for run in (model, compiled):
         with pytest.raises((ValueError, TorchDynamoException), match='edge_weight'):
@@ -454,15 +436,12 @@ def test_weights_that_are_no_weights_are_refused(weight):
 
 @pytest.mark.compiled
 @pytest.mark.parametrize('source', ['value', 'output'])
-@torch._dynamo.config.patch(
-    specialize_float=True
-)  # numbers as symbols would trace each graph twice
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_a_compiled_relational_bias_of_weighted_edges_is_one_graph(source):
-    model, x, weight = (
-        NodeFormer(4, 8, 3, num_layers=1, relational_input=source).eval(),
-        features(N, 4).detach().float(),
-        weights(PROPER).detach().float(),
-    )
+    model = NodeFormer(4, 8, 3, num_layers=1, relational_input=source).eval()
+    x = features(N, 4).detach().float()
+    weight = weights(PROPER).detach().float()
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend='aot_eager')
     torch.testing.assert_close(
         compiled(x, PROPER, edge_weight=weight), model(x, PROPER, edge_weight=weight)

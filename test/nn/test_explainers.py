@@ -110,10 +110,8 @@ def test_a_mask_multiplies_what_comes_over_each_edge(name):
 def test_masks_and_weights_together(name):
     """The mask multiplies what is normalised by the weights alone."""
     layer, x = LAYERS[name]().double().eval(), features()
-    weight, mask = (
-        torch.rand(EDGES.size(1), dtype=DOUBLE) + 0.5,
-        torch.rand(EDGES.size(1), dtype=DOUBLE),
-    )
+    weight = torch.rand(EDGES.size(1), dtype=DOUBLE) + 0.5
+    mask = torch.rand(EDGES.size(1), dtype=DOUBLE)
     run = partial(layer, x, EDGES, edge_weight=weight)
     nothing = masked(layer, torch.zeros_like(mask), run)
     parts = [masked(layer, one, run) - nothing for one in torch.eye(EDGES.size(1), dtype=DOUBLE)]
@@ -123,11 +121,9 @@ def test_masks_and_weights_together(name):
 
 
 def test_sampled_nodes_and_the_mask():
-    layer, x, sampled = (
-        JaccardSubtractorConv(4, 8, 4, 'subtractor').double(),
-        features(),
-        torch.arange(N) % 2 == 0,
-    )
+    layer = JaccardSubtractorConv(4, 8, 4, 'subtractor').double()
+    x = features()
+    sampled = torch.arange(N) % 2 == 0
     ones = torch.ones(EDGES.size(1), dtype=DOUBLE)
     torch.testing.assert_close(
         masked(layer, ones, lambda: layer(x, EDGES, None, sampled)), layer(x, EDGES, None, sampled)
@@ -138,13 +134,10 @@ def test_repeated_edges_and_self_loops_of_a_relational_bias():
     """Each edge of a pair has its share, and a node itself stays."""
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 1]])
     layer, x = KernelAttentionConv(4, 8, 2, relational_order=1).double(), features()[:2]
-    value, share = (
-        layer.lin_value(x),
-        layer.relational_bias.weight.sigmoid().repeat_interleave(4, 1) / 2,
-    )
-    bias = (
-        layer(x, edges) - layer(x, torch.arange(2).expand(2, -1)) + 2 * share * value
-    )  # the pairs alone joined: degrees are 2
+    value = layer.lin_value(x)
+    share = layer.relational_bias.weight.sigmoid().repeat_interleave(4, 1) / 2
+    # the pairs alone joined: degrees are 2
+    bias = layer(x, edges) - layer(x, torch.arange(2).expand(2, -1)) + 2 * share * value
     torch.testing.assert_close(bias, share * (value + value.flip(0)))
     set_masks(layer, torch.tensor([0.5, 1.0, 0.0, 0.0], dtype=DOUBLE), edges, apply_sigmoid=False)
     actual = layer(x, edges)
@@ -168,10 +161,8 @@ def test_a_mask_of_ones_in_single_precision_changes_nothing(name):
 
 
 def test_mgformer_is_masked_for_some_nodes_too():
-    model, mask = (
-        MGFormer(4, 4, 6, num_layers=2, mask='adjacency').double(),
-        torch.rand(EDGES.size(1), dtype=DOUBLE),
-    )
+    model = MGFormer(4, 4, 6, num_layers=2, mask='adjacency').double()
+    mask = torch.rand(EDGES.size(1), dtype=DOUBLE)
     whole = masked(model, mask, lambda: model.get_embedding(EDGES))
     torch.testing.assert_close(
         masked(model, mask, lambda: model.get_embedding(EDGES, torch.tensor([3, 1]))), whole[[3, 1]]

@@ -188,11 +188,9 @@ class Doubled(torch.nn.Linear):
 def test_linear_parts_that_are_more_than_weight_and_bias_run_as_modules(name, make):
     """Modules of another kind, and hooks, alike for all nodes, for pairs and for states; twice the
     weights do what the module does."""
-    conv, x, y = (
-        make().double(),
-        torch.randn(30, 6, dtype=torch.float64),
-        torch.randn(9, 6, dtype=torch.float64),
-    )
+    conv = make().double()
+    x = torch.randn(30, 6, dtype=torch.float64)
+    y = torch.randn(9, 6, dtype=torch.float64)
     plain = [conv(x), conv((x, y)), conv(x, state=conv.attention_state(x))]
     calls = []
     handle = getattr(conv, name).register_forward_hook(lambda *_: calls.append(name))
@@ -264,10 +262,8 @@ def test_scores_of_pairs_of_a_few_nodes(kind, compiling, monkeypatch):
     are evaluated."""
     layer, extra = make(kind)
     layer, x = layer.double(), torch.randn(9, 8, dtype=torch.float64, requires_grad=True)
-    pairs, every = (
-        torch.tensor([[8, 2, 8], [2, 5, 8]]),
-        torch.cartesian_prod(torch.arange(9), torch.arange(9)).t(),
-    )
+    pairs = torch.tensor([[8, 2, 8], [2, 5, 8]])
+    every = torch.cartesian_prod(torch.arange(9), torch.arange(9)).t()
     expected = layer.attention_scores(x, edge_index=every, **extra(9))[pairs[0] * 9 + pairs[1]]
     monkeypatch.setattr(torch.compiler, 'is_compiling', lambda: compiling)
     actual = layer.attention_scores(x, edge_index=pairs, **extra(9))

@@ -49,10 +49,8 @@ def test_a_tiny_graph_is_the_same_alone_and_in_every_batch(
         constants(attention_chunk=chunk)
     conv, bound = make(name, norm, dtype), PRECISIONS[dtype]
     batch = torch.cat([BATCH, torch.full((beside,), 12)])
-    x, grad = (
-        torch.randn(28 + beside, 6, dtype=dtype).requires_grad_(),
-        torch.randn(28 + beside, 16, dtype=dtype),
-    )
+    x = torch.randn(28 + beside, 6, dtype=dtype).requires_grad_()
+    grad = torch.randn(28 + beside, 16, dtype=dtype)
     assert conv._form(x, x).affine(segments(batch, 28 + beside)) is (
         beside > 0 and dtype == torch.float32
     )

@@ -95,10 +95,8 @@ def test_gradients_of_gradients_of_one_tensor_are_refused_too(name, is_small, co
 
 def test_the_dense_formula_has_them():
     """What the error names: a gradient penalty whose gradient is that of finite differences."""
-    layer, x = (
-        KernelAttentionConv(6, 8, heads=2).double(),
-        torch.randn(5, 6, dtype=torch.float64, requires_grad=True),
-    )
+    layer = KernelAttentionConv(6, 8, heads=2).double()
+    x = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
 
     def attention(x):
         q, k, v = (

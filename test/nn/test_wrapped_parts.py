@@ -146,9 +146,7 @@ def test_quantised_parts_run():
     for name in ('lin_query', 'lin_key', 'lin_value'):
         part = getattr(layer, name)
         rounded = torch.nn.Linear(6, 8)
-        rounded.weight, rounded.bias = (
-            torch.nn.Parameter(part.weight.to(torch.float8_e4m3fn).float()),
-            part.bias,
-        )
+        rounded.weight = torch.nn.Parameter(part.weight.to(torch.float8_e4m3fn).float())
+        rounded.bias = part.bias
         setattr(layer, name, torch.nn.Sequential(rounded))
     assert 0 < (layer(x) - expected).abs().max() < 0.1

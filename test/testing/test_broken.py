@@ -211,11 +211,9 @@ class BrokenProcesses(torch.nn.Module):
 
     def __init__(self, fault):
         super().__init__()
-        self.process_fault, self.lin, self.norm = (
-            fault,
-            torch.nn.Linear(6, 3),
-            torch.nn.BatchNorm1d(3),
-        )
+        self.process_fault = fault
+        self.lin = torch.nn.Linear(6, 3)
+        self.norm = torch.nn.BatchNorm1d(3)
         self.reset_parameters()
 
     def reset_parameters(self):
@@ -351,9 +349,8 @@ def broken_loader(fault, data, shuffle, num_workers, multiprocessing_context):
         torch.manual_seed(0)
     count = next(COUNTER)
     if fault == 'adjacency' and isinstance(data.get('adj_t'), SparseTensor):
-        yield from PyGNeighborLoader(
-            data, [4], batch_size=16
-        )  # sorts edges again, and leaves their attributes as they were
+        # sorts edges again, and leaves their attributes as they were
+        yield from PyGNeighborLoader(data, [4], batch_size=16)
         return
     if fault == 'format' and 'adj_t' in data:
         raise AttributeError("'Tensor' object has no attribute 'csr'")

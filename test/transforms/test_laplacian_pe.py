@@ -229,12 +229,10 @@ def test_threads_at_once_leave_the_threads_of_blas_as_they_were(monkeypatch):
             library['num_threads'] for library in threadpool_info() if library['user_api'] == 'blas'
         }
 
-    component, together, seen, before = (
-        _laplacian.component_eigenpairs,
-        threading.Barrier(2),
-        {},
-        blas(),
-    )
+    component = _laplacian.component_eigenpairs
+    together = threading.Barrier(2)
+    seen = {}
+    before = blas()
 
     def slow(*args):
         if threading.current_thread() is first:
@@ -283,13 +281,11 @@ def test_no_solver_left(monkeypatch, constants):
     data = Data(edge_index=barabasi_albert_graph(750, 2), num_nodes=750)
     expected = LaplacianPE(3)(data).laplacian_pe
     monkeypatch.setattr(_eigensolvers, 'eigsh', partial(_eigensolvers.eigsh, maxiter=1))
-    torch.testing.assert_close(
-        LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
-    )  # decomposed as a whole
+    # decomposed as a whole
+    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)
     constants(dense_retry_nodes=0)
-    torch.testing.assert_close(
-        LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5
-    )  # multigrid is left
+    # multigrid is left
+    torch.testing.assert_close(LaplacianPE(3)(data).laplacian_pe, expected, rtol=1e-4, atol=1e-5)
     monkeypatch.setattr(
         _eigensolvers,
         'lobpcg',

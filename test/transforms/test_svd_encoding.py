@@ -147,9 +147,8 @@ def test_padding_beyond_the_rank():
 
 
 def test_one_node_type():
-    out = SVDEncoding(2)(
-        Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
-    )  # a path: both values are the root of 2
+    # a path: both values are the root of 2
+    out = SVDEncoding(2)(Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3))
     torch.testing.assert_close(
         out.svd_pe @ out.svd_pe.t(),
         torch.tensor([[0.5, 0, 0.5], [0, 1, 0], [0.5, 0, 0.5]]) * 2**0.5,

@@ -189,15 +189,12 @@ def _write_edges(
                     f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to "
                     f'{ids.max()})'
                 )
-        np.add.at(
-            np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1
-        )  # no pass over all nodes for a part of the edges
+        # no pass over all nodes for a part of the edges
+        np.add.at(np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1)
     np.cumsum(pointer, out=pointer)
     dtype = '<i4' if num_nodes < 2**31 else '<i8'
-    row, place = (
-        mapped(folder / ROW, dtype, (len(directions) * edges.shape[1],), 'w+'),
-        np.array(pointer[:-1]),
-    )
+    row = mapped(folder / ROW, dtype, (len(directions) * edges.shape[1],), 'w+')
+    place = np.array(pointer[:-1])
     for (source, target), part in tqdm(parts, 'sorting edges', disable=not progress_bar):
         order = np.argsort(edges[target, part], kind='stable')
         ids = np.asarray(edges[target, part])[order].astype(np.int64)

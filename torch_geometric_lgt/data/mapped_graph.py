@@ -55,10 +55,8 @@ class MappedGraph(FeatureStore, GraphStore):
             name: torch.from_numpy(mapped(self.folder / name, file.dtype, file.shape, 'c'))
             for name, file in self.files.items()
         }
-        self.num_nodes, self.num_edges = (
-            self._tensors[POINTER].numel() - 1,
-            self._tensors[ROW].numel(),
-        )
+        self.num_nodes = self._tensors[POINTER].numel() - 1
+        self.num_edges = self._tensors[ROW].numel()
 
     def __getstate__(self) -> dict[str, Any]:
         return {'folder': self.folder, 'files': self.files}

@@ -108,14 +108,12 @@ class InteractionDataset(InMemoryDataset):
                 "'columns' must name two columns, users and items, or three, then times (got "
                 f'{columns!r})'
             )
-        self.name, self.split, self.ratios, self.seed, self.columns, self.relabel = (
-            name,
-            split,
-            ratios,
-            seed,
-            columns,
-            relabel,
-        )
+        self.name = name
+        self.split = split
+        self.ratios = ratios
+        self.seed = seed
+        self.columns = columns
+        self.relabel = relabel
         super().__init__(str(root), transform, pre_transform)
         self.user_ids, self.item_ids, data = self._read()
         self._data = data if pre_transform is None else pre_transform(data)

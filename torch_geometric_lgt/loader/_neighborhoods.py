@@ -16,7 +16,7 @@ from torch_geometric_lgt.loader._draws import (
 DAMAGED = 'a MappedGraph whose verify() fails must be written again'
 
 
-class Edges(NamedTuple):
+class NeighborEdges(NamedTuple):
     r"""Stores edges sorted by target (CSC): the edges into node :obj:`i` have the ids
     ``pointer[i]`` to ``pointer[i + 1] - 1``.
 
@@ -211,7 +211,7 @@ def seed_ids(nodes: Tensor, num_nodes: int) -> np.ndarray:
 
 
 def induced_edges(
-    edges: Edges, sources: SampledNodes, targets: SampledNodes, times: np.ndarray | None
+    edges: NeighborEdges, sources: SampledNodes, targets: SampledNodes, times: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Returns all edges between sampled nodes: the rows of their sources and targets, and the ids
     of the edges, ``[M]`` each. With :obj:`times`, those of the subgraphs, edges in a subgraph are

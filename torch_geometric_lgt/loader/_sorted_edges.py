@@ -8,7 +8,7 @@ from torch_geometric.sampler.utils import to_csc, to_hetero_csc
 from torch_geometric.utils import lexsort
 
 from torch_geometric_lgt.loader._edge_order import ONLY
-from torch_geometric_lgt.loader._neighborhoods import Edges
+from torch_geometric_lgt.loader._neighborhoods import NeighborEdges
 
 ALONE = ''
 
@@ -16,15 +16,15 @@ ALONE = ''
 class SortedGraph(NamedTuple):
     r"""Holds the edges of a graph, sorted by target within each edge type.
 
-    :obj:`sizes` has the number of nodes by node type, :obj:`edges` the sorted :class:`Edges` by
-    edge type. :obj:`permutation` has, by edge type, the permutation ``[E]`` that sorts the edges,
-    or :obj:`None` if they are sorted. A graph of one type has the keys ``ALONE`` for nodes and
-    ``ONLY`` for edges. :obj:`node_time` has the times ``[N]`` of nodes by node type, and is
-    :obj:`None` if edges have times or nothing has.
+    :obj:`sizes` has the number of nodes by node type, :obj:`edges` the sorted
+    :class:`NeighborEdges` by edge type. :obj:`permutation` has, by edge type, the permutation
+    ``[E]`` that sorts the edges, or :obj:`None` if they are sorted. A graph of one type has the
+    keys ``ALONE`` for nodes and ``ONLY`` for edges. :obj:`node_time` has the times ``[N]`` of nodes
+    by node type, and is :obj:`None` if edges have times or nothing has.
     """
 
     sizes: dict[str, int]
-    edges: dict[Any, Edges]
+    edges: dict[Any, NeighborEdges]
     permutation: dict[Any, Tensor | None]
     node_time: dict[str, Tensor] | None = None
 
@@ -50,7 +50,7 @@ def sorted_graph(
     else:
         sizes = {kind: data[kind].num_nodes or 0 for kind in data.node_types}
         pointer, row, permutation = to_hetero_csc(data, device=device, share_memory=share_memory)
-    edges = {kind: Edges(pointer[kind], row[kind]) for kind in pointer}
+    edges = {kind: NeighborEdges(pointer[kind], row[kind]) for kind in pointer}
     node_time, edge_time = _times(data, sizes, edges, time_attr)
     weights = {} if weight_attr is None else _edge_values(data, edges, 'weight_attr', weight_attr)
     for kind, part in edges.items():
@@ -83,12 +83,15 @@ def stored_graph(store: Any) -> SortedGraph:
         )
     row, pointer, permutation = store.csc()
     return SortedGraph(
-        {ALONE: max(attributes[0].size)}, {ONLY: Edges(pointer, row)}, {ONLY: permutation}
+        {ALONE: max(attributes[0].size)}, {ONLY: NeighborEdges(pointer, row)}, {ONLY: permutation}
     )
 
 
 def _times(
-    data: Data | HeteroData, sizes: dict[str, int], edges: dict[Any, Edges], name: str | None
+    data: Data | HeteroData,
+    sizes: dict[str, int],
+    edges: dict[Any, NeighborEdges],
+    name: str | None,
 ) -> tuple[dict[str, Tensor], dict[Any, Tensor]]:
     r"""Reads the times of the attribute :obj:`name`: ``[N]`` by node type and ``[E]`` by edge
     type. One of the two dictionaries is empty.
@@ -117,7 +120,7 @@ def _times(
 
 
 def _edge_values(
-    data: Data | HeteroData, edges: dict[Any, Edges], argument: str, name: str
+    data: Data | HeteroData, edges: dict[Any, NeighborEdges], argument: str, name: str
 ) -> dict[Any, Tensor]:
     r"""Reads the values ``[E]`` of the edge attribute :obj:`name` by edge type.
 
@@ -170,7 +173,7 @@ def _permuted(value: Tensor, permutation: Tensor | None) -> Tensor:
     return value if permutation is None else value[permutation]
 
 
-def _with_time(edges: Edges, time: Tensor, permutation: Tensor | None) -> Edges:
+def _with_time(edges: NeighborEdges, time: Tensor, permutation: Tensor | None) -> NeighborEdges:
     r"""Sorts the times ``[E]`` of the edge ids within each target, and adds them to the edges.
     Weights get the same order. Edges of equal time keep the order they have in the data."""
     keys = [time, torch.repeat_interleave(edges.pointer.diff())]

@@ -119,9 +119,8 @@ class NodePartitionLoader(DataLoader):
         edges_by_part = edge[edge_part.argsort(stable=True)].split(
             torch.bincount(edge_part, minlength=number).tolist()
         )
-        self.collate_fn = cast(
-            Any, partial(self._batch, nodes, edges_by_part)
-        )  # of the iterator that is made now
+        # of the iterator that is made now
+        self.collate_fn = cast(Any, partial(self._batch, nodes, edges_by_part))
         return super().__iter__()
 
     def _draw_parts(self) -> Tensor:

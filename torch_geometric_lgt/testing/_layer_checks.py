@@ -340,10 +340,8 @@ def _check_compile(layer: Module, call: Call, x: Tensor, edge_index: Tensor, bat
     )
     with torch._dynamo.config.patch(error_on_recompile=True):
         for copies in (2, 3):
-            larger, edges = (
-                torch.cat([x] * copies),
-                torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1),
-            )
+            larger = torch.cat([x] * copies)
+            edges = torch.cat([edge_index + i * x.size(0) for i in range(copies)], 1)
             assert_close(
                 call(compiled, larger, edges),
                 call(layer, larger, edges),

@@ -130,10 +130,8 @@ def _check_part(batch: Any, data: Any) -> Tensor:
 
 
 def _check_epoch(loader: Iterable[Any], data: Data) -> None:
-    seeds, num_nodes = (
-        torch.cat([_check_part(batch, data) for batch in loader]),
-        data.num_nodes or 0,
-    )
+    seeds = torch.cat([_check_part(batch, data) for batch in loader])
+    num_nodes = data.num_nodes or 0
     assert_close(
         seeds.sort().values,
         torch.arange(num_nodes),

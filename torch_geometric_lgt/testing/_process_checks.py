@@ -23,10 +23,8 @@ class Meeting:
     others, and gets the result."""
 
     def __init__(self, world_size: int) -> None:
-        self.barrier, self.slots = (
-            threading.Barrier(world_size),
-            [(torch.empty(0), '')] * world_size,
-        )
+        self.barrier = threading.Barrier(world_size)
+        self.slots = [(torch.empty(0), '')] * world_size
 
     def reduce(self, rank: int, value: Tensor, operation: str) -> Tensor:
         self.slots[rank] = value.clone(), operation
@@ -107,16 +105,14 @@ def check_processes(make: Callable[[], Module], call: Call, x: Tensor, edge_inde
     grad = torch.randn(expected.shape, dtype=x.dtype, generator=torch.Generator().manual_seed(2))
     expected.backward(grad)
     order = torch.randperm(x.size(0), generator=torch.Generator().manual_seed(3))
-    strangers = 10 * x.flip(
-        0
-    )  # nodes without edges that are no process's: what counts all rows is off
+    # nodes without edges that are no process's: what counts all rows is off
+    strangers = 10 * x.flip(0)
     parts = order.split([0, 1, 14, x.size(0) - 15])
 
     def work(rank: int, group: ThreadGroup) -> tuple[Tensor, Module]:
         part = copy.deepcopy(model)
-        nodes = torch.cat(
-            [parts[rank], *parts[:rank], *parts[rank + 1 :]]
-        )  # the others follow as neighbours
+        # the others follow as neighbours
+        nodes = torch.cat([parts[rank], *parts[:rank], *parts[rank + 1 :]])
         size = parts[rank].numel()
         features, edges = torch.cat([x[nodes], strangers]), subgraph(edge_index, nodes, x.size(0))
         out = call(part, features, edges, process_group=group, num_keys=size)[:size]

@@ -89,10 +89,8 @@ def _krylov(
         return gemv(-1, known, moved * gemv(1, known, x, trans=1), 1, product(x))
 
     shape = (known.shape[0],) * 2
-    operator, start = (
-        LinearOperator(shape, matvec=rest, dtype=dtype),
-        _random(shape[0], 1, next(seeds)).astype(dtype),
-    )
+    operator = LinearOperator(shape, matvec=rest, dtype=dtype)
+    start = _random(shape[0], 1, next(seeds)).astype(dtype)
     cast(
         Any, operator
     ).matvec = (
@@ -163,9 +161,8 @@ def _multigrid(_adjacency: csr_array, matrix: csr_array, null: np.ndarray) -> Se
     def search(known: np.ndarray, size: int, tolerance: float) -> np.ndarray:
         start = _random(null.size, size, next(seeds))
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                'ignore'
-            )  # what has not converged does not pass as an eigenvector
+            # what has not converged does not pass as an eigenvector
+            warnings.simplefilter('ignore')
             return lobpcg(
                 laplacian,
                 start,

@@ -27,13 +27,14 @@ LIMITED = Lock()
 SPARE, MOST_SPARE = 1, 64
 SAME = 1e-8
 RESIDUAL, ORTHOGONALITY = 1e-4, 1e-6
+# last: LOBPCG for a fifth of all vectors
 FAILURES = (
     ArpackError,
     np.linalg.LinAlgError,
     ImportError,
     MemoryError,
     NotImplementedError,
-)  # last: LOBPCG for a fifth of all vectors
+)
 
 Pairs = tuple[np.ndarray, np.ndarray]
 Finder = Callable[[int], Pairs]
@@ -53,10 +54,8 @@ def laplacian_eigenpairs(adjacency: csr_array, k: int, dtype: type = np.float64)
         RuntimeError: If no solver converges.
     """
     num_components, component = connected_components(adjacency, directed=False)
-    nodes, stop = (
-        np.argsort(component, kind='stable'),
-        np.bincount(component, minlength=num_components).cumsum(),
-    )
+    nodes = np.argsort(component, kind='stable')
+    stop = np.bincount(component, minlength=num_components).cumsum()
     blocks = adjacency if num_components == 1 else adjacency[nodes][:, nodes]
     components = (
         (a, b, blocks if b - a == nodes.size else blocks[a:b, a:b])
@@ -192,10 +191,8 @@ def defect(matrix: csr_array, null: np.ndarray, values: np.ndarray, vectors: np.
     different eigenvalues. The third error is the departure of the eigenvectors and :obj:`null` from
     orthonormality.
     """
-    residual, gap = (
-        np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max(),
-        np.diff(values),
-    )
+    residual = np.linalg.norm(matrix @ vectors - vectors * (1 - values), axis=0).max()
+    gap = np.diff(values)
     basis = np.c_[null, vectors]
     skew = np.abs(basis.T @ basis - np.eye(basis.shape[1])).max()
     return float(
@@ -219,10 +216,8 @@ def canonical(values: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """
     if vectors.size == 0:
         return vectors
-    out, bounds = (
-        vectors.copy(),
-        pairwise([0, *np.flatnonzero(np.diff(values) > SAME) + 1, values.size]),
-    )
+    out = vectors.copy()
+    bounds = pairwise([0, *np.flatnonzero(np.diff(values) > SAME) + 1, values.size])
     for first, last in (group for group in bounds if group[1] - group[0] > 1):
         rest = vectors[:, first:last]
         for column in range(first, last):

@@ -93,12 +93,10 @@ class JaccardScores(BaseTransform):
             )
         check_name(attr_name, optional=False)
         check_edge_type(edge_type)
-        self.attr_name, self.neighbors, self.num_hashes, self.generator = (
-            attr_name,
-            neighbors,
-            num_hashes,
-            generator,
-        )
+        self.attr_name = attr_name
+        self.neighbors = neighbors
+        self.num_hashes = num_hashes
+        self.generator = generator
         self.edge_type, self.cache_dir = edge_type, cache_dir
 
     def forward(self, data: Data | HeteroData) -> Data | HeteroData:

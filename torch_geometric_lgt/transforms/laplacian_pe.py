@@ -118,12 +118,10 @@ class LaplacianPE(BaseTransform):
         if normalization not in ('sym', 'rw'):
             raise ValueError(f"'normalization' must be 'sym' or 'rw' (got {normalization!r})")
         check_name(attr_name, optional=True)
-        self.k, self.normalization, self.attr_name, self.cache_dir = (
-            k,
-            normalization,
-            attr_name,
-            cache_dir,
-        )
+        self.k = k
+        self.normalization = normalization
+        self.attr_name = attr_name
+        self.cache_dir = cache_dir
         check_edge_type(edge_type)
         self.edge_type = edge_type
 
@@ -166,10 +164,8 @@ class LaplacianPE(BaseTransform):
         adjacency = csr_array(
             (np.ones(neighbor.size), neighbor, pointer), shape=(num_nodes, num_nodes)
         )
-        vectors, mask = (
-            np.zeros((num_nodes, self.k)),
-            np.zeros((graphs.sizes.numel(), self.k), bool),
-        )
+        vectors = np.zeros((num_nodes, self.k))
+        mask = np.zeros((graphs.sizes.numel(), self.k), bool)
         for graph, nodes in enumerate(nodes_by_graph(graphs)):
             subgraph = adjacency if nodes.size == num_nodes else adjacency[nodes][:, nodes]
             values, columns = laplacian_eigenpairs(

@@ -244,10 +244,8 @@ def test_ends_on_the_plateau_and_resumes_its_rate(tmp_path, monkeypatch):
 
     def make(path):
         run, rates = training(path), []
-        run.rates, run.history = (
-            Plateau(0.05, 1, 0.01),
-            torch.empty(0, 4) if not len(run.history) else run.history,
-        )
+        run.rates = Plateau(0.05, 1, 0.01)
+        run.history = torch.empty(0, 4) if not len(run.history) else run.history
         run.score = lambda model: (float(len(run.history)), 1.0)
         run.loss = lambda model, batch: (
             rates.append(run.optimizer.param_groups[0]['lr'])

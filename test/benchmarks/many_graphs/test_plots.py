@@ -26,10 +26,8 @@ def test_entropies_by_hand():
 @pytest.mark.parametrize('kernel', ['gt', 'litegt-subtractor-sampling'])
 def test_pictures_of_the_attention(run, monkeypatch, tmp_path, kernel):
     run(monkeypatch, tmp_path, '--dataset', 'PATTERN', '--models', kernel, '--pictures')
-    name, ends = (
-        f'pattern-{kernel}-small',
-        ('entropy.png', 'map.png', 'sampling.csv', 'sampling.png'),
-    )
+    name = f'pattern-{kernel}-small'
+    ends = ('entropy.png', 'map.png', 'sampling.csv', 'sampling.png')
     assert sorted(path.name for path in (tmp_path / 'sbm').glob(f'{name}-*')) == [
         f'{name}-{end}' for end in ends
     ]

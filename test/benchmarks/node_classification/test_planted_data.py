@@ -14,10 +14,9 @@ from torch_geometric.datasets import Planetoid
 
 from benchmarks.node_classification.datasets import TOPICS, load
 
-N, TEST = (
-    1600,
-    1000,
-)  # so that the 500 nodes of the published validation part are not those of the test
+# the 500 nodes of the published validation part are not those of the test
+N = 1600
+TEST = 1000
 
 
 class Planted:
@@ -32,10 +31,8 @@ def planetoid(root):
     """Files like those of Cora, of the same types and with random content."""
     folder, random = root / 'Planetoid' / 'Cora' / 'raw', np.random.default_rng(0)
     folder.mkdir(parents=True)
-    x, y = (
-        csr_matrix(random.random((N, 5)).astype(np.float32).round()),
-        np.eye(7, dtype=np.int32)[random.integers(0, 7, N)],
-    )
+    x = csr_matrix(random.random((N, 5)).astype(np.float32).round())
+    y = np.eye(7, dtype=np.int32)[random.integers(0, 7, N)]
     graph = {node: random.integers(0, N, 3).tolist() for node in range(N)}
     rest = N - TEST
     files = {
@@ -58,10 +55,8 @@ def planetoid(root):
 def test_planetoid_is_read_as_pyg_reads_it(tmp_path):
     planetoid(tmp_path / 'ours')
     planetoid(tmp_path / 'theirs')
-    actual, expected = (
-        load(str(tmp_path / 'ours'), 'cora'),
-        Planetoid(str(tmp_path / 'theirs' / 'Planetoid'), 'Cora')[0],
-    )
+    actual = load(str(tmp_path / 'ours'), 'cora')
+    expected = Planetoid(str(tmp_path / 'theirs' / 'Planetoid'), 'Cora')[0]
     for name in ('x', 'y', 'train_mask', 'val_mask', 'test_mask'):
         assert torch.equal(actual[name], expected[name])
     assert torch.equal(load(str(tmp_path / 'ours'), 'cora').x, expected.x)

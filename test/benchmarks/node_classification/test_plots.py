@@ -49,10 +49,8 @@ def test_pictures_of_the_attention(write_graph, run, model, monkeypatch, tmp_pat
         '--set',
         'epochs=2',
     )
-    name, ends = (
-        f'{model}-toy-random-60-20-20-short',
-        ('attention.csv', 'attention.png', 'structure.csv', 'structure.png'),
-    )
+    name = f'{model}-toy-random-60-20-20-short'
+    ends = ('attention.csv', 'attention.png', 'structure.csv', 'structure.png')
     assert sorted(path.name for path in (tmp_path / 'node_classification').glob(f'{name}-*')) == [
         f'{name}-{end}' for end in ends
     ]

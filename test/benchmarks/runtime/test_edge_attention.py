@@ -22,19 +22,18 @@ def data():
 def test_counts_by_hand(data):
     """Per layer: projections of all nodes, then scores and weighted sums for each edge; a kernel
     without scores has the sums alone."""
-    edges, results = (
-        data.num_edges,
-        {name: edge_attention.measure(name, data, 1) for name in ('gt', 'litegt-jaccard-sampling')},
-    )
+    edges = data.num_edges
+    results = {
+        name: edge_attention.measure(name, data, 1) for name in ('gt', 'litegt-jaccard-sampling')
+    }
     assert results['gt']['multiplications'] == 12 * (3 * NODES * 80 * 80 + 2 * edges * 80)
     assert results['gt']['score_multiplications'] == 12 * edges * 80
     sampled = results['litegt-jaccard-sampling']
     assert sampled['score_multiplications'] == 12 * data.num_attending * 40
     neighbors = data.edge_index[0, data.attention_mask[data.edge_index[1]]].unique().numel()
     projected = NODES * 80 * 80 + (SAMPLED + neighbors) * 80 * 40
-    assert (
-        12 * NODES * 80 < results['gt']['kept_numbers'] < 12 * NODES * 2 * 80
-    )  # values, neither queries nor keys
+    # values, neither queries nor keys
+    assert 12 * NODES * 80 < results['gt']['kept_numbers'] < 12 * NODES * 2 * 80
     assert sampled['multiplications'] == 12 * (
         projected + 2 * data.num_attending * 40 + 2 * edges * 40
     )
@@ -42,13 +41,11 @@ def test_counts_by_hand(data):
 
 def test_table_2_at_one_point():
     """T = 8, d = 10, R = 8, N = 1000, two halvings."""
-    log, results = (
-        math.log(1000),
-        {
-            name: tuple(f(1000, 8, 8, 10) for f in pair)
-            for name, pair in edge_attention.table_2().items()
-        },
-    )
+    log = math.log(1000)
+    results = {
+        name: tuple(f(1000, 8, 8, 10) for f in pair)
+        for name, pair in edge_attention.table_2().items()
+    }
     assert results['gt'] == (640_000 + 2_400_000, 240_000 + 2400)
     assert results['litegt-jaccard'] == (320_000 + 1_600_000, 160_000 + 1600)
     assert results['litegt-jaccard-sampling'] == pytest.approx(

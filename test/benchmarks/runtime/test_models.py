@@ -16,10 +16,8 @@ def test_a_step_of_each_model(model):
 
 
 def test_the_model_as_pyg_computes_what_pyg_computes():
-    ours, theirs = (
-        models.sgformer_as_pyg(models.SIZES, 2, 0.0).eval(),
-        models.PyGSGFormer(*models.SIZES, **models.PYG),
-    )
+    ours = models.sgformer_as_pyg(models.SIZES, 2, 0.0).eval()
+    theirs = models.PyGSGFormer(*models.SIZES, **models.PYG)
     ours.load_state_dict(from_pyg_sgformer(theirs.eval().state_dict()))
     data = models.graph(50)
     expected = theirs(data.x, data.edge_index, torch.zeros(50, dtype=torch.long))

@@ -33,10 +33,8 @@ def test_gram_matches_the_products_with_gradients(name, elements, constants):
     constants(gram_elements=elements)
     batch, graphs = BATCHES[name]
     x = torch.randn(12, 3, dtype=DOUBLE, requires_grad=True)
-    centre, graph = (
-        torch.randn(graphs, 3, dtype=DOUBLE),
-        torch.zeros(12, dtype=torch.long) if batch is None else batch,
-    )
+    centre = torch.randn(graphs, 3, dtype=DOUBLE)
+    graph = torch.zeros(12, dtype=torch.long) if batch is None else batch
     longer = torch.cat([x - centre[graph], torch.ones(12, 1, dtype=DOUBLE)], 1)
     expected = torch.stack([longer[nodes].t() @ longer[nodes] for nodes in members(batch, graphs)])
     actual = gram(x, centre, segments(batch, 12, graphs))
@@ -137,20 +135,17 @@ def test_centres_are_means(name):
 @pytest.mark.parametrize('layer', [SGFormerConv, DIFFormerConv])
 def test_gradients_where_the_rows_have_a_large_part_in_common(layer):
     options = {'use_graph': False} if layer is DIFFormerConv else {}
-    conv, x, grad = (
-        layer(16, 16, norm='frobenius', **options),
-        100 + torch.randn(2000, 16),
-        torch.randn(2000, 16),
-    )
+    conv = layer(16, 16, norm='frobenius', **options)
+    x = 100 + torch.randn(2000, 16)
+    grad = torch.randn(2000, 16)
     with torch.no_grad():
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
             lin.bias -= 100 * lin.weight.sum(1)  # queries, keys and values of ordinary size
     exact = copy.deepcopy(conv).double()
     (expected,) = torch.autograd.grad(exact(x.double()), exact.lin_query.weight, grad.double())
     (actual,) = torch.autograd.grad(conv(x), conv.lin_query.weight, grad)
-    assert (
-        float((actual.double() - expected).norm() / expected.norm()) < 1e-4
-    )  # without centres 4e-3
+    # without centres 4e-3
+    assert float((actual.double() - expected).norm() / expected.norm()) < 1e-4
 
 
 @pytest.mark.parametrize('by_state', [False, True], ids=['one pass', 'state'])
@@ -160,11 +155,9 @@ def test_columns_in_pairs_that_are_nearly_equal(layer, by_state):
     them. Maps of such columns lose three digits; sums of products of two maps would lose six, were
     they taken in single precision."""
     options = {'use_graph': False} if layer is DIFFormerConv else {}
-    conv, base, grad = (
-        layer(16, 16, norm='frobenius', **options),
-        torch.randn(2000, 8),
-        torch.randn(2000, 16),
-    )
+    conv = layer(16, 16, norm='frobenius', **options)
+    base = torch.randn(2000, 8)
+    grad = torch.randn(2000, 16)
     x = torch.stack([base, base + 1e-3 * torch.randn(2000, 8)], 2).flatten(1).requires_grad_()
     with torch.no_grad():
         for lin in (conv.lin_query, conv.lin_key, conv.lin_value):
@@ -224,11 +217,9 @@ def test_products_of_columns_are_in_single_precision_under_autocast(make, dtype)
 
 
 def test_maps_of_half_precision_are_single():
-    weight, bias, centre = (
-        torch.tensor([[1.0, 2.0]]).bfloat16(),
-        torch.tensor([3.0]).bfloat16(),
-        torch.tensor([[1.0, 2**-9]]),
-    )
+    weight = torch.tensor([[1.0, 2.0]]).bfloat16()
+    bias = torch.tensor([3.0]).bfloat16()
+    centre = torch.tensor([[1.0, 2**-9]])
     for part, constant in (
         (ValueInput(x=centre, weight=weight, bias=bias), 4 + 2**-8),
         (ValueInput(x=centre, weight=weight), 1 + 2**-8),

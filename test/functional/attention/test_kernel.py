@@ -55,10 +55,8 @@ def slow(kind, projection, batch, q, k, v, *z):
 
 
 def assert_equal_with_gradients(kind, projection, batch, leaves, tolerance=1e-10):
-    actual, expected = (
-        fast(kind, projection, batch, *leaves),
-        slow(kind, projection, batch, *leaves),
-    )
+    actual = fast(kind, projection, batch, *leaves)
+    expected = slow(kind, projection, batch, *leaves)
     assert relative(actual, expected) < tolerance
     grad = torch.randn_like(expected)
     names = ('q', 'k', 'v', 'z_q', 'z_k')
@@ -301,10 +299,8 @@ def test_elu_far_below_zero_is_the_softmax_of_each_channel():
     expected = expected / expected.sum(1, keepdim=True)
     torch.testing.assert_close(out.squeeze(1), expected.detach().float(), rtol=1e-5, atol=1e-30)
     grad = torch.randn(3, 3)
-    one, other = (
-        torch.autograd.grad(out.squeeze(1), x, grad)[0],
-        torch.autograd.grad(expected, y, grad.double())[0],
-    )
+    one = torch.autograd.grad(out.squeeze(1), x, grad)[0]
+    other = torch.autograd.grad(expected, y, grad.double())[0]
     torch.testing.assert_close(one, other.float(), rtol=1e-4, atol=1e-7)
 
 
@@ -328,10 +324,8 @@ def test_masks_of_zeros_give_zeros(kind, way, masked, constants):
     """Of one node, of all of a graph, and of a graph of one node."""
     if way != 'pairs':
         constants(paired=False)
-    batch, zero = (
-        torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3]),
-        torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool),
-    )
+    batch = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 3])
+    zero = torch.tensor([1, 1, 0, 0, 1, 0, 0, 1, 0, 1], dtype=torch.bool)
     projection, leaves = draw(kind, 10, 10, 0, scale=0.3)
     drawn = projection if kind in ('softmax', 'fourier') else None
     masks = [torch.rand(10, 2, dtype=torch.float64) for _ in range(2)]

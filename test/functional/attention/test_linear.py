@@ -105,10 +105,8 @@ def test_keys_opposite_to_the_queries_give_zero_with_gradients_of_zero(
     terms and the chunks."""
     if chunk is not None and num_nodes < 100:
         constants(attention_chunk=chunk)
-    direction, (of_query, of_key) = (
-        torch.randn(1, 4, channels),
-        0.1 + torch.rand(2, num_nodes, 4, 1),
-    )
+    direction = torch.randn(1, 4, channels)
+    (of_query, of_key) = 0.1 + torch.rand(2, num_nodes, 4, 1)
     q, v = (of_query * direction).to(dtype), torch.randn(num_nodes, 4, 3, dtype=dtype)
     leaves = [
         x.requires_grad_() for x in (q, -of_key.to(dtype) * q.detach(), v, torch.randn_like(v))
@@ -133,10 +131,8 @@ def test_many_heads_on_tiny_graphs_match_dense_with_gradients(
     batch = torch.tensor([0, 3, 1, 3, 2, 4, 4, 3, 5, 4, 2, 6, 4, 7, 8, 8])
     leaves = [torch.randn(16, 16, size).to(dtype).requires_grad_() for size in (1, 1, 2, 2)]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    actual, expected = (
-        fast(leaves, norm, self_term, batch),
-        slow(exact, norm, self_term, batch, batch),
-    )
+    actual = fast(leaves, norm, self_term, batch)
+    expected = slow(exact, norm, self_term, batch, batch)
     bound, grad = 1e-5 if dtype == torch.float32 else 1e-12, torch.randn_like(expected)
     assert (expected == 0).any()
     assert relative(actual.double(), expected) < bound

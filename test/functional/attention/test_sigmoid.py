@@ -96,10 +96,8 @@ def test_logits_of_any_size_match_dense_with_gradients(name, dtype, chunk, const
 def test_scores_of_any_size_match_dense_with_gradients(name, dtype):
     leaves = far_below(name, dtype)[:2]
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    axes, pairs = (
-        (segments(None, 9), segments(None, 7)),
-        torch.cartesian_prod(torch.arange(9), torch.arange(7)).t(),
-    )
+    axes = (segments(None, 9), segments(None, 7))
+    pairs = torch.cartesian_prod(torch.arange(9), torch.arange(7)).t()
     q, k = (leaf.flatten(1) for leaf in leaves)
     _, maximum, total = sigmoid_attention(q, k, k, 2, *axes)
     actual = sigmoid_scores(q, k, maximum, total, 2, pairs, torch.ones(63, dtype=torch.bool))
@@ -147,9 +145,8 @@ def test_nothing_of_the_size_of_the_pairs_is_kept():
         torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
     ):
         sigmoid_attention(q, k, v, 1, segments(None, 600), segments(None, 600))[0].sum().backward()
-    assert (
-        sum(saved.values()) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
-    )  # of queries, keys, values, results, maxima and sums
+    # of queries, keys, values, results, maxima and sums
+    assert sum(saved.values()) <= (4 * 4 + 2) * 600 * 4 + 2 * 8
     assert counter.get_total_flops() == 2 * 600 * 600 * (8 + 3 * 4 + 2 * 4)
 
 
@@ -169,10 +166,8 @@ def test_as_many_pairs_as_are_allowed(constants):
 
 def test_scores_of_half_precision_are_computed_in_single():
     """90,000 is no number there, and the difference of two of them none at all."""
-    q, k = (
-        torch.tensor([[300.0, 300.0]]).half(),
-        torch.tensor([[300.0, -300.0], [1.0, -2.0]]).half(),
-    )
+    q = torch.tensor([[300.0, 300.0]]).half()
+    k = torch.tensor([[300.0, -300.0], [1.0, -2.0]]).half()
     pairs = torch.tensor([[0, 1], [0, 0]])
     actual = sigmoid_scores(
         q, k, torch.zeros(1, 1), torch.ones(1, 1), 1, pairs, torch.tensor([True, True])

@@ -126,12 +126,10 @@ def test_from_keys_and_read_equal_kernel_attention(masked):
 
 
 def test_left_out_arguments_are_those_of_kernel_attention():
-    q, k, v, projection = (
-        torch.randn(6, 2, 4),
-        torch.randn(9, 2, 4),
-        torch.randn(9, 2, 3),
-        torch.randn(5, 4),
-    )
+    q = torch.randn(6, 2, 4)
+    k = torch.randn(9, 2, 4)
+    v = torch.randn(9, 2, 3)
+    projection = torch.randn(5, 4)
     out = AttentionState.from_keys(k, v, projection=projection).read(q, projection=projection)
     torch.testing.assert_close(out, kernel_attention(q, k, v, 'softmax', projection))
     out = AttentionState.from_keys(k, v, 'focused').read(q, 'focused')
@@ -281,10 +279,8 @@ def test_small_squares_are_left_as_they_are(conv, x):
 
 
 def test_queries_without_a_batch_do_not_read_several_graphs(conv, x):
-    projection, (q, k) = (
-        torch.randn(7, 3, dtype=torch.float64),
-        torch.randn(2, 20, 2, 3, dtype=torch.float64),
-    )
+    projection = torch.randn(7, 3, dtype=torch.float64)
+    (q, k) = torch.randn(2, 20, 2, 3, dtype=torch.float64)
     state = AttentionState.from_keys(k, k, 'softmax', projection, BATCH)
     with pytest.raises(
         ValueError,

@@ -42,11 +42,9 @@ def test_equals_the_function_of_all_rows(masked):
 
 
 def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
-    x, weight, index = (
-        torch.randn(6, 4, requires_grad=True),
-        torch.randn(4, 3, requires_grad=True),
-        torch.randint(6, (50,)),
-    )
+    x = torch.randn(6, 4, requires_grad=True)
+    weight = torch.randn(4, 3, requires_grad=True)
+    index = torch.randint(6, (50,))
     results, calls = [], []
 
     def function(at, x, y, weight):
@@ -59,9 +57,8 @@ def test_what_is_traced_computes_the_same_and_keeps_no_rows(monkeypatch):
         results.append([out, *torch.autograd.grad(out.sum(), [x, weight])])
     torch.testing.assert_close(results[1], results[0])
     chunks = [slice(start, min(start + 8, 50)) for start in range(0, 50, 8)]
-    assert sorted(calls[:14], key=str) == sorted(
-        chunks * 2, key=str
-    )  # once more in the backward pass
+    # once more in the backward pass
+    assert sorted(calls[:14], key=str) == sorted(chunks * 2, key=str)
     assert calls[14:] == [slice(0, 50)] * 2
 
 
@@ -90,11 +87,9 @@ def test_the_function_sees_which_rows_it_has():
 
 
 def test_what_takes_no_part_has_no_gradient_and_what_has_no_effect_has_zero():
-    x, y, index = (
-        torch.ones(3, 2, requires_grad=True),
-        torch.ones(3, 2, requires_grad=True),
-        torch.arange(3),
-    )
+    x = torch.ones(3, 2, requires_grad=True)
+    y = torch.ones(3, 2, requires_grad=True)
+    index = torch.arange(3)
     fixed = torch.ones(3, 2)
     chunked_map(
         lambda _at, x, _y, fixed: x * fixed, 2, [(x, index), (y, index), (fixed, index)]
@@ -140,11 +135,9 @@ def test_what_the_backward_pass_needs_must_not_be_changed(name):
 
 
 def test_gradients_of_scores_are_those_of_the_edges_that_were_passed():
-    x, edges, grad = (
-        torch.randn(5, 4),
-        torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]),
-        torch.randn(4, 2),
-    )
+    x = torch.randn(5, 4)
+    edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    grad = torch.randn(4, 2)
     for layer in (
         KernelAttentionConv(4, 4, 2),
         DegreeMaskedAttention(4, 2),

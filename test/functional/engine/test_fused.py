@@ -88,9 +88,8 @@ def both(leaves, projection, batch, dtype=torch.float32):
 def assert_equal(pairs, tolerance=1e-5):
     for name, one, other in zip(('out', 'q', 'k', 'v', 'a', 'b'), *pairs, strict=False):
         assert one.isfinite().all(), name
-        assert relative(one, other) < tolerance * (10 if name in 'ab' else 1), (
-            name
-        )  # those of masks are differences of larger sums
+        # those of masks are differences of larger sums
+        assert relative(one, other) < tolerance * (10 if name in 'ab' else 1), name
 
 
 @pytest.mark.parametrize('rank', [0, 2])
@@ -156,10 +155,8 @@ def test_what_is_not_a_number_stays_so(part):
 @pytest.mark.parametrize('factor', [0.0, 1e-40])
 def test_masks_without_weight_read_0(factor):
     q, k, v, a, b = (leaf.detach().to(DEVICE, torch.float32) for leaf in draw(40, 40, 2))
-    batch, b = (
-        torch.arange(40, device=DEVICE) // 20,
-        b * torch.tensor([factor] * 20 + [1.0] * 20, device=DEVICE)[:, None],
-    )
+    batch = torch.arange(40, device=DEVICE) // 20
+    b = b * torch.tensor([factor] * 20 + [1.0] * 20, device=DEVICE)[:, None]
     leaves = [leaf.requires_grad_() for leaf in (q, k, v, a, b)]
     out = kernel_attention(
         *leaves[:3],
@@ -214,10 +211,8 @@ def test_state_is_the_same(batch, constants):
 @pytest.mark.parametrize('kind', ['plain', 'masked', 'keys without bias'])
 def test_layers(kind, constants, fused):
     masked = kind == 'masked'
-    layer, x = (
-        DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2),
-        torch.randn(70, 6, device=DEVICE),
-    )
+    layer = DegreeMaskedAttention(6) if masked else KernelAttentionConv(6, 8, heads=2)
+    x = torch.randn(70, 6, device=DEVICE)
     if kind == 'keys without bias':
         layer.lin_key.bias = None
     layer, x = layer.to(DEVICE), x.requires_grad_()

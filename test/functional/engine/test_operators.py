@@ -124,12 +124,10 @@ def test_flops_of_the_closed_form():
     with FlopCounterMode(display=False) as counter:
         layer(x, degree).sum().backward()
     width, inner = 2 * (C + 1), H * C
-    folded, linear, features, state = (
-        2 * inner * H * M,
-        2 * inner * inner,
-        2 * inner * M,
-        2 * H * M * width,
-    )
+    folded = 2 * inner * H * M
+    linear = 2 * inner * inner
+    features = 2 * inner * M
+    state = 2 * H * M * width
     queries = 4 * folded + 4 * state  # the projection of queries is folded into their linear part
     keys = 4 * 2 * linear + 3 * features + 3 * state
     counts = counter.get_flop_counts()['Global']

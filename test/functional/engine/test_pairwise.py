@@ -12,10 +12,8 @@ from torch_geometric_lgt.nn import (
 )
 from torch_geometric_lgt.testing import dense
 
-SORTED, UNSORTED = (
-    torch.tensor([0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 5]),
-    torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3, 3, 1]),
-)
+SORTED = torch.tensor([0, 0, 0, 2, 2, 2, 3, 3, 3, 3, 5])
+UNSORTED = torch.tensor([3, 0, 3, 1, 0, 3, 1, 6, 3, 3, 1])
 
 
 def run(monkeypatch, constants, paired, layer, x, batch, grad):

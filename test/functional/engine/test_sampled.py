@@ -285,11 +285,9 @@ def both_ways(queries, keys, values, noise, kind, projection, batch, dtype, thro
 def test_one_key_that_all_samples_look_at(num_features, samples, largest, through_state, dtype):
     """The logarithms lie too far apart for sums of two bounds, and still the maxima are such
     sums."""
-    queries, keys, values = (
-        torch.ones(1, 1, 1),
-        torch.tensor([0.0, 20.0]).view(2, 1, 1),
-        torch.tensor([1.0, 2.0]).view(2, 1, 1),
-    )
+    queries = torch.ones(1, 1, 1)
+    keys = torch.tensor([0.0, 20.0]).view(2, 1, 1)
+    values = torch.tensor([1.0, 2.0]).view(2, 1, 1)
     noise = torch.tensor([[0.0, 0.0], samples]).view(2, 1, 2) * largest
     projection = torch.randn(num_features, 1)
     pairs = both_ways(
@@ -385,10 +383,8 @@ def test_states_of_keys_without_weight(num_nodes, dtype, monkeypatch):
     q, k, v = (
         torch.randn(num_nodes, H, size, dtype=dtype, requires_grad=True) for size in (5, 5, 4)
     )
-    projection, noise = (
-        torch.randn(7, 5, dtype=dtype),
-        3 * torch.randn(num_nodes, H, K, dtype=dtype),
-    )
+    projection = torch.randn(7, 5, dtype=dtype)
+    noise = 3 * torch.randn(num_nodes, H, K, dtype=dtype)
     noise[~weighed] = -torch.inf
 
     def summed_up(nodes):
@@ -400,10 +396,8 @@ def test_states_of_keys_without_weight(num_nodes, dtype, monkeypatch):
     merged = summed_up(weighed).merge(summed_up(~weighed)).read(q, 'softmax', projection, batch)
     torch.testing.assert_close(merged, summed_up(everything).read(q, 'softmax', projection, batch))
     assert not merged[batch == 1].any()
-    parts, module = (
-        [summed_up(nodes) for nodes in (weighed, ~weighed)],
-        sys.modules[AttentionState.__module__],
-    )
+    parts = [summed_up(nodes) for nodes in (weighed, ~weighed)]
+    module = sys.modules[AttentionState.__module__]
     sent = []
     monkeypatch.setattr(
         module, 'all_reduce_max', lambda *_: torch.maximum(*(part.maximum for part in parts))

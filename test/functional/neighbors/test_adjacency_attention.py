@@ -39,10 +39,8 @@ def test_matches_dense_with_gradients(kind, chunk, constants):
 def test_weights_of_any_size_in_single_precision(kind, scale):
     """One factor of all weights of a target cancels, and gradients are divided by it."""
     q, k, v = (torch.randn(7, 2, d, requires_grad=True) for d in (4, 4, 3))
-    edges, projection = (
-        torch.randint(7, (2, 30)),
-        gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None,
-    )
+    edges = torch.randint(7, (2, 30))
+    projection = gaussian_projection(6, 4) if kind in ('softmax', 'fourier') else None
     weight, results = torch.rand(30) + 0.1, []
     for factor in (1.0, scale):
         leaves = [q, k, v, (weight * factor).requires_grad_()]
@@ -111,10 +109,8 @@ def test_large_norms_and_no_edges_are_finite():
 
 def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
     q, k, v = (torch.randn(n, 2, 4) for n in (9, 7, 7))
-    edges, projection = (
-        torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))]),
-        torch.randn(6, 4),
-    )
+    edges = torch.stack([torch.randint(7, (20,)), torch.randint(9, (20,))])
+    projection = torch.randn(6, 4)
     plain = adjacency_attention(q, k, v, edges, projection=projection)
     assert torch.equal(
         plain, adjacency_attention(q, k, v, edges, 'softmax', projection, scale=1.0, power=3.0)
@@ -136,11 +132,9 @@ def test_left_out_arguments_and_the_rows_of_a_chunk(monkeypatch, constants):
 @pytest.mark.parametrize('feature_map', ['elu', 'relu'])
 def test_half_precision_is_that_of_the_input_and_output_alone(feature_map):
     """Products of features of 1e4 and more are not finite in half precision."""
-    q, k, v = (
-        (300 * torch.randn(9, 2, 4)).half(),
-        (300 * torch.randn(9, 2, 4)).half(),
-        torch.randn(9, 2, 3).half(),
-    )
+    q = (300 * torch.randn(9, 2, 4)).half()
+    k = (300 * torch.randn(9, 2, 4)).half()
+    v = torch.randn(9, 2, 3).half()
     edges = torch.randint(9, (2, 60))
     expected = adjacency_attention(q.double(), k.double(), v.double(), edges, feature_map)
     for enabled in (False, True):

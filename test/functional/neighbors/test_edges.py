@@ -8,7 +8,7 @@ from torch_geometric.utils import to_torch_coo_tensor, to_torch_csc_tensor, to_t
 
 from torch_geometric_lgt.functional import attention_distance, jaccard, minhash_jaccard
 from torch_geometric_lgt.functional.neighbors.edges import (
-    check_not_negative,
+    check_edge_weight,
     edge_list,
     sorted_edges,
     weighted_edges,
@@ -232,10 +232,11 @@ def test_values_that_are_not_used_are_refused(form):
         match=r"'edge_index' must have no weights other than 1, .* \(got -1 to 3\); give the edges",
     ):
         edge_list(sorted_edges(matrix, 5, 5), 5, 5)
+    # places of pairs, nothing is summed
     assert KernelAttentionConv(4, 4).attention_scores(x, matrix).shape == (
         5,
         1,
-    )  # places of pairs, nothing is summed
+    )
 
 
 @pytest.mark.compiled
@@ -334,12 +335,12 @@ def test_sorted_edges_take_weights_later():
 
 @pytest.mark.parametrize('weight', [torch.tensor([0.5, -1e-9]), torch.tensor([1.0, float('nan')])])
 def test_negative_weights_are_named(weight):
-    check_not_negative(None)
-    check_not_negative(weight.abs().nan_to_num())
+    check_edge_weight(None)
+    check_edge_weight(weight.abs().nan_to_num())
     with pytest.raises(
         ValueError, match="'edge_weight' must not be negative where neighbours are averaged"
     ):
-        check_not_negative(weight)
+        check_edge_weight(weight)
 
 
 @pytest.mark.parametrize('ordered', [True, False])

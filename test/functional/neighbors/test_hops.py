@@ -104,10 +104,8 @@ def test_hops_lie_by_target():
 
 @pytest.mark.parametrize('self_loops', [False, True])
 def test_edges_of_a_pair_add_up_to_the_mean_of_their_weights(self_loops):
-    edges, weight = (
-        torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]]),
-        torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0]),
-    )
+    edges = torch.tensor([[0, 0, 2, 1, 0], [1, 1, 0, 1, 1]])
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0, 6.0])
     actual, share = weighted_hop(edges, 3, self_loops, weight)
     matrix = torch.zeros(3, 3).index_put((actual[0], actual[1]), share, accumulate=True)
     expected = torch.tensor([[0.0, 3.0, 0.0], [0.0, 4.0, 0.0], [3.0, 0.0, 0.0]])

@@ -97,9 +97,8 @@ def test_time_grows_with_the_smaller_degree(loop, monkeypatch, constants):
     )
     jaccard(edges, 50_002)
     cuts = math.ceil(200_000 / common_neighbors.CHUNK_ELEMENTS)
-    assert (
-        sum(walked) == 200_000 + cuts
-    )  # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
+    # two neighbours for each of 100 000 distinct pairs, and one bisection for each chunk
+    assert sum(walked) == 200_000 + cuts
 
 
 def test_any_number_of_threads(loop):

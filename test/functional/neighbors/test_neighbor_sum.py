@@ -56,10 +56,8 @@ def test_the_rows_of_the_output_are_not_walked_one_by_one():
 
 
 def test_half_precision_sums_in_float32():
-    x, edges = (
-        torch.full((4096, 1), 0.1),
-        torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)]),
-    )
+    x = torch.full((4096, 1), 0.1)
+    edges = torch.stack([torch.arange(4096), torch.zeros(4096, dtype=torch.long)])
     for weight in (torch.ones(4096, 1), torch.ones(4096, 1, dtype=torch.bfloat16)):
         half = neighbor_sum(x.bfloat16(), edges, weight, 1)
         assert half.dtype == torch.bfloat16
@@ -103,14 +101,10 @@ def test_symmetric_weight_of_given_degrees():
 def test_symmetric_weight_of_weighted_edges():
     """Against PyG, on a graph whose weights are the same both ways."""
     one_way = torch.tensor([[0, 0, 1, 0], [1, 2, 3, 1]])
-    edges, weight = (
-        torch.cat([one_way, one_way.flip(0)], 1),
-        torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_(),
-    )
-    actual, expected = (
-        symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten(),
-        gcn_norm(edges, weight, 5, add_self_loops=False)[1],
-    )
+    edges = torch.cat([one_way, one_way.flip(0)], 1)
+    weight = torch.tensor([0.5, 2.0, -0.1, 0.25], dtype=DOUBLE).repeat(2).requires_grad_()
+    actual = symmetric_weight(edges, 5, 5, DOUBLE, None, weight).flatten()
+    expected = gcn_norm(edges, weight, 5, add_self_loops=False)[1]
     torch.testing.assert_close(actual[[0, 1, 3, 4, 5, 7]], expected[[0, 1, 3, 4, 5, 7]])
     assert actual[[2, 6]].isnan().all()  # those of a node whose weights add up to less than 0
     assert expected[[2, 6]].isnan().all()
@@ -126,10 +120,8 @@ def test_symmetric_weight_of_weighted_edges():
 
 
 def test_weights_that_add_up_to_zero():
-    edges, weight = (
-        torch.tensor([[0, 1, 2], [2, 2, 0]]),
-        torch.tensor([1.0, -1.0, 0.0], requires_grad=True),
-    )
+    edges = torch.tensor([[0, 1, 2], [2, 2, 0]])
+    weight = torch.tensor([1.0, -1.0, 0.0], requires_grad=True)
     actual = symmetric_weight(
         edges, 3, 3, torch.float32, (torch.ones(3), torch.tensor([0.0, 1.0, 0.0])), weight
     )

@@ -121,10 +121,8 @@ def test_compiles_whole_with_degrees_from_edges():
     layer = DegreeMaskedAttention(8, max_degree=40)
     compiled = torch.compile(layer, fullgraph=True, dynamic=True, backend='aot_eager')
     for num_nodes in (12, 20, 31):
-        x, edges = (
-            torch.randn(num_nodes, 8, requires_grad=True),
-            torch.randint(num_nodes, (2, 3 * num_nodes)),
-        )
+        x = torch.randn(num_nodes, 8, requires_grad=True)
+        edges = torch.randint(num_nodes, (2, 3 * num_nodes))
         edges = torch.cat([edges, edges[:, :5], edges[:, :3].flip(0)], 1)
         out, expected = compiled(x, edge_index=edges), layer(x, edge_index=edges)
         torch.testing.assert_close(out, expected)

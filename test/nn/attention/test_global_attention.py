@@ -50,10 +50,8 @@ def local_sum(gps, x, edges, attended):
 @pytest.mark.parametrize('name', LAYERS)
 @pytest.mark.parametrize('local', [False, True])
 def test_gps_attends_within_each_graph(name, local):
-    gps, x = (
-        gps_of(LAYERS[name](), GCNConv(8, 8) if local else None),
-        torch.randn(13, 8, dtype=torch.float64, requires_grad=True),
-    )
+    gps = gps_of(LAYERS[name](), GCNConv(8, 8) if local else None)
+    x = torch.randn(13, 8, dtype=torch.float64, requires_grad=True)
     extra = {'degree': DEGREE} if name == 'masked' else {}
     with gps.attn.arguments(**extra):
         actual = gps(x, EDGES, BATCH)
@@ -94,10 +92,8 @@ def test_one_graph_without_a_batch_vector():
 
 
 def test_rows_outside_the_mask_are_not_read_and_0():
-    attention, x = (
-        GlobalAttention(LAYERS['kernel']()).double(),
-        torch.randn(2, 5, 8, dtype=torch.float64),
-    )
+    attention = GlobalAttention(LAYERS['kernel']()).double()
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
     mask = torch.tensor([[True, True, False, False, False], [True, False, True, True, False]])
     out = attention(x.masked_fill(~mask[..., None], float('nan')).requires_grad_(), mask)
     assert out[~mask].eq(0).all()
@@ -174,12 +170,10 @@ def test_reset_redraw_state_dict_and_copies():
 
 
 @pytest.mark.compiled
-@pytest.mark.filterwarnings(
-    'ignore:The .grad attribute of a Tensor'
-)  # torch, where GPSConv breaks the graph
-@torch._dynamo.config.patch(
-    specialize_float=True
-)  # numbers as symbols would trace each graph twice
+# torch, where GPSConv breaks the graph
+@pytest.mark.filterwarnings('ignore:The .grad attribute of a Tensor')
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiles_as_far_as_gps_does():
     gps = gps_of(LAYERS['kernel'](), GCNConv(8, 8)).float()
     compiled = torch.compile(gps, dynamic=True, backend='aot_eager')
@@ -218,9 +212,8 @@ def test_examples_and_warnings_of_the_documentation_hold(capsys, monkeypatch, tm
     x = torch.randn(13, 8)
     bare = GPSConv(8, None, norm=None)
     bare.attn = KernelAttentionConv(8, 8)
-    torch.testing.assert_close(
-        bare(x, EDGES, BATCH), 2 * x + bare.mlp(2 * x)
-    )  # the attention is the identity
+    # the attention is the identity
+    torch.testing.assert_close(bare(x, EDGES, BATCH), 2 * x + bare.mlp(2 * x))
     mixed = GPSConv(8, KernelAttentionConv(8, 8), norm=None).eval()
     changed = mixed(torch.where((BATCH == 3)[:, None], 2 * x, x), EDGES, BATCH)
     assert not torch.allclose(changed[BATCH != 3], mixed(x, EDGES, BATCH)[BATCH != 3])

@@ -70,10 +70,8 @@ def test_matches_dense_with_gradients(kernel, norm, graph_weight, value_projecti
 def test_bipartite(kernel, norm):
     conv = DIFFormerConv(6, 8, kernel=kernel, norm=norm).double()
     x_src, x_dst = torch.randn(9, 6).double(), torch.randn(4, 6).double()
-    batch, edges = (
-        (torch.arange(9) % 3, torch.tensor([2, 0, 0, 1])),
-        torch.tensor([[2, 5, 8, 0], [0, 0, 0, 1]]),
-    )
+    batch = (torch.arange(9) % 3, torch.tensor([2, 0, 0, 1]))
+    edges = torch.tensor([[2, 5, 8, 0], [0, 0, 0, 1]])
     (_, k, v), (q, _, _) = parts(conv, x_src), parts(conv, x_dst)
     local = torch.stack(
         [v[[2, 5, 8]].sum(0).flatten() / 3**0.5, v[0].flatten(), *v.new_zeros(2, 8)]
@@ -85,10 +83,8 @@ def test_bipartite(kernel, norm):
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_states_of_parts_make_the_whole(norm):
-    conv, x = (
-        DIFFormerConv(6, 8, heads=2, norm=norm, use_graph=False).double(),
-        torch.randn(12, 6, dtype=torch.float64),
-    )
+    conv = DIFFormerConv(6, 8, heads=2, norm=norm, use_graph=False).double()
+    x = torch.randn(12, 6, dtype=torch.float64)
     states = [conv.attention_state(x[i::2], BATCH[i::2], 4) for i in range(2)]
     out = conv(x[[9, 0, 1]], batch=BATCH[[9, 0, 1]], state=states[0].merge(states[1]))
     torch.testing.assert_close(out, conv(x, batch=BATCH)[[9, 0, 1]])
@@ -96,10 +92,8 @@ def test_states_of_parts_make_the_whole(norm):
 
 @pytest.mark.parametrize(('kernel', 'norm'), KINDS)
 def test_scores_are_the_weights(kernel, norm):
-    conv, x = (
-        DIFFormerConv(6, 8, 2, kernel, norm, use_graph=False).double(),
-        torch.randn(12, 6, dtype=torch.float64),
-    )
+    conv = DIFFormerConv(6, 8, 2, kernel, norm, use_graph=False).double()
+    x = torch.randn(12, 6, dtype=torch.float64)
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
     torch.testing.assert_close(
@@ -109,20 +103,16 @@ def test_scores_are_the_weights(kernel, norm):
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_gradients_of_scores(norm):
-    conv, x = (
-        DIFFormerConv(6, 8, 2, norm=norm).double(),
-        torch.randn(12, 6, dtype=torch.float64, requires_grad=True),
-    )
+    conv = DIFFormerConv(6, 8, 2, norm=norm).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, _ = parts(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
     expected = (
         dense.diffusion_attention(q, k, one_hot, norm, BATCH, BATCH).permute(2, 0, 1).flatten(0, 1)
     )
-    out, grad, leaves = (
-        conv.attention_scores(x, pairs(12, 12), BATCH),
-        torch.randn(144, 2).double(),
-        [x, *conv.lin_key.parameters()],
-    )
+    out = conv.attention_scores(x, pairs(12, 12), BATCH)
+    grad = torch.randn(144, 2).double()
+    leaves = [x, *conv.lin_key.parameters()]
     torch.testing.assert_close(out, expected)
     for one, other in zip(
         *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True

@@ -188,11 +188,9 @@ def test_hand_computed():
 @pytest.mark.parametrize('kernel', KERNELS, ids=str)
 @pytest.mark.parametrize('mask', [None, MASK])
 def test_scores_are_the_weights_that_are_applied(kernel, mask):
-    conv, x, index = (
-        JaccardSubtractorConv(5, 8, 4, kernel).double(),
-        torch.randn(7, 5, dtype=DOUBLE),
-        jaccard(EDGES, 7).double(),
-    )
+    conv = JaccardSubtractorConv(5, 8, 4, kernel).double()
+    x = torch.randn(7, 5, dtype=DOUBLE)
+    index = jaccard(EDGES, 7).double()
     scores = conv.attention_scores(x, EDGES, index, mask)
     out = torch.zeros(7, 4, 2, dtype=DOUBLE)
     out.index_add_(
@@ -371,10 +369,8 @@ def test_features_of_edges_compile_without_a_break(kernel):
 @pytest.mark.compiled
 def test_compiles_without_a_break(kernel):
     conv, index = JaccardSubtractorConv(5, 8, 4, kernel), jaccard(EDGES, 7)
-    compiled, x = (
-        torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager'),
-        torch.randn(7, 5),
-    )
+    compiled = torch.compile(conv, fullgraph=True, dynamic=True, backend='aot_eager')
+    x = torch.randn(7, 5)
     for mask in (None, MASK):
         leaves, results = x.clone().requires_grad_(), []
         for run in (conv, compiled):

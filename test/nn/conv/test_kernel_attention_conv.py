@@ -63,15 +63,11 @@ def test_gradients_of_scores(constants):
     conv = KernelAttentionConv(6, 8, heads=2).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 2, 0, 0, 2, 2, 2, 0, 3, 3, 0, 2])
-    actual, expected = (
-        conv.attention_scores(x, PAIRS, batch),
-        oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]],
-    )
+    actual = conv.attention_scores(x, PAIRS, batch)
+    expected = oracle(conv, x, batch)[0][PAIRS[1], PAIRS[0]]
     torch.testing.assert_close(actual, expected, atol=1e-10, rtol=1e-10)
-    grad, leaves = (
-        torch.randn_like(expected),
-        [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()],
-    )
+    grad = torch.randn_like(expected)
+    leaves = [x, *conv.lin_query.parameters(), *conv.lin_key.parameters()]
     for one, other in zip(
         *(torch.autograd.grad(out, leaves, grad) for out in (actual, expected)), strict=True
     ):
@@ -88,10 +84,8 @@ def test_gradients_of_scores_of_small_features(scale, feature_map):
     actual, expected = conv.attention_scores(x, PAIRS), oracle(exact, leaf)[0][PAIRS[1], PAIRS[0]]
     torch.testing.assert_close(actual, expected.float(), rtol=1e-4, atol=1e-5)
     grad = torch.randn_like(actual)
-    one, other = (
-        torch.autograd.grad(actual, x, grad)[0],
-        torch.autograd.grad(expected, leaf, grad.double())[0],
-    )
+    one = torch.autograd.grad(actual, x, grad)[0]
+    other = torch.autograd.grad(expected, leaf, grad.double())[0]
     assert float((one.double() - other).norm()) < 1e-5 * float(other.norm())
 
 
@@ -111,14 +105,12 @@ def test_scores_of_many_pairs_evaluate_each_node_once_and_keep_no_features():
         ):
             conv.attention_scores(x, pairs)
         flops[repeats], saved[repeats] = counter.get_total_flops(), sum(sizes.values())
-    features, denominators = (
-        2 * 2 * 2 * 8 * 32,
-        2 * 2 * 32,
-    )  # of a pair: projections of query and key, and the product with the sums
+    # of a pair: projections of query and key, and the product with the sums
+    features = 2 * 2 * 2 * 8 * 32
+    denominators = 2 * 2 * 32
     assert flops[4] - flops[1] == 3 * PAIRS.size(1) * (features + denominators)
-    assert (
-        saved[4] - saved[1] <= 3 * PAIRS.size(1) * 4 * 16
-    )  # places and scores, not 2 x 32 features of two sides
+    # places and scores, not 2 x 32 features of two sides
+    assert saved[4] - saved[1] <= 3 * PAIRS.size(1) * 4 * 16
 
 
 @pytest.mark.parametrize('samples', [0, 3])
@@ -263,12 +255,10 @@ def test_no_noise_in_evaluation(rule, temperature):
 
 
 def test_permutation_equivariance():
-    conv, x, batch, perm = (
-        KernelAttentionConv(6, 8, heads=2).double(),
-        torch.randn(12, 6).double(),
-        torch.arange(12) % 3,
-        torch.randperm(12),
-    )
+    conv = KernelAttentionConv(6, 8, heads=2).double()
+    x = torch.randn(12, 6).double()
+    batch = torch.arange(12) % 3
+    perm = torch.randperm(12)
     torch.testing.assert_close(
         conv(x[perm], batch=batch[perm]), conv(x, batch=batch)[perm], atol=1e-13, rtol=0
     )
@@ -425,16 +415,14 @@ def test_relational_bias(order, source, weight):
     plain = KernelAttentionConv(6, 8, heads=2).double()
     plain.load_state_dict(conv.state_dict(), strict=False)
     torch.nn.init.normal_(conv.relational_bias.weight)
-    x, edges = (
-        torch.randn(8, 6, dtype=torch.float64, requires_grad=True),
-        torch.cat([EDGES, EDGES.flip(0)], 1),
-    )
+    x = torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
+    edges = torch.cat([EDGES, EDGES.flip(0)], 1)
     out = plain(x)
-    expected, share = (
-        out,
+    expected = out
+    share = (
         conv.relational_bias.weight.sigmoid()
         if weight == 'sigmoid'
-        else conv.relational_bias.weight,
+        else conv.relational_bias.weight
     )
     one = torch.zeros(8, 8, dtype=torch.float64).index_put_(
         (edges[1], edges[0]), torch.ones(14, dtype=torch.float64)

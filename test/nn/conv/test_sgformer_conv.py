@@ -41,10 +41,8 @@ def test_matches_dense_with_gradients(norm, value_projection):
     ).double()
     x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, v = parts(conv, x)
-    actual, expected = (
-        conv(x, batch=BATCH),
-        dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1),
-    )
+    actual = conv(x, batch=BATCH)
+    expected = dense.sgformer_attention(q, k, v, v, norm, BATCH, BATCH).flatten(1)
     torch.testing.assert_close(actual, expected)
     grad, leaves = torch.randn_like(expected), [x, *conv.parameters()]
     for one, other in zip(
@@ -67,10 +65,8 @@ def test_bipartite(norm, value_projection):
 @pytest.mark.parametrize('value_projection', [True, False])
 @pytest.mark.parametrize('norm', NORMS)
 def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
-    conv, x = (
-        SGFormerConv(6, 6, 2, norm, value_projection=value_projection).double(),
-        torch.randn(12, 6, dtype=torch.float64),
-    )
+    conv = SGFormerConv(6, 6, 2, norm, value_projection=value_projection).double()
+    x = torch.randn(12, 6, dtype=torch.float64)
     whole = conv(x, batch=BATCH)
     states = [conv.attention_state(x[i::3], BATCH[i::3], 4) for i in range(3)]
     state = states[0].merge(states[1]).merge(states[2])
@@ -82,10 +78,8 @@ def test_states_of_parts_make_the_whole(norm, value_projection, tmp_path):
 
 
 def test_gradient_through_a_state():
-    conv, x = (
-        SGFormerConv(6, 8).double(),
-        torch.randn(7, 6, dtype=torch.float64, requires_grad=True),
-    )
+    conv = SGFormerConv(6, 8).double()
+    x = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     grads = [
         torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
         for out in (conv(x), conv(x, state=conv.attention_state(x)))
@@ -96,10 +90,8 @@ def test_gradient_through_a_state():
 
 @pytest.mark.parametrize('norm', NORMS)
 def test_scores_are_the_weights(norm):
-    conv, x = (
-        SGFormerConv(6, 8, heads=2, norm=norm).double(),
-        torch.randn(12, 6, dtype=torch.float64),
-    )
+    conv = SGFormerConv(6, 8, heads=2, norm=norm).double()
+    x = torch.randn(12, 6, dtype=torch.float64)
     weight = conv.attention_scores(x, pairs(12, 12), BATCH).view(12, 12, 2)
     assert (weight[BATCH[:, None] != BATCH[None]] == 0).all()
     out = torch.einsum('jih,jhc->ihc', weight, parts(conv, x)[2])
@@ -107,11 +99,9 @@ def test_scores_are_the_weights(norm):
 
 
 def test_scores_of_a_pair_leave_out_the_own_value():
-    conv, x_src, x_dst = (
-        SGFormerConv(6, 8).double(),
-        torch.randn(5, 6).double(),
-        torch.randn(3, 6).double(),
-    )
+    conv = SGFormerConv(6, 8).double()
+    x_src = torch.randn(5, 6).double()
+    x_dst = torch.randn(3, 6).double()
     weight = conv.attention_scores((x_src, x_dst), pairs(5, 3)).view(5, 3)
     self_value = (1 - weight.sum(0))[:, None] * conv.lin_value(x_dst)
     torch.testing.assert_close(
@@ -137,10 +127,8 @@ def test_raises():
 
 @pytest.mark.parametrize('norm', ['row', 'frobenius'])
 def test_gradients_of_scores(norm):
-    conv, x = (
-        SGFormerConv(6, 8, 2, norm=norm).double(),
-        torch.randn(12, 6, dtype=torch.float64, requires_grad=True),
-    )
+    conv = SGFormerConv(6, 8, 2, norm=norm).double()
+    x = torch.randn(12, 6, dtype=torch.float64, requires_grad=True)
     q, k, _ = parts(conv, x)
     one_hot = torch.eye(12, dtype=torch.float64)[:, None].expand(-1, 2, -1)
     expected = (
@@ -148,11 +136,9 @@ def test_gradients_of_scores(norm):
         .permute(2, 0, 1)
         .flatten(0, 1)
     )
-    out, grad, leaves = (
-        conv.attention_scores(x, pairs(12, 12), BATCH),
-        torch.randn(144, 2).double(),
-        [x, *conv.lin_key.parameters()],
-    )
+    out = conv.attention_scores(x, pairs(12, 12), BATCH)
+    grad = torch.randn(144, 2).double()
+    leaves = [x, *conv.lin_key.parameters()]
     torch.testing.assert_close(out, expected)
     for one, other in zip(
         *(torch.autograd.grad(scores, leaves, grad) for scores in (out, expected)), strict=True

@@ -102,10 +102,8 @@ def test_the_keys_of_a_batch_are_fresh_and_the_others_constant():
 def test_samples_in_training():
     """Each node has the noise it was given when the memory was made, so that what leaves is what
     came."""
-    data, model = (
-        graph(),
-        NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0),
-    )
+    data = graph()
+    model = NodeFormer(5, 8, 3, num_features=8, num_gumbel_samples=4, relational_order=0)
     memory = memory_of(model, data)
     assert model.training
     assert [state.samples for state in memory.states] == [4, 4]
@@ -326,16 +324,13 @@ def test_raises():
 def test_a_batch_has_the_weights_of_the_whole_graph(name):
     """Weights and their sums are sliced with the batch."""
     data, model = graph(), MODELS[name]().double().eval()
-    one_way = (
-        torch.sin(data.edge_index.sum(0) * 7.0 + data.edge_index.prod(0)).double() + 1.5
-    )  # the same both ways
+    # the same both ways
+    one_way = torch.sin(data.edge_index.sum(0) * 7.0 + data.edge_index.prod(0)).double() + 1.5
     data = NodeDegree(weighted=True)(
         Data(x=data.x.double(), edge_index=data.edge_index, edge_weight=one_way)
     )
-    memory, whole = (
-        memory_of(model, data),
-        model(data.x, data.edge_index, edge_weight=data.edge_weight),
-    )
+    memory = memory_of(model, data)
+    whole = model(data.x, data.edge_index, edge_weight=data.edge_weight)
     for batch in NeighborLoader(data, [-1] * 3, batch_size=20, shuffle=True):
         nodes = batch.n_id[: batch.batch_size]
         states = {'states': memory.without(nodes), 'num_keys': nodes.numel()}

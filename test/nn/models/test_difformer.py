@@ -10,10 +10,8 @@ EDGES = torch.tensor([[0, 2, 3, 1, 4, 5], [2, 3, 7, 4, 5, 6]])
 @pytest.mark.parametrize('use_source', [False, True])
 @pytest.mark.parametrize('tau', [0.3, 1.0])
 def test_steps_by_hand(tau, use_source):
-    model, x = (
-        DIFFormer(6, 4, 3, tau=tau, use_source=use_source).double(),
-        torch.randn(8, 6, dtype=torch.float64),
-    )
+    model = DIFFormer(6, 4, 3, tau=tau, use_source=use_source).double()
+    x = torch.randn(8, 6, dtype=torch.float64)
     z = first = torch.relu(model.norms[0](model.lin_in(x)))
     for conv, norm in zip(model.convs, model.norms[1:], strict=True):
         z = norm((1 - tau) * z + tau * (conv(z, EDGES) + use_source * first))

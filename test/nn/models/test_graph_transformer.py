@@ -15,7 +15,7 @@ from torch_geometric_lgt.nn import (
     SGFormerConv,
 )
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._local_gcn import LocalConv
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv
 
 SIZES = (4, 1, 0, 7)
 BATCH = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
@@ -140,7 +140,7 @@ def test_a_module_aggregates_the_nodes_and_learns():
 @pytest.mark.parametrize(
     ('conv', 'kind'),
     [
-        ('GCNConv', LocalConv),
+        ('GCNConv', SparseGCNConv),
         ('SAGEConv', SAGEConv),
         ('GATv2Conv', GATv2Conv),
         ('GINConv', GINConv),
@@ -387,7 +387,7 @@ def test_local_layers_follow_the_formula():
     gcn = GCNConv(8, 8).double()
     gcn.load_state_dict(layer.conv.state_dict())
     expected = z + layer.norm(gcn(z, EDGES) + layer.lin(z)).relu()
-    context = GraphContext(model._local_input(EDGES, x, None, None, None))
+    context = GraphContext(model._message_input(EDGES, x, None, None, None))
     assert_close(model.layers(x, context)[1], expected, rtol=1e-10, atol=1e-12)
 
 

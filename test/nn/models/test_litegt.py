@@ -148,11 +148,9 @@ def test_features_of_edges_compile_without_a_break():
 
 
 def test_layers_by_hand():
-    model, x, pe = (
-        LiteGT(5, 8, 3, 2, 4, pe_channels=2).eval(),
-        torch.randn(30, 5),
-        torch.randn(30, 2),
-    )
+    model = LiteGT(5, 8, 3, 2, 4, pe_channels=2).eval()
+    x = torch.randn(30, 5)
+    pe = torch.randn(30, 2)
     out = model.lin_in(x) + model.lin_pe(pe)
     for layer in model.layers:
         out = layer.norms[0](out + layer.lin_attention(layer.conv(out, EDGES, JACCARD, MASK)))
@@ -287,11 +285,9 @@ def test_a_batch_vector_that_is_none_is_refused_at_every_level(level, batch, err
 
 
 def test_a_graph_without_nodes_is_the_same_in_a_batch():
-    model, x, none = (
-        LiteGT(5, 8, 3, 1, 2, level='graph').eval(),
-        torch.empty(0, 5),
-        torch.empty(2, 0, dtype=torch.long),
-    )
+    model = LiteGT(5, 8, 3, 1, 2, level='graph').eval()
+    x = torch.empty(0, 5)
+    none = torch.empty(2, 0, dtype=torch.long)
     alone = model(x, none, edge_jaccard=torch.empty(0))
     assert alone.isfinite().all()
     torch.testing.assert_close(

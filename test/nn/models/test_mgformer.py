@@ -178,9 +178,10 @@ def test_history_is_left_out_of_chosen_nodes():
     assert sorted(
         model.recommend(src_index=[6], dst_index=[9, 8, 7, 9], k=2, exclude=pairs)[0].tolist()
     ) == [8, 9]
+    # items as sources
     similar = model.recommend(
         src_index=[7], dst_index=range(USERS, N), k=3, exclude=torch.tensor([[7, 9], [7, 7]])
-    )  # items as sources
+    )
     assert sorted(similar[0].tolist()) == [8, 10, 11]
     with pytest.raises(
         ValueError,

@@ -16,10 +16,8 @@ def make(**options):
 def test_layers_by_hand():
     """Input layer, attention, projection, residual and normalisation, and the output layer over all
     layers."""
-    model, x = (
-        make(num_layers=1, jumping_knowledge=True).eval(),
-        torch.randn(8, 6, dtype=torch.float64),
-    )
+    model = make(num_layers=1, jumping_knowledge=True).eval()
+    x = torch.randn(8, 6, dtype=torch.float64)
     z0 = torch.nn.functional.elu(model.norms[0](model.lin_in(x)))
     z1 = model.norms[1](model.lin_heads[0](model.convs[0](z0, EDGES)) + z0)
     torch.testing.assert_close(model(x, EDGES), model.lin_out(torch.cat([z0, z1], 1)))
@@ -82,10 +80,8 @@ def test_no_graph_is_a_graph_without_edges(order):
 @pytest.mark.parametrize('order', [0, 2])
 def test_edge_loss_is_the_mean_over_layers(order):
     """Of the graph's edges without a relational bias, with one of those of its first order."""
-    model, x = (
-        make(relational_order=order).eval(),
-        torch.randn(8, 6, dtype=torch.float64, requires_grad=True),
-    )
+    model = make(relational_order=order).eval()
+    x = torch.randn(8, 6, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0, 1, 0, 0, 1, 1, 1, 0])
     out, loss = model(x, EDGES, batch, return_edge_loss=True)
     torch.testing.assert_close(out, model(x, EDGES, batch))
@@ -149,9 +145,8 @@ def test_repr_and_errors():
 
 @pytest.mark.parametrize('order', [1, 2])
 @pytest.mark.compiled
-@torch._dynamo.config.patch(
-    specialize_float=True
-)  # numbers as symbols would trace each graph twice
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     model = NodeFormer(8, 8, 3, num_layers=1, relational_order=order)
     x, edge_index = torch.randn(12, 8), torch.randint(12, (2, 30))
@@ -171,13 +166,11 @@ def test_compiles_with_given_hops_and_without_at_the_first_order(order):
     )
 
 
-@pytest.mark.parametrize(
-    ('source', 'num_layers'), [('value', 2), ('output', 1)]
-)  # the mean over layers is that of either source
+# the mean over layers is that of either source
+@pytest.mark.parametrize(('source', 'num_layers'), [('value', 2), ('output', 1)])
 @pytest.mark.compiled
-@torch._dynamo.config.patch(
-    specialize_float=True
-)  # numbers as symbols would trace each graph twice
+# numbers as symbols would trace each graph twice
+@torch._dynamo.config.patch(specialize_float=True)
 def test_compiles_whole_with_edges_that_occur_again_in_batches_with_the_edge_loss(
     source, num_layers
 ):

@@ -18,8 +18,8 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from torch_geometric_lgt.functional import sorted_edges
 from torch_geometric_lgt.nn import SGFormer
+from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._graph_context import GraphContext
-from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
 from torch_geometric_lgt.testing import dense
 from torch_geometric_lgt.testing._process_checks import run_threads
 
@@ -52,7 +52,7 @@ def test_default_network_is_the_gcn_of_pyg_without_its_messages():
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: saved.append(tensor.numel()) or tensor, lambda tensor: tensor
     ):
-        out = model.gnn(x, *model._local_edges(edges, 40, None, x.dtype))
+        out = model.gnn(x, *model._gnn_edges(edges, 40, None, x.dtype))
     expected, grad = plain(x, edges), torch.randn(40, 8, dtype=torch.float64)
     torch.testing.assert_close(out, expected, rtol=1e-10, atol=1e-10)
     leaves = (x, *model.gnn.parameters()), (x, *plain.parameters())
@@ -78,10 +78,8 @@ def test_residual_local_branch_by_hand(gnn_input, layer_norm):
         'dropout': 0.5,
     }
     model = SGFormer(6, 4, 3, gnn_residual=True, **options).double()
-    x, weights = (
-        torch.randn(8, 6, dtype=torch.float64),
-        gcn_norm(EDGES, None, 8, dtype=torch.float64),
-    )
+    x = torch.randn(8, 6, dtype=torch.float64)
+    weights = gcn_norm(EDGES, None, 8, dtype=torch.float64)
     model(x, EDGES)  # means and variances that are not 0 and 1
     model.eval()
     z = model.layers(x, GraphContext(None))[0] if gnn_input == 'hidden' else x
@@ -173,11 +171,9 @@ def test_local_branch_ignores_given_self_loops_and_can_be_explained():
 def test_a_gcn_of_the_user_is_the_default_one(normalize):
     """Without weights of its own it gets those of the edges, from given degrees, too."""
     gnn = GCN(8, 8, 2, 8, normalize=normalize)
-    model, x, edges = (
-        SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval(),
-        torch.randn(6, 4),
-        torch.randint(6, (2, 9)),
-    )
+    model = SGFormer(4, 8, 3, gnn=gnn, alpha=1.0).eval()
+    x = torch.randn(6, 4)
+    edges = torch.randint(6, (2, 9))
     expected = GCN(8, 8, 2, 8)
     expected.load_state_dict(gnn.state_dict())
     torch.testing.assert_close(
@@ -215,11 +211,9 @@ def test_independent_of_the_batch_where_the_model_of_pyg_is_not():
     theirs = torch_geometric.nn.SGFormer(6, 4, 3).eval()
     results = []
     for model in (ours, theirs):
-        local_edges = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
-        together, alone = (
-            model(x, edges, BATCH)[small],
-            model(x[small], local_edges, torch.zeros(3, dtype=torch.long)),
-        )
+        small_edges = torch.tensor([[0, 1], [1, 2]])  # 4 to 5 to 6
+        together = model(x, edges, BATCH)[small]
+        alone = model(x[small], small_edges, torch.zeros(3, dtype=torch.long))
         results.append(float((together - alone).norm().detach() / alone.norm().detach()))
     assert results[0] < 1e-6
     assert results[1] > 1e-4
@@ -264,7 +258,7 @@ def norm_over_threads(norm, parts):
 @pytest.mark.parametrize(('dtype', 'bound'), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
     """Also after several steps, far from 0, and where a process has no row or one."""
-    norm = LocalNorm(5, **options).to(dtype)
+    norm = ProcessBatchNorm(5, **options).to(dtype)
     x = 30 + torch.randn(20, 5, dtype=dtype)
     plain, reference = copy.deepcopy(norm), torch.nn.BatchNorm1d(5, **options).double()
     for _ in range(2):
@@ -289,13 +283,13 @@ def test_batch_norm_over_processes_is_that_of_all_rows(options, dtype, bound):
 
 
 def test_batch_norm_over_processes_without_rows_or_with_one():
-    results = norm_over_threads(LocalNorm(5), torch.empty(0, 5).split([0, 0]))
+    results = norm_over_threads(ProcessBatchNorm(5), torch.empty(0, 5).split([0, 0]))
     for *_, layer in results:
         assert torch.equal(layer.module.running_mean, torch.zeros(5))
         assert torch.equal(layer.module.running_var, torch.ones(5))
     with pytest.raises(ValueError, match="'process_group' must have more than 1 node in training"):
-        norm_over_threads(LocalNorm(5), torch.ones(1, 5).split([0, 1]))
-    frozen = LocalNorm(5).eval()
+        norm_over_threads(ProcessBatchNorm(5), torch.ones(1, 5).split([0, 1]))
+    frozen = ProcessBatchNorm(5).eval()
     ((out, *_),) = norm_over_threads(frozen, torch.ones(1, 5).split([1]))
     assert torch.equal(out, frozen(torch.ones(1, 5)))
 

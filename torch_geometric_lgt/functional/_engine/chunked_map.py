@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from torch_geometric_lgt.functional._engine.custom_op import first_order, reverse_mode_only
 
-Rows = tuple[Tensor | None, ...]
+RowTensors = tuple[Tensor | None, ...]
 
 
 def chunked_map(
@@ -64,7 +64,7 @@ class _ChunkedMap(torch.autograd.Function):
 
     @staticmethod
     @first_order('edge_scores')
-    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> Rows:
+    def backward(ctx: Any, saved: tuple[Tensor, ...], grad: Tensor) -> RowTensors:
         indices, tensors = list(saved[: ctx.num_indices]), saved[ctx.num_indices :]
         needed = ctx.needs_input_grad[3 + ctx.num_indices :]
         totals = [
@@ -108,7 +108,7 @@ def _chunks(indices: list[Tensor], step: int) -> Iterator[tuple[slice, tuple[Ten
         start = span.stop
 
 
-def _rows(tensors: Sequence[Tensor | None], indices: tuple[Tensor, ...]) -> Rows:
+def _rows(tensors: Sequence[Tensor | None], indices: tuple[Tensor, ...]) -> RowTensors:
     r"""Returns the rows of the first tensors at their :obj:`indices`, then the other tensors
     unchanged."""
     gathered, whole = tensors[: len(indices)], tensors[len(indices) :]

@@ -73,10 +73,8 @@ class Operator(Generic[A]):
 
             def run(*values: Any) -> list[Tensor]:
                 arguments = cls.unpack(values[num_results:])
-                grads, results = (
-                    Gradients(*values[:num_grads]),
-                    Saved(*values[num_grads:num_results]),
-                )
+                grads = Gradients(*values[:num_grads])
+                results = Saved(*values[num_grads:num_results])
                 return cls.pack_gradients(function(arguments, grads, results), values[0])
 
             def fake(*values: Any) -> list[Tensor]:

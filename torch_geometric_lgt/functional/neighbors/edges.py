@@ -81,7 +81,7 @@ def weighted_edges(
     return edges, edge_weight
 
 
-def check_not_negative(weight: Tensor | None) -> None:
+def check_edge_weight(weight: Tensor | None) -> None:
     r"""Raises a ValueError if a weight ``[E]`` is negative, infinite or NaN. Code that is compiled
     or captured is not checked."""
     if weight is None or not may_read_values():

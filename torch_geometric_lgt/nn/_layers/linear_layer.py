@@ -17,7 +17,7 @@ from torch_geometric_lgt.functional.inputs import KernelInput, ValueInput
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.segment import segments
 from torch_geometric_lgt.nn._layers.attention_layer import AttentionLayer, position_pair
-from torch_geometric_lgt.nn._layers.linear_parts import is_plain, linear_part
+from torch_geometric_lgt.nn._layers.linear_parts import is_exact_linear, linear_part
 from torch_geometric_lgt.typing import Adj, Batch, PairTensor
 
 
@@ -144,7 +144,7 @@ class LinearLayer(AttentionLayer):
             return linear_read(self._query_form(x_dst, position), state, targets)
         self._check_sources(x_src)
         sources, targets = node_pair(batch, x_src.size(0), x_dst.size(0), batch_size, x_dst.device)
-        reuses_value = self.norm == 'row' or not is_plain(self.lin_value)
+        reuses_value = self.norm == 'row' or not is_exact_linear(self.lin_value)
         form = self._form(x_src, x_dst, value if reuses_value else None, position)
         return linear_attend(form, sources, targets)
 

@@ -11,12 +11,12 @@ from torch.utils.module_tracker import ModuleTracker
 HOOKS = ('_forward_hooks', '_forward_pre_hooks', '_backward_hooks', '_backward_pre_hooks')
 
 
-def is_plain(part: Module | None, kind: type[Module] = Linear) -> bool:
+def is_exact_linear(part: Module | None, kind: type[Module] = Linear) -> bool:
     r"""Tells whether the layer :obj:`part` computes no more than its class :obj:`kind` does, so
     that its weight and bias may be used without calling it.
 
     :obj:`False` for another class of layers, a replaced :obj:`forward`, a parametrisation, and
-    hooks of this layer or of all modules. :obj:`None`, an absent layer, counts as plain."""
+    hooks of this layer or of all modules. :obj:`None`, an absent layer, counts as such."""
     if part is None:
         return True
     is_replaced = (
@@ -48,7 +48,7 @@ def linear_part(part: Module, x: Tensor) -> tuple[Tensor, Tensor | None, Tensor 
 
     A plain Linear layer gives :obj:`x` ``[N, F]`` and its own weight and bias. Any other module, or
     a layer with hooks, is called now and gives (output, None, None)."""
-    if is_plain(part) and isinstance(part, Linear):
+    if is_exact_linear(part) and isinstance(part, Linear):
         return x, part.weight, part.bias
     return part(x), None, None
 
@@ -74,7 +74,7 @@ def _is_table(embedding: Embedding) -> bool:
         or embedding.scale_grad_by_freq
         or embedding.sparse
     )
-    return is_plain(embedding, Embedding) and not has_rules
+    return is_exact_linear(embedding, Embedding) and not has_rules
 
 
 def make_linear(in_channels: int, out_channels: int, bias: bool = True) -> Linear:

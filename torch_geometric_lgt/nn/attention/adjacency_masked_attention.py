@@ -8,7 +8,7 @@ from torch_geometric_lgt.functional.neighbors.adjacency_attention import (
     adjacency_attention,
     adjacency_scores,
 )
-from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, weighted_edges
+from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, weighted_edges
 from torch_geometric_lgt.nn._layers.input_checks import check_devices
 from torch_geometric_lgt.nn._layers.kernel_layer import KernelLayer
 from torch_geometric_lgt.nn._layers.neighbor_sum import NeighborSum
@@ -122,7 +122,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         self._check_targets(x_dst)
         check_devices(x_dst.device, edge_index=edge_index)
         edges, weight = weighted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight)
-        check_not_negative(weight)
+        check_edge_weight(weight)
         q, k = (
             part.unflatten(-1, (self.heads, -1))
             for part in (self.lin_query(x_dst), self.lin_key(x_src))

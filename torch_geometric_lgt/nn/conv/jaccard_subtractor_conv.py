@@ -15,7 +15,7 @@ from torch_geometric_lgt.functional.neighbors.edge_attention import (
 )
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edge_scores import edge_scores
-from torch_geometric_lgt.functional.neighbors.edges import check_not_negative, sorted_edges
+from torch_geometric_lgt.functional.neighbors.edges import check_edge_weight, sorted_edges
 from torch_geometric_lgt.functional.neighbors.subgraph import project
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers import input_checks
@@ -444,7 +444,7 @@ class JaccardSubtractorConv(AttentionLayer):
             sampled_mask=sampled_mask,
         )
         edges = sorted_edges(edge_index, x_src.size(0), x_dst.size(0), edge_weight=edge_weight)
-        check_not_negative(edges.weight)
+        check_edge_weight(edges.weight)
         num_edges = edges.edge_index.size(1)
         if 'jaccard' in self.kernels:
             if edge_jaccard is None:

@@ -28,6 +28,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
 from torch_geometric_lgt.nn._layers.linear_parts import make_linear, reference
 from torch_geometric_lgt.nn.conv import GPSConv
 from torch_geometric_lgt.nn.conv.gps_conv import ATTENTIONS, make_attention, similar_attention
+from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes, check_statistics
 from torch_geometric_lgt.nn.models._blocks import (
     GatedLayer,
     InputLayer,
@@ -37,26 +38,25 @@ from torch_geometric_lgt.nn.models._blocks import (
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
 from torch_geometric_lgt.nn.models._layerwise_model import LayerwiseModel
 from torch_geometric_lgt.nn.models._levels import check_level, check_node_level, read_level
-from torch_geometric_lgt.nn.models._local_conv import (
-    LocalInput,
+from torch_geometric_lgt.nn.models._message_passing_layers import (
+    MessageInput,
     check_one_hop,
-    local_input,
     make_conv,
+    message_input,
     named_arguments,
 )
-from torch_geometric_lgt.nn.models._local_gcn import (
-    LocalConv,
-    local_degree_edges,
-    local_matrix,
-)
-from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
+from torch_geometric_lgt.nn.models._sparse_gcn import (
+    SparseGCNConv,
+    gcn_degree_edges,
+    gcn_matrix,
+)
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream
 from torch_geometric_lgt.typing import Adj, PairTensor
 
 WITH_POSITIONS = ('kernel', 'difformer', 'sgformer')
 NORMS: dict[str | None, Callable[[int], Module | None]] = {
-    'batch_norm': LocalNorm,
+    'batch_norm': ProcessBatchNorm,
     'layer_norm': LayerNorm,
     None: lambda channels: None,
 }
@@ -267,7 +267,7 @@ class GraphTransformer(LayerwiseModel):
     @property
     def uses_degrees(self) -> bool:
         r"""Tells whether layers read the degrees of the whole graph: those of GCN do."""
-        return isinstance(self.conv, LocalConv)
+        return isinstance(self.conv, SparseGCNConv)
 
     def _make_attention(
         self, heads: int, attn_type: Any, attn_kwargs: dict[str, Any] | None
@@ -341,7 +341,7 @@ class GraphTransformer(LayerwiseModel):
         if process_group is not None:
             for block in self.blocks:
                 check_statistics(block, 'conv')
-        edges = self._local_input(edge_index, x, edge_attr, edge_weight, degree)
+        edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree)
         context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
         layers = self.layers(x, context, *self._sorted_encodings(encodings))
         if self.level == 'node':
@@ -385,7 +385,7 @@ class GraphTransformer(LayerwiseModel):
         :obj:`pairs` ``[2, P]`` (sources, targets), and returns a list of tensors. The other
         arguments are those of :meth:`forward`."""
         self._check_inputs(x, edge_index)
-        edges = self._local_input(edge_index, x, edge_attr, edge_weight, None)
+        edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
         context = GraphContext(edges, batch)
         inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
         return self._scores(inputs, pairs, batch)
@@ -438,7 +438,7 @@ class GraphTransformer(LayerwiseModel):
         x_src, x_dst = (x, x) if isinstance(x, Tensor) else x
         local = None
         if block.conv is not None:
-            edges, arguments = cast(LocalInput, context.edges)
+            edges, arguments = cast(MessageInput, context.edges)
             local = block.conv(x_src[:, :width], edges, **arguments)[: x_dst.size(0)]
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
@@ -455,13 +455,13 @@ class GraphTransformer(LayerwiseModel):
     def _stream_layers(self, stream: Stream, num_layers: int) -> list[Tensor]:
         weight = reference(self.lin_in)
         for conv in (block.conv for block in self.blocks):
-            if conv is not None and not isinstance(conv, LocalConv):
+            if conv is not None and not isinstance(conv, SparseGCNConv):
                 check_one_hop(conv, self.hidden_channels, self.edge_channels, weight)
         return super()._stream_layers(stream, num_layers)
 
     def degree_edges(self, part: Part) -> tuple[Tensor, Tensor | None]:
         r"""Returns the edges into the nodes of :obj:`part` that count for the degrees of GCN."""
-        return local_degree_edges(part)
+        return gcn_degree_edges(part)
 
     def part_context(self, stream: Stream, part: Part, degree: Tensor | None) -> GraphContext:
         r"""Returns the edges into :obj:`part` as the message passing reads them: a matrix of
@@ -472,30 +472,30 @@ class GraphTransformer(LayerwiseModel):
         """
         weight, conv = reference(self.lin_in), self.conv
         if degree is not None:
-            matrix = local_matrix(part, degree, weight.dtype).to(weight.device)
-            return GraphContext(LocalInput(matrix, {}))
+            matrix = gcn_matrix(part, degree, weight.dtype).to(weight.device)
+            return GraphContext(MessageInput(matrix, {}))
         edge_attr = stream.edge_values('edge_attr', part) if self.edge_channels > 0 else None
         check_edge_attr(edge_attr, part.edge_index.size(1), self.edge_channels)
         part = part.to(weight.device)
         edge_attr = None if edge_attr is None else edge_attr.to(weight.device)
         arguments = named_arguments(conv, weight.dtype, part.edge_weight, edge_attr)
-        return GraphContext(LocalInput(part.edge_index, arguments))
+        return GraphContext(MessageInput(part.edge_index, arguments))
 
-    def _local_input(
+    def _message_input(
         self,
         edge_index: Edges,
         x: Tensor,
         edge_attr: Tensor | None,
         edge_weight: Tensor | None,
         degree: Degree,
-    ) -> LocalInput | None:
+    ) -> MessageInput | None:
         if not self.uses_edges:
             check_unused(edge_weight, 'without message passing')
             check_edge_attr(edge_attr, 0, self.edge_channels)
             return None
         conv, edges, channels = self.conv, cast(Adj, edge_index), self.edge_channels
         size = x.size(0)
-        return local_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
+        return message_input(conv, edges, size, x.dtype, channels, degree, edge_weight, edge_attr)
 
     def _sorted_encodings(self, encodings: dict[str, Tensor]) -> list[Tensor]:
         for name in encodings:

@@ -12,16 +12,16 @@ from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
+from torch_geometric_lgt.nn.models._batch_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
-from torch_geometric_lgt.nn.models._local_gcn import (
-    LocalGCN,
-    counts_degrees,
-    local_degree_edges,
-    local_edges,
-    local_matrix,
-)
-from torch_geometric_lgt.nn.models._local_norm import Processes, check_statistics
 from torch_geometric_lgt.nn.models._out_of_memory import with_advice
+from torch_geometric_lgt.nn.models._sparse_gcn import (
+    SparseGCN,
+    counts_degrees,
+    gcn_degree_edges,
+    gcn_edges,
+    gcn_matrix,
+)
 from torch_geometric_lgt.nn.models._streaming.stream import Part, Stream, to_device
 
 
@@ -176,7 +176,7 @@ class SGFormer(Backbone):
         width = in_channels if gnn_input == 'input' else hidden_channels
         if gnn is None:
             rate = dropout if gnn_dropout is None else gnn_dropout
-            gnn = LocalGCN(
+            gnn = SparseGCN(
                 width,
                 hidden_channels,
                 gnn_num_layers,
@@ -187,7 +187,7 @@ class SGFormer(Backbone):
                 gnn_use_init,
             )
         self.gnn: Any = gnn
-        self.weighted = isinstance(gnn, GCN) and not any(
+        self.takes_gcn_weights = isinstance(gnn, GCN) and not any(
             cast(Any, conv).normalize for conv in gnn.convs
         )
 
@@ -237,8 +237,8 @@ class SGFormer(Backbone):
         context = GraphContext(None, batch, batch_size, degree, states, num_keys, process_group)
         layers = self.layers(x, context)
         x_gnn = x if self.gnn_input == 'input' else layers[0]
-        edges = self._local_edges(edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
-        if process_group is None or not isinstance(self.gnn, LocalGCN):
+        edges = self._gnn_edges(edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
+        if process_group is None or not isinstance(self.gnn, SparseGCN):
             return self.readout(layers, self.gnn(x_gnn, *edges))
         processes = Processes(process_group, num_keys)
         return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
@@ -267,7 +267,7 @@ class SGFormer(Backbone):
                 "'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in "
                 f'parts (got {self.gnn})'
             )
-        if stream.edge_weight is not None and not self.weighted:
+        if stream.edge_weight is not None and not self.takes_gcn_weights:
             raise ValueError(
                 "'gnn' must be the default one or a GCN with normalize=False for edge weights in "
                 f'parts (got {self.gnn})'
@@ -278,7 +278,9 @@ class SGFormer(Backbone):
                 'would count the degrees of a part (got '
                 f'{self.gnn}); the weights of GCN are then found for the whole graph'
             )
-        degree = stream.degrees('local-degrees', local_degree_edges) if self.weighted else None
+        degree = (
+            stream.degrees('local-degrees', gcn_degree_edges) if self.takes_gcn_weights else None
+        )
         x = None if self.gnn_input == 'input' else x_0
         for index in range(self.gnn.num_layers):
             x = self._stream_local_layer(stream, index, x, x_0, degree)
@@ -288,12 +290,12 @@ class SGFormer(Backbone):
         self, stream: Stream, index: int, x: Tensor | None, x_0: Tensor, degree: Tensor | None
     ) -> Tensor:
         weight = reference(self.lin_in)
-        reads_init = isinstance(self.gnn, LocalGCN) and self.gnn.reads_init
+        reads_init = isinstance(self.gnn, SparseGCN) and self.gnn.reads_init
 
         def rows(part: Part) -> Tensor:
             x_src = stream.node_values('x', part.n_id) if x is None else x[part.n_id]
             x_src = x_src.to(weight.device, weight.dtype)
-            edges = part.edge_index if degree is None else local_matrix(part, degree, weight.dtype)
+            edges = part.edge_index if degree is None else gcn_matrix(part, degree, weight.dtype)
             inputs = index, x_src, edges.to(weight.device), part.size
             if not reads_init:
                 return self.gnn.inference_per_layer(*inputs)
@@ -303,7 +305,7 @@ class SGFormer(Backbone):
         width = self.gnn.out_channels if is_last else self.gnn.hidden_channels
         return stream.fill(f'local-{index + 1}', width, weight.dtype, rows, neighbors=True)
 
-    def _local_edges(
+    def _gnn_edges(
         self,
         edge_index: Edges,
         num_nodes: int,
@@ -314,16 +316,16 @@ class SGFormer(Backbone):
         r"""Prepares the arguments after the features for a call of the local branch, a tuple: the
         edges, and edge weights if the graph or the branch needs them.
 
-        The default branch gets :class:`LocalEdges`. Another GCN with ``normalize=False`` gets all
+        The default branch gets :class:`GCNEdges`. Another GCN with ``normalize=False`` gets all
         edges with self loops and GCN's normalised weights.
 
         Raises:
             ValueError: If edges have weights although the branch takes none.
         """
-        if self.weighted:
+        if self.takes_gcn_weights:
             in_degree = degree[1] if isinstance(degree, tuple) else degree
-            edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
-            return (edges,) if isinstance(self.gnn, LocalGCN) else edges.listed(dtype)
+            edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+            return (edges,) if isinstance(self.gnn, SparseGCN) else edges.listed(dtype)
         edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
         if weight is not None and not getattr(self.gnn, 'supports_edge_weight', True):
             raise ValueError(

@@ -56,10 +56,8 @@ def inverse_denominators(constant: Tensor, products: Tensor, channels: int, norm
         >>> inverse_denominators(constant, products, 4, 'row').flatten()
         tensor([0.5000, 0.0000])
     """
-    total, unit = (
-        constant + products,
-        torch.finfo(products.dtype).eps * (64 if norm == 'frobenius' else 1),
-    )
+    total = constant + products
+    unit = torch.finfo(products.dtype).eps * (64 if norm == 'frobenius' else 1)
     dead = total.abs() <= (channels + 8) / 2 * unit * (constant.abs() + products.abs())
     return torch.where(
         dead, torch.zeros_like(total), 1 / torch.where(dead, torch.ones_like(total), total)

@@ -38,7 +38,7 @@ class Processes(NamedTuple):
     num_nodes: int | None
 
 
-class LocalNorm(BatchNorm):
+class ProcessBatchNorm(BatchNorm):
     r"""Computes :class:`torch_geometric.nn.BatchNorm`. If :meth:`forward` gets :obj:`processes` and
     does not use running statistics, mean and variance are over the nodes of all processes, each
     counted once."""
@@ -77,7 +77,7 @@ class LocalNorm(BatchNorm):
 def check_statistics(gnn: torch.nn.Module, argument: str = 'gnn') -> None:
     r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn`
     has a norm whose statistics would be over the nodes of one process only."""
-    synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, LocalNorm)}
+    synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, ProcessBatchNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (
             module.training or module.running_mean is None

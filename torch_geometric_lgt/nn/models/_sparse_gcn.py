@@ -17,12 +17,12 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     symmetric_weight,
     weight_of_degrees,
 )
-from torch_geometric_lgt.nn.models._local_norm import LocalNorm, Processes
+from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
 
 
-class LocalEdges(NamedTuple):
+class GCNEdges(NamedTuple):
     r"""Stores the edges of a graph and the weights of GCN's normalisation.
 
     Attributes:
@@ -45,15 +45,15 @@ class LocalEdges(NamedTuple):
         return edges, weight.squeeze(1).to(dtype)
 
 
-class LocalConv(GCNConv):
-    r"""Computes :class:`torch_geometric.nn.GCNConv`. Edges of the type :class:`LocalEdges` are
+class SparseGCNConv(GCNConv):
+    r"""Computes :class:`torch_geometric.nn.GCNConv`. Edges of the type :class:`GCNEdges` are
     multiplied as a sparse matrix, without a tensor of the size ``[E, D]``."""
 
     # PyG replaces that of GCNConv, for all subclasses, by one that masks no edges in explanations
     propagate = MessagePassing.propagate
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        if not isinstance(edge_index, LocalEdges):
+        if not isinstance(edge_index, GCNEdges):
             return super().forward(x, edge_index, edge_weight)
         if self.explain:
             return super().forward(x, *edge_index.listed(x.dtype))
@@ -63,8 +63,8 @@ class LocalConv(GCNConv):
         return out if self.bias is None else out + self.bias
 
 
-class LocalGCN(GCN):
-    r"""Computes :class:`torch_geometric.nn.GCN` with layers of the type :class:`LocalConv`.
+class SparseGCN(GCN):
+    r"""Computes :class:`torch_geometric.nn.GCN` with layers of the type :class:`SparseGCNConv`.
 
     With :obj:`residual` each layer that keeps the width adds its input. With the residual
     :obj:`"initial"` each layer adds the input of the first layer. With :obj:`use_init` each layer
@@ -83,7 +83,7 @@ class LocalGCN(GCN):
         residual: bool | str,
         use_init: bool,
     ) -> None:
-        norm = LocalNorm(hidden_channels) if normalize else None
+        norm = ProcessBatchNorm(hidden_channels) if normalize else None
         super().__init__(in_channels, hidden_channels, num_layers, out_channels, dropout, norm=norm)
         self.residual = residual
         self.activates_last = bool(residual) or use_init
@@ -148,7 +148,7 @@ class LocalGCN(GCN):
             out = out + self.lin_inits[layer](x_0)
         if layer == self.num_layers - 1 and not self.activates_last:
             return out
-        out = norm(out, processes) if isinstance(norm, LocalNorm) else norm(out)
+        out = norm(out, processes) if isinstance(norm, ProcessBatchNorm) else norm(out)
         out = self.dropout(self.act(out))
         if self.residual == 'initial':
             return out + x_0
@@ -156,17 +156,17 @@ class LocalGCN(GCN):
             return out
         return out + (x if x.layout == torch.strided else x.to_dense())[:size]
 
-    def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> LocalConv:
-        return LocalConv(in_channels, out_channels, normalize=False, **kwargs)
+    def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> SparseGCNConv:
+        return SparseGCNConv(in_channels, out_channels, normalize=False, **kwargs)
 
 
-def local_edges(
+def gcn_edges(
     edge_index: Adj,
     num_nodes: int,
     dtype: torch.dtype,
     degree: Tensor | None,
     edge_weight: Tensor | None = None,
-) -> LocalEdges:
+) -> GCNEdges:
     r"""Computes GCN's weights :math:`w_{ji} / \sqrt{(d_j + l_j) (d_i + l_i)}` of all edges.
 
     Here :math:`l_i` is the weight of node :math:`i`'s self loop (1 if it has none), and :math:`d_i`
@@ -189,7 +189,7 @@ def local_edges(
     else:
         total = loop + degree.to(dtype)
         weight = symmetric_weight(edges.edge_index, num_nodes, num_nodes, dtype, total, weight)
-    return LocalEdges(edges, weight, (loop / root(total) / root(total))[:, None])
+    return GCNEdges(edges, weight, (loop / root(total) / root(total))[:, None])
 
 
 def without_loops(
@@ -226,14 +226,14 @@ def _edges_with_loops(part: Part, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return torch.cat([part.edge_index, loops], 1), torch.cat([weight, loop_weight])
 
 
-def local_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
+def gcn_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
     r"""Returns the edges into the nodes of :obj:`part` that count for GCN's degrees: all edges, and
     one self loop for each node. Returns ``[2, E + n]`` and weights ``[E + n]`` in double
     precision."""
     return _edges_with_loops(part, torch.double)
 
 
-def local_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
+def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
     r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
     CSR matrix ``[n, n + S]``: targets are rows, and the sources ``part.n_id`` are columns.
 

@@ -13,7 +13,7 @@ from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
 from torch_geometric_lgt.nn._layers.input_checks import check_edge_attr
 from torch_geometric_lgt.nn.models._graph_context import Degree
-from torch_geometric_lgt.nn.models._local_gcn import LocalConv, local_edges
+from torch_geometric_lgt.nn.models._sparse_gcn import SparseGCNConv, gcn_edges
 from torch_geometric_lgt.typing import Adj
 
 CONVS = {
@@ -26,7 +26,7 @@ CONVS = {
 SMALL_GRAPH = ((1, 2, 0, 3, 4, 5, 1, 2), (0, 0, 1, 1, 2, 3, 3, 4))
 
 
-class LocalInput(NamedTuple):
+class MessageInput(NamedTuple):
     r"""Stores the arguments after the node features for a call of message passing.
 
     Attributes:
@@ -91,7 +91,7 @@ def _named_conv(
             f'output channels, or None (got {conv!r}){nearest_name(conv, CONVS)}'
         )
     if conv == 'GCNConv':
-        return LocalConv(channels, channels, normalize=False, **conv_kwargs)
+        return SparseGCNConv(channels, channels, normalize=False, **conv_kwargs)
     known = inspect.signature(CONVS[conv]).parameters
     options: dict[str, Any] = {'out_channels': channels}
     if 'nn' in known:
@@ -111,7 +111,7 @@ def _named_conv(
         ) from error
 
 
-def local_input(
+def message_input(
     conv: Module,
     edge_index: Adj,
     num_nodes: int,
@@ -120,7 +120,7 @@ def local_input(
     degree: Degree = None,
     edge_weight: Tensor | None = None,
     edge_attr: Tensor | None = None,
-) -> LocalInput:
+) -> MessageInput:
     r"""Prepares the edges of a graph, once for all layers like :obj:`conv`.
 
     Args:
@@ -138,15 +138,15 @@ def local_input(
         ValueError: If edges have weights or features that the layer does not take, or features of
             another shape.
     """
-    if isinstance(conv, LocalConv):
+    if isinstance(conv, SparseGCNConv):
         in_degree = degree[1] if isinstance(degree, tuple) else degree
-        edges = local_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
+        edges = gcn_edges(edge_index, num_nodes, compute_dtype(dtype), in_degree, edge_weight)
         check_edge_attr(edge_attr, edges.edges.edge_index.size(1), edge_channels)
         check_taken(conv, edge_attr=edge_attr)
-        return LocalInput(edges, {})
+        return MessageInput(edges, {})
     edges, weight = weighted_edges(edge_index, num_nodes, num_nodes, edge_weight)
     check_edge_attr(edge_attr, edges.size(1), edge_channels)
-    return LocalInput(edges, named_arguments(conv, dtype, weight, edge_attr))
+    return MessageInput(edges, named_arguments(conv, dtype, weight, edge_attr))
 
 
 def named_arguments(
@@ -206,8 +206,10 @@ def check_taken(conv: Module, **values: Tensor | None) -> None:
 
 
 def _takes(conv: Module, name: str) -> bool:
-    return not isinstance(conv, LocalConv) and name in inspect.signature(conv.forward).parameters
+    return (
+        not isinstance(conv, SparseGCNConv) and name in inspect.signature(conv.forward).parameters
+    )
 
 
 def _name_of(conv: Module) -> str:
-    return 'GCNConv' if isinstance(conv, LocalConv) else type(conv).__name__
+    return 'GCNConv' if isinstance(conv, SparseGCNConv) else type(conv).__name__
