@@ -38,7 +38,9 @@ def features_of(conv, q, k, temperature=1.0):
     scale = (
         (conv.head_key_channels * temperature**2) ** -0.25 if phi.projection is not None else 1.0
     )
-    return [dense.feature_map(phi.kind, scale * part, phi.projection, phi.power) for part in (q, k)]
+    return [
+        dense.feature_map(phi.map.name, scale * part, phi.projection, phi.power) for part in (q, k)
+    ]
 
 
 def adjacency(edge_index, num_src, num_dst=None):

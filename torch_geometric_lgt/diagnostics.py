@@ -333,8 +333,8 @@ def _feature_error(
         vectors: The scaled queries ``[N_t, H, C]`` and keys ``[N_s, H, C]``.
         out: The output of the layer's attention for the sampled targets, ``[S, H, D]``.
     """
-    is_softmax = getattr(getattr(call.layer, 'feature_map', None), 'kind', None) == 'softmax'
-    if vectors is None or not is_softmax:
+    feature_map = getattr(call.layer, 'feature_map', None)
+    if vectors is None or not getattr(feature_map, 'estimates_softmax', False):
         return None
     logits = torch.einsum('ihc,phc->iph', vectors[0][rows.targets], vectors[1][rows.sources])
     factor = rows.is_candidate.double() if rows.mask is None else rows.is_candidate * rows.mask

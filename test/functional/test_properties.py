@@ -174,7 +174,7 @@ def test_the_definition(name, problem):
     )
     if phi.is_learned:
         q, k = phi.logits(q), phi.logits(k)
-    features = [dense.feature_map(phi.kind, scale * part, phi.projection) for part in (q, k)]
+    features = [dense.feature_map(phi.map.name, scale * part, phi.projection) for part in (q, k)]
     expected = dense.kernel_attention(*features, v, None, batch, batch).flatten(1)
     if (
         name == 'fourier'

@@ -18,8 +18,8 @@ class Map:
 
     Attributes:
         name (str): Its name in :obj:`MAPS`.
-        is_public (bool): Whether public functions accept the name as :obj:`feature_map`.
-        is_positive (bool): Whether no feature is negative.
+        is_public (bool): Whether public functions accept the name as :obj:`feature_map`. The maps
+            of DIFFormer's and SGFormer's attention are not public.
         is_exponential (bool): Whether :math:`l` is not constant. The maximum of :math:`l` is then
             subtracted before the exponential.
         has_projection (bool): Whether the map has a projection ``[M, C]`` and estimates a softmax
@@ -32,12 +32,18 @@ class Map:
         takes_samples (bool): Whether keys may be weighed at random several times.
     """
 
-    is_public = True
-    is_positive = is_exponential = has_projection = has_unit_sums = takes_samples = False
+    is_exponential = has_projection = has_unit_sums = takes_samples = False
     has_finite_logits = False
 
-    def __init__(self, name: str, has_constant: bool = False, has_unit_rows: bool = False) -> None:
-        self.name, self.has_constant, self.has_unit_rows = name, has_constant, has_unit_rows
+    def __init__(
+        self,
+        name: str,
+        has_constant: bool = False,
+        has_unit_rows: bool = False,
+        is_public: bool = True,
+    ) -> None:
+        self.name, self.is_public = name, is_public
+        self.has_constant, self.has_unit_rows = has_constant, has_unit_rows
 
     @property
     def without_constant(self) -> 'Map':
@@ -92,20 +98,13 @@ class Map:
         return grad
 
 
-class InternalMap(Map):
-    r"""Computes the features of DIFFormer's and SGFormer's attention. Public functions do not
-    accept the names of such maps as :obj:`feature_map`."""
-
-    is_public = False
-
-
 class Softmax(Map):
     r"""Computes positive random features,
     :math:`l_m = \mathbf{w}_m^{\top} \mathbf{x} - \|\mathbf{x}\|^2 / 2` with the rows
     :math:`\mathbf{w}_m` of the projection. They estimate
     :math:`\exp(\mathbf{q}^{\top} \mathbf{k})`."""
 
-    is_positive = is_exponential = has_projection = takes_samples = has_finite_logits = True
+    is_exponential = has_projection = takes_samples = has_finite_logits = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -150,7 +149,7 @@ class Elu(Map):
     r"""Computes :math:`\mathrm{elu}(\mathbf{x}) + 1`, with :math:`l = \min(\mathbf{x}, 0)` and
     :math:`s = 1 + \mathrm{relu}(\mathbf{x})`."""
 
-    is_positive = is_exponential = True
+    is_exponential = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -165,8 +164,6 @@ class Elu(Map):
 
 class Relu(Map):
     r"""Computes :math:`\mathrm{relu}(\mathbf{x})`."""
-
-    is_positive = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -183,8 +180,6 @@ class Focused(Map):
     r"""Computes :math:`\mathbf{r}^p \, \|\mathbf{r}\| / \|\mathbf{r}^p\|` with
     :math:`\mathbf{r} = \mathrm{relu}(\mathbf{x})` and the argument :obj:`power` as :math:`p`."""
 
-    is_positive = True
-
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
     ) -> LogFeatures:
@@ -199,7 +194,7 @@ class Focused(Map):
 class Logits(Map):
     r"""Takes the input as logarithms of the features, :math:`l = \mathbf{x}`."""
 
-    is_positive = is_exponential = takes_samples = True
+    is_exponential = takes_samples = True
 
     def log_features(
         self, x: Tensor, w: OptTensor, power: float, squared: OptTensor
@@ -304,8 +299,8 @@ MAPS: dict[str, Map] = {
         Elu('elu'),
         Logits('logits'),
         Assignment('assignment'),
-        InternalMap('unit', has_unit_rows=True),
-        InternalMap('biased', has_constant=True),
-        InternalMap('biased_unit', has_constant=True, has_unit_rows=True),
+        Map('unit', has_unit_rows=True, is_public=False),
+        Map('biased', has_constant=True, is_public=False),
+        Map('biased_unit', has_constant=True, has_unit_rows=True, is_public=False),
     )
 }

@@ -6,10 +6,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from torch_geometric_lgt._arguments import nearest_name
-from torch_geometric_lgt.functional.feature_maps import MAPS
+from torch_geometric_lgt.functional.feature_maps import MAPS, Map
 from torch_geometric_lgt.functional.projections import gaussian_projection
 
-RANDOM_MAPS = ('positive', 'orthogonal', 'simplex', 'fourier')
+EXPONENTIAL_MAPS = ('positive', 'orthogonal', 'simplex')
+RANDOM_MAPS = (*EXPONENTIAL_MAPS, 'fourier')
 PLAIN_MAPS = ('elu', 'relu', 'focused')
 LEARNED_MAPS = ('learned',)
 
@@ -90,7 +91,7 @@ class FeatureMap(torch.nn.Module):
             )
         if not power >= 1:
             raise ValueError(f"'power' must be at least 1 (got {power})")
-        self.geometry, self.channels, self.power, self.heads = kind, channels, power, heads
+        self.kind, self.channels, self.power, self.heads = kind, channels, power, heads
         self.num_features = channels if num_features is None else num_features
         self.is_learned = kind in LEARNED_MAPS
         if self.is_learned and self.num_features < 2:
@@ -98,13 +99,23 @@ class FeatureMap(torch.nn.Module):
                 "'num_features' must be at least 2 for the feature map 'learned': one group of "
                 f'all nodes is their mean (got {self.num_features})'
             )
-        self.kind = 'softmax' if kind in RANDOM_MAPS[:3] else kind
         if self.is_learned:
-            self.kind = 'assignment'
             self.weight = Parameter(torch.empty(heads, self.num_features, channels))
             self.scale = Parameter(torch.empty(heads))
         self.register_buffer('projection', torch.empty(0) if kind in RANDOM_MAPS else None)
         self.reset_parameters()
+
+    @property
+    def estimates_softmax(self) -> bool:
+        r"""Tells whether the features are positive and estimate a softmax."""
+        return self.kind in EXPONENTIAL_MAPS
+
+    @property
+    def map(self) -> Map:
+        r"""Returns the formulas of the features, after the projection."""
+        if self.is_learned:
+            return MAPS['assignment']
+        return MAPS['softmax' if self.estimates_softmax else self.kind]
 
     def reset_parameters(self) -> None:
         r"""Redraws the projection, or resets a learned one, from the global generator."""
@@ -117,7 +128,7 @@ class FeatureMap(torch.nn.Module):
         r"""Redraws the projection, if the map has one."""
         if self.projection is None:
             return
-        geometry = 'orthogonal' if self.geometry == 'fourier' else self.geometry
+        geometry = 'orthogonal' if self.kind == 'fourier' else self.kind
         drawn = gaussian_projection(self.num_features, self.channels, geometry, generator)
         dtype = self.projection.dtype
         self.projection = drawn.to(self.projection.device, dtype)
@@ -140,7 +151,7 @@ class FeatureMap(torch.nn.Module):
         compute logarithms of features instead, which do not overflow."""
         if self.is_learned:
             return self.logits(x).softmax(-1)
-        log, value = MAPS[self.kind].log_features(
+        log, value = self.map.log_features(
             x, self.projection, self.power, x.square().sum(-1, keepdim=True)
         )
         scale = torch.ones_like(x[..., :1]) if log is None else log.exp()
@@ -149,6 +160,6 @@ class FeatureMap(torch.nn.Module):
     def extra_repr(self) -> str:
         r"""Returns the arguments for the representation of the module."""
         has_features = self.is_learned or self.projection is not None
-        return f'{self.geometry!r}, {self.channels}' + (
+        return f'{self.kind!r}, {self.channels}' + (
             f', num_features={self.num_features}' if has_features else ''
         )

@@ -23,7 +23,7 @@ def test_matches_dense_with_gradients(feature_map, heads, key_channels, batch):
     if feature_map == 'learned':
         q, k = layer.feature_map.logits(q), layer.feature_map.logits(k)
     phi = [
-        dense.feature_map(layer.feature_map.kind, scale * t, layer.feature_map.projection)
+        dense.feature_map(layer.feature_map.map.name, scale * t, layer.feature_map.projection)
         for t in (q, k)
     ]
     z = layer.lin_degree(layer.degree_embedding(DEGREE)).sigmoid().squeeze(1)

@@ -28,7 +28,7 @@ def oracle(conv, x, batch=None):
         matrix = phi.scale[:, None, None] * phi.weight
         q, k = (torch.einsum('nhc,hmc->nhm', part, matrix) for part in (q, k))
     return dense.attention_matrix(
-        *(dense.feature_map(phi.kind, scale * t, phi.projection) for t in (q, k)),
+        *(dense.feature_map(phi.map.name, scale * t, phi.projection) for t in (q, k)),
         None,
         batch,
         batch,
@@ -136,7 +136,7 @@ def test_scale_of_logits_matches_dense_with_gradients(feature_map, scale, sample
     )
 
     def features(factor):
-        kind, projection = conv.feature_map.kind, conv.feature_map.projection
+        kind, projection = conv.feature_map.map.name, conv.feature_map.projection
         return [dense.feature_map(kind, factor**0.5 * part, projection) for part in (q, k)]
 
     pairs = []

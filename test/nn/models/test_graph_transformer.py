@@ -172,9 +172,9 @@ def test_attention_by_name_or_function(attn_type, kind):
 
 
 def test_the_learned_map_is_the_default():
-    assert GraphTransformer(6, 8, 3).blocks[0].attn.feature_map.geometry == 'learned'
+    assert GraphTransformer(6, 8, 3).blocks[0].attn.feature_map.kind == 'learned'
     plain = GraphTransformer(6, 8, 3, attn_kwargs={'feature_map': 'elu'})
-    assert plain.blocks[0].attn.feature_map.geometry == 'elu'
+    assert plain.blocks[0].attn.feature_map.kind == 'elu'
 
 
 def test_edge_features_reach_the_message_passing_in_parts_too():

@@ -251,9 +251,8 @@ def linear_state(form: LinearForm, sources: Segments, targets: Segments) -> Atte
     if form.affine(sources):
         state = gram_state(form.queries, form.keys, form.values, sources, targets)
         return state.to(compute_dtype(form.keys.x.dtype))
-    state = build_state(form.keys, form.values, sources)
-    state.query_squares = sums_of_squares(form.queries, targets)
-    return state
+    query_squares = sums_of_squares(form.queries, targets)
+    return build_state(form.keys, form.values, sources, query_squares)
 
 
 def linear_read(form: LinearForm, state: AttentionState, targets: Segments) -> Tensor:

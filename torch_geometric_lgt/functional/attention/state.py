@@ -16,6 +16,7 @@ from torch_geometric_lgt.functional.numerics import compute_dtype, neutral
 from torch_geometric_lgt.functional.segment import Segments, segments
 
 TENSORS = ('sums', 'maximum', 'squares', 'count', 'query_squares')
+SQUARES = ('squares', 'query_squares')
 ROUNDINGS = 64  # differences of sums below so many roundings are none
 
 
@@ -231,12 +232,12 @@ class AttentionState:
         ours, theirs = (
             state.sums * (state.maximum - maximum).exp().unsqueeze(-1) for state in (self, other)
         )
-        return self._like(
-            ours + theirs,
-            maximum,
-            self.count + other.count,
-            self.squares + other.squares,
-            self.query_squares + other.query_squares,
+        return self._replace(
+            sums=ours + theirs,
+            maximum=maximum,
+            count=self.count + other.count,
+            squares=self.squares + other.squares,
+            query_squares=self.query_squares + other.query_squares,
         )
 
     def without(self, other: 'AttentionState') -> 'AttentionState':
@@ -268,21 +269,19 @@ class AttentionState:
                 f"'other' must hold some of the nodes of this state (got {other.count.tolist()} of "
                 f'{self.count.tolist()})'
             )
-        minus = other._like(
-            -other.sums, other.maximum, -other.count, -other.squares, -other.query_squares
-        )
-        rest = self.merge(minus)
+        minus = {name: -getattr(other, name) for name in TENSORS if name != 'maximum'}
+        rest = self.merge(other._replace(**minus))
         rescale = (self.maximum - rest.maximum).exp().unsqueeze(-1)
         rounding = ROUNDINGS * torch.finfo(self.sums.dtype).eps * rescale * self.sums.abs()
         error = torch.where(rest.sums.abs() < rounding, rest.sums, 0)
         empty = rest.count == 0
         sums = (rest.sums - error.detach()).masked_fill(empty[:, None, None, None], 0)
+        squares = {
+            name: getattr(rest, name).clamp(min=0).masked_fill(empty[:, None], 0)
+            for name in SQUARES
+        }
         maximum = rest.maximum.masked_fill(empty[:, None, None], neutral(rest.maximum.dtype))
-        squares = (
-            part.clamp(min=0).masked_fill(empty[:, None], 0)
-            for part in (rest.squares, rest.query_squares)
-        )
-        return rest._like(sums, maximum, rest.count, *squares)
+        return rest._replace(sums=sums, maximum=maximum, **squares)
 
     def scaled(self, factor: Tensor) -> 'AttentionState':
         r"""Returns this state with features multiplied by :obj:`factor` ``[B, H, M]``. Scale a
@@ -296,13 +295,7 @@ class AttentionState:
             >>> state.scaled(torch.tensor([[[1.0, 0.5]]])).denominator.flatten()
             tensor([4., 2.])
         """
-        return self._like(
-            self.sums * factor.unsqueeze(-1),
-            self.maximum,
-            self.count,
-            self.squares,
-            self.query_squares,
-        )
+        return self._replace(sums=self.sums * factor.unsqueeze(-1))
 
     def all_reduce(self, group: dist.ProcessGroup | None = None) -> 'AttentionState':
         r"""Returns the state of the keys of all processes in :obj:`group` together (:obj:`None`:
@@ -336,7 +329,9 @@ class AttentionState:
             total.view_as(part) for total, part in zip(totals, local, strict=True)
         )
         count = high.detach().round().long() * 4096 + low.detach().round().long()
-        return self._like(sums, maximum, count, squares, query_squares)
+        return self._replace(
+            sums=sums, maximum=maximum, count=count, squares=squares, query_squares=query_squares
+        )
 
     def detach(self) -> 'AttentionState':
         r"""Returns a state with the same tensors, detached from the graph of gradients as by
@@ -350,13 +345,7 @@ class AttentionState:
             >>> state.sums.requires_grad, state.detach().sums.requires_grad
             (True, False)
         """
-        return self._like(
-            self.sums.detach(),
-            self.maximum,
-            self.count,
-            self.squares.detach(),
-            self.query_squares.detach(),
-        )
+        return self._replace(**{name: getattr(self, name).detach() for name in TENSORS})
 
     def to(self, *args: Any, **kwargs: Any) -> 'AttentionState':
         r"""Returns the state on another device or in another floating-point dtype. It takes
@@ -373,8 +362,9 @@ class AttentionState:
         sums = self.sums.to(*args, **kwargs)
         floor = max(neutral(dtype) for dtype in (sums.dtype, self.maximum.dtype))
         maximum = self.maximum.clamp(min=floor).to(sums.device, sums.dtype)
-        squares = (part.to(sums.device, sums.dtype) for part in (self.squares, self.query_squares))
-        return self._like(sums, maximum, self.count.to(sums.device), *squares)
+        squares = {name: getattr(self, name).to(sums.device, sums.dtype) for name in SQUARES}
+        count = self.count.to(sums.device)
+        return self._replace(sums=sums, maximum=maximum, count=count, **squares)
 
     def state_dict(self) -> dict[str, Tensor]:
         r"""Returns all attributes as tensors by name, for any checkpoint format.
@@ -460,10 +450,10 @@ class AttentionState:
         """
         return cls.from_state_dict(read_tensors(path, 'attention_state'))
 
-    def _like(
-        self, sums: Tensor, maximum: Tensor, count: Tensor, squares: Tensor, query_squares: Tensor
-    ) -> 'AttentionState':
-        return AttentionState(sums, maximum, squares, count, self.rank, self.samples, query_squares)
+    def _replace(self, **changes: Tensor) -> 'AttentionState':
+        r"""Returns a state with other tensors for the attributes named in :obj:`changes`."""
+        tensors = {name: getattr(self, name) for name in TENSORS} | changes
+        return AttentionState(**tensors, rank=self.rank, samples=self.samples)
 
     def __repr__(self) -> str:
         graphs, heads, features, width = self.sums.shape
@@ -475,12 +465,25 @@ class AttentionState:
         return f'{self.__class__.__name__}({sizes})'
 
 
-def build_state(keys: KernelInput, values: ValueInput, nodes: Segments) -> AttentionState:
+def build_state(
+    keys: KernelInput,
+    values: ValueInput,
+    nodes: Segments,
+    query_squares: Tensor | None = None,
+) -> AttentionState:
     r"""Builds the state of each graph (the sums over all its keys). Keys and values are evaluated
     for some rows at a time; :obj:`nodes` says which key belongs to which graph."""
     arguments = operators.BuildArguments(keys=keys.aligned(), values=values.aligned(), nodes=nodes)
     sums, maximum, squares = operators.build_state(arguments)
-    return AttentionState(sums, maximum, squares, nodes.sizes, keys.rank(), keys.samples)
+    return AttentionState(
+        sums,
+        maximum,
+        squares,
+        nodes.sizes,
+        rank=keys.rank(),
+        samples=keys.samples,
+        query_squares=query_squares,
+    )
 
 
 def read_state(state: AttentionState, queries: KernelInput, nodes: Segments) -> Tensor:

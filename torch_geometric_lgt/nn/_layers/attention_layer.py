@@ -30,15 +30,17 @@ class AttentionLayer(MessagePassing):
         in_channels (int or tuple): Input channels, or a pair (sources, targets); -1 takes them from
             the first input.
         out_channels (int): Output channels over all heads, or of each head with ``concat=False``.
-        heads (int): :math:`H`.
-        concat (bool): If :obj:`False`, the outputs of the heads are averaged instead of
-            concatenated.
-        value_projection (bool): If :obj:`False`, the values are the input itself.
-        bias (bool): If :obj:`True`, the projections have a bias.
+        heads (int, optional): :math:`H`. (default: :obj:`1`)
+        concat (bool, optional): If :obj:`False`, the outputs of the heads are averaged instead of
+            concatenated. (default: :obj:`True`)
+        value_projection (bool, optional): If :obj:`False`, the values are the input itself.
+            (default: :obj:`True`)
+        bias (bool, optional): If :obj:`False`, the projections have no bias. (default:
+            :obj:`True`)
         key_channels (int, optional): Channels of queries and keys over all heads. (default:
             :obj:`None`, those of the values)
-        position_channels (int): If positive, queries and keys are projections of positions of this
-            size instead of the input. (default: :obj:`0`)
+        position_channels (int, optional): If positive, queries and keys are projections of
+            positions of this size instead of the input. (default: :obj:`0`)
 
     Raises:
         ValueError: If a size is not positive, :obj:`heads` does not divide a size, or
@@ -51,10 +53,11 @@ class AttentionLayer(MessagePassing):
         self,
         in_channels: int | tuple[int, int],
         out_channels: int,
-        heads: int,
-        concat: bool,
-        value_projection: bool,
-        bias: bool,
+        *,
+        heads: int = 1,
+        concat: bool = True,
+        value_projection: bool = True,
+        bias: bool = True,
         key_channels: int | None = None,
         position_channels: int = 0,
     ) -> None:

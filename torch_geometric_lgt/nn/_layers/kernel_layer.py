@@ -2,6 +2,7 @@
 # features, F input width, R rank, K samples.
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,6 @@ from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.attention.kernel import attend, folded, node_pair
 from torch_geometric_lgt.functional.attention.scores import attention_scores
 from torch_geometric_lgt.functional.attention.state import build_state, read_state
-from torch_geometric_lgt.functional.feature_maps import MAPS
 from torch_geometric_lgt.functional.inputs import (
     KernelInput,
     ValueInput,
@@ -30,7 +30,8 @@ TINY_TEMPERATURE = 1e-30
 
 
 class KernelLayer(AttentionLayer):
-    r"""Computes states, outputs and scores of all-pair attention with a feature map."""
+    r"""Computes states, outputs and scores of all-pair attention with a feature map. Further
+    keyword arguments are those of :class:`AttentionLayer`."""
 
     num_gumbel_samples = 0
     gumbel_evaluation = 'softmax'
@@ -39,27 +40,15 @@ class KernelLayer(AttentionLayer):
         self,
         in_channels: int | tuple[int, int],
         out_channels: int,
-        heads: int,
-        concat: bool,
+        *,
         feature_map: str | torch.nn.Module,
-        num_features: int | None,
-        temperature: float,
-        value_projection: bool,
-        bias: bool,
-        key_channels: int | None,
-        position_channels: int = 0,
+        num_features: int | None = None,
+        heads: int = 1,
+        temperature: float = 1.0,
         scale: float | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            heads,
-            concat,
-            value_projection,
-            bias,
-            key_channels,
-            position_channels,
-        )
+        super().__init__(in_channels, out_channels, heads=heads, **kwargs)
         if not TINY_TEMPERATURE <= temperature < math.inf:
             raise ValueError(
                 f"'temperature' must be positive and finite, at least {TINY_TEMPERATURE} (got "
@@ -95,7 +84,7 @@ class KernelLayer(AttentionLayer):
         r"""Tells whether the feature map estimates a function of inner products, which
         :obj:`scale` and :obj:`temperature` change."""
         phi = self.feature_map
-        return isinstance(phi, FeatureMap) and MAPS[phi.kind].has_projection
+        return isinstance(phi, FeatureMap) and phi.map.has_projection
 
     @property
     def _sampling(self) -> bool:
@@ -132,7 +121,7 @@ class KernelLayer(AttentionLayer):
         inputs = KernelInput(
             x=x,
             heads=self.heads,
-            kind=phi.kind,
+            kind=phi.map.name,
             weight=weight,
             bias=bias,
             mask=mask,

@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads.
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -28,7 +30,8 @@ class LinearLayer(AttentionLayer):
     The class attribute :obj:`self_term` tells whether the output of a node also contains the node's
     own value with weight 1. The inner products are then divided by the number of keys. The argument
     :obj:`norm` is :obj:`"row"` (length of each vector) or :obj:`"frobenius"` (norm of all queries
-    or keys of a graph and head)."""
+    or keys of a graph and head). Further keyword arguments are those of
+    :class:`AttentionLayer`."""
 
     self_term = False
 
@@ -36,21 +39,11 @@ class LinearLayer(AttentionLayer):
         self,
         in_channels: int | tuple[int, int],
         out_channels: int,
-        heads: int,
+        *,
         norm: str,
-        value_projection: bool,
-        bias: bool,
-        position_channels: int = 0,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            in_channels,
-            out_channels,
-            heads,
-            True,
-            value_projection,
-            bias,
-            position_channels=position_channels,
-        )
+        super().__init__(in_channels, out_channels, **kwargs)
         self.norm, self.kind = norm, linear_kind(norm, self.self_term)
 
     def _check_targets(self, x: Tensor) -> None:

@@ -75,14 +75,11 @@ class AdjacencyMaskedAttention(KernelLayer):
         super().__init__(
             channels,
             channels,
-            heads,
-            True,
-            feature_map,
-            num_features,
-            1.0,
-            value_projection,
-            True,
-            key_channels,
+            heads=heads,
+            feature_map=feature_map,
+            num_features=num_features,
+            value_projection=value_projection,
+            key_channels=key_channels,
         )
         self.neighbor_sum = NeighborSum()
 
@@ -135,7 +132,7 @@ class AdjacencyMaskedAttention(KernelLayer):
         if phi.is_learned:
             q, k = phi.logits(q), phi.logits(k)
         options |= {
-            'feature_map': phi.kind,
+            'feature_map': phi.map.name,
             'projection': phi.projection,
             'scale': self._scale(False),
             'power': phi.power,

@@ -92,14 +92,11 @@ class DegreeMaskedAttention(KernelLayer):
         super().__init__(
             channels,
             channels,
-            heads,
-            True,
-            feature_map,
-            num_features,
-            1.0,
-            value_projection,
-            True,
-            key_channels,
+            heads=heads,
+            feature_map=feature_map,
+            num_features=num_features,
+            value_projection=value_projection,
+            key_channels=key_channels,
         )
         self.max_degree = max_degree
         self.degree_embedding = Embedding(max_degree + 1, channels)

@@ -52,9 +52,7 @@ class MeanAttention(KernelLayer):
     lin_value: Any
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
-        super().__init__(
-            in_channels, out_channels, 1, True, torch.nn.Identity(), None, 1.0, True, bias, None
-        )
+        super().__init__(in_channels, out_channels, feature_map=torch.nn.Identity(), bias=bias)
         self.lin_query = self.lin_key = self.feature_map = None
 
     def forward(

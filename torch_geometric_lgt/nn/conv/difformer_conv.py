@@ -99,7 +99,13 @@ class DIFFormerConv(LinearLayer):
         if kernel not in ('simple', 'sigmoid'):
             raise ValueError(f"'kernel' must be 'simple' or 'sigmoid' (got {kernel!r})")
         super().__init__(
-            in_channels, out_channels, heads, norm, value_projection, bias, position_channels
+            in_channels,
+            out_channels,
+            heads=heads,
+            norm=norm,
+            value_projection=value_projection,
+            bias=bias,
+            position_channels=position_channels,
         )
         self.kernel, self.use_graph, self.graph_weight = kernel, use_graph, graph_weight
         self.neighbor_sum = NeighborSum() if use_graph else None

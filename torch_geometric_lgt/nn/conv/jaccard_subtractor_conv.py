@@ -161,7 +161,7 @@ class JaccardSubtractorConv(AttentionLayer):
         kernels = kernel_pair(kernel)
         if heads % 2 != 0:
             raise ValueError(f"'heads' must be even: each branch has half of them (got {heads})")
-        super().__init__(in_channels, out_channels, heads, concat, True, bias)
+        super().__init__(in_channels, out_channels, heads=heads, concat=concat, bias=bias)
         self.kernels, self.normalize, self.neighbor_sum = kernels, normalize, NeighborSum()
         scored = score_channels(kernels, heads)
         if scored < heads:

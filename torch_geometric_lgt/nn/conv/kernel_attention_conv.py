@@ -162,20 +162,19 @@ class KernelAttentionConv(KernelLayer):
         super().__init__(
             in_channels,
             out_channels,
-            heads,
-            concat,
-            feature_map,
-            num_features,
-            temperature,
-            value_projection,
-            bias,
-            key_channels,
-            position_channels,
-            scale,
+            heads=heads,
+            concat=concat,
+            feature_map=feature_map,
+            num_features=num_features,
+            temperature=temperature,
+            value_projection=value_projection,
+            bias=bias,
+            key_channels=key_channels,
+            position_channels=position_channels,
+            scale=scale,
         )
-        if num_gumbel_samples < 0 or (
-            num_gumbel_samples > 0 and getattr(self.feature_map, 'kind', None) != 'softmax'
-        ):
+        estimates_softmax = getattr(self.feature_map, 'estimates_softmax', False)
+        if num_gumbel_samples < 0 or (num_gumbel_samples > 0 and not estimates_softmax):
             raise ValueError(
                 "'num_gumbel_samples' must be at least 0, and 0 unless 'feature_map' is "
                 "'positive', 'orthogonal' or 'simplex' "
@@ -341,7 +340,7 @@ class KernelAttentionConv(KernelLayer):
         Raises:
             ValueError: If the feature map estimates no softmax.
         """
-        if getattr(self.feature_map, 'kind', None) != 'softmax':
+        if not getattr(self.feature_map, 'estimates_softmax', False):
             raise ValueError(
                 "'feature_map' must be 'positive', 'orthogonal' or 'simplex' for logarithms of "
                 'weights'

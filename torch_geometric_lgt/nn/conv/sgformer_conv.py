@@ -82,7 +82,13 @@ class SGFormerConv(LinearLayer):
         position_channels: int = 0,
     ) -> None:
         super().__init__(
-            in_channels, out_channels, heads, norm, value_projection, bias, position_channels
+            in_channels,
+            out_channels,
+            heads=heads,
+            norm=norm,
+            value_projection=value_projection,
+            bias=bias,
+            position_channels=position_channels,
         )
         if self.source_channels != self.target_channels:
             raise ValueError(

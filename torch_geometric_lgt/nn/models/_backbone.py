@@ -58,6 +58,7 @@ class Backbone(LayerwiseModel):
         out_channels: int,
         num_layers: int,
         make_conv: Callable[[], Module],
+        *,
         act: str,
         dropout: float,
         layer_norm: bool,

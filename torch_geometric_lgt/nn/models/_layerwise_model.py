@@ -166,7 +166,7 @@ class LayerwiseModel(Module):
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        inputs = self.layers(x, GraphContext(edges, batch))[:-1]
+        inputs = self.layers(x, GraphContext(edges, batch=batch))[:-1]
         return self._scores(inputs, pairs, batch)
 
     def _scores(self, inputs: list[Tensor], pairs: Tensor, batch: Tensor | None) -> list[Tensor]:

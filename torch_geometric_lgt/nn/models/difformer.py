@@ -114,9 +114,9 @@ class DIFFormer(Backbone):
             out_channels,
             num_layers,
             make_conv,
-            act,
-            dropout,
-            layer_norm,
+            act=act,
+            dropout=dropout,
+            layer_norm=layer_norm,
             activate_layers=False,
             read_channels=hidden_channels,
         )
@@ -165,7 +165,15 @@ class DIFFormer(Backbone):
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        context = GraphContext(
+            edges,
+            batch=batch,
+            batch_size=batch_size,
+            degree=degree,
+            states=states,
+            num_keys=num_keys,
+            process_group=process_group,
+        )
         return self.readout(self.layers(x, context))
 
     def _edges(self, edge_index: Edges, num_nodes: int, edge_weight: Tensor | None = None) -> Edges:
@@ -196,6 +204,12 @@ class DIFFormer(Backbone):
             state (AttentionState, optional): Sums over all keys, which replace the keys of
                 :obj:`x`.
         """
-        edges, batch, batch_size, degree = context[:4]
-        out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
+        out = self.convs[index](
+            x,
+            context.edges,
+            context.batch,
+            context.batch_size,
+            state=state,
+            degree=context.degree,
+        )
         return out + x_0 if self.use_source else out

@@ -342,7 +342,15 @@ class GraphTransformer(LayerwiseModel):
             for block in self.blocks:
                 check_statistics(block, 'conv')
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, degree)
-        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        context = GraphContext(
+            edges,
+            batch=batch,
+            batch_size=batch_size,
+            degree=degree,
+            states=states,
+            num_keys=num_keys,
+            process_group=process_group,
+        )
         layers = self.layers(x, context, *self._sorted_encodings(encodings))
         if self.level == 'node':
             return self.readout(layers)
@@ -386,7 +394,7 @@ class GraphTransformer(LayerwiseModel):
         arguments are those of :meth:`forward`."""
         self._check_inputs(x, edge_index)
         edges = self._message_input(edge_index, x, edge_attr, edge_weight, None)
-        context = GraphContext(edges, batch)
+        context = GraphContext(edges, batch=batch)
         inputs = self.layers(x, context, *self._sorted_encodings(encodings))[:-1]
         return self._scores(inputs, pairs, batch)
 

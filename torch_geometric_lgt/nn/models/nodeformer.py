@@ -146,11 +146,11 @@ class NodeFormer(Backbone):
             out_channels,
             num_layers,
             make_conv,
-            act,
-            dropout,
-            layer_norm,
-            activate_layers,
-            read_channels,
+            act=act,
+            dropout=dropout,
+            layer_norm=layer_norm,
+            activate_layers=activate_layers,
+            read_channels=read_channels,
         )
         check_sizes(num_readout_layers=num_readout_layers)
         if num_readout_layers > 1:
@@ -207,7 +207,15 @@ class NodeFormer(Backbone):
         """
         self._check_inputs(x, edge_index)
         edges = self._edges(edge_index, x.size(0), edge_weight)
-        context = GraphContext(edges, batch, batch_size, degree, states, num_keys, process_group)
+        context = GraphContext(
+            edges,
+            batch=batch,
+            batch_size=batch_size,
+            degree=degree,
+            states=states,
+            num_keys=num_keys,
+            process_group=process_group,
+        )
         layers = self.layers(x, context)
         out = self.readout(layers)
         return (out, self._edge_loss(layers, edges, batch, batch_size)) if return_edge_loss else out
@@ -262,8 +270,14 @@ class NodeFormer(Backbone):
     ) -> Tensor:
         r"""Applies :class:`~torch_geometric_lgt.nn.KernelAttentionConv` number :obj:`index` to
         :obj:`x` and maps its heads to ``[N, D]``. Arguments are those of :meth:`DIFFormer.step`."""
-        edges, batch, batch_size, degree = context[:4]
-        out = self.convs[index](x, edges, batch, batch_size, state=state, degree=degree)
+        out = self.convs[index](
+            x,
+            context.edges,
+            context.batch,
+            context.batch_size,
+            state=state,
+            degree=context.degree,
+        )
         return self.lin_heads[index](out)
 
     def hops(

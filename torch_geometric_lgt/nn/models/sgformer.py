@@ -165,10 +165,10 @@ class SGFormer(Backbone):
             out_channels,
             num_layers,
             make_conv,
-            act,
-            dropout,
-            layer_norm,
-            activate_layers,
+            act=act,
+            dropout=dropout,
+            layer_norm=layer_norm,
+            activate_layers=activate_layers,
             read_channels=hidden_channels * (2 if aggregate == 'cat' else 1),
         )
         self.alpha, self.aggregate, self.gnn_input = alpha, aggregate, gnn_input
@@ -234,7 +234,15 @@ class SGFormer(Backbone):
         self._check_inputs(x, edge_index)
         if process_group is not None:
             check_statistics(self.gnn)
-        context = GraphContext(None, batch, batch_size, degree, states, num_keys, process_group)
+        context = GraphContext(
+            None,
+            batch=batch,
+            batch_size=batch_size,
+            degree=degree,
+            states=states,
+            num_keys=num_keys,
+            process_group=process_group,
+        )
         layers = self.layers(x, context)
         x_gnn = x if self.gnn_input == 'input' else layers[0]
         edges = self._gnn_edges(edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
