@@ -1,5 +1,6 @@
 """Learned feature maps that start at groups of nodes."""
 
+import copy
 import math
 
 import pytest
@@ -124,8 +125,20 @@ def test_refuses_other_maps(feature_map):
 
 def test_refuses_few_different_keys():
     conv = KernelAttentionConv(4, 4, **MAP)
+    before = copy.deepcopy(conv.state_dict())
     with pytest.raises(ValueError, match=r'of at least 3 different keys, .* features \(got 2\)'):
         kmeans_(conv, torch.eye(4)[:2].repeat(10, 1))
+    for name, value in conv.state_dict().items():
+        assert torch.equal(value, before[name]), name
+
+
+def test_groups_of_rare_keys_are_found():
+    """None of two rare kinds is among the keys that are drawn for k-means."""
+    x = torch.eye(4)[0].repeat(100_000, 1)
+    x[:2] = torch.eye(4)[1:3]
+    conv = kmeans_(KernelAttentionConv(4, 4, **MAP), x)
+    centres = conv.feature_map.weight[0].detach()
+    assert float((centres @ centres.t()).fill_diagonal_(-1).max()) < 0.99
 
 
 def test_refuses_pair_of_sizes():

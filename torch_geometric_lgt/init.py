@@ -1,6 +1,7 @@
 r"""Starts the feature maps of a model at what its nodes look like."""
 
 # N nodes, H heads, C channels of a key, M features.
+import copy
 import math
 import warnings
 from typing import Any
@@ -71,8 +72,8 @@ def kmeans_(
 
     Raises:
         ValueError: If no layer that the model calls has a learned feature map. If such a layer has
-            fewer keys than features, or inputs of two sizes, which cannot share a projection. If
-            :obj:`sharpness` is not positive and finite.
+            fewer different keys than features, or inputs of two sizes, which cannot share a
+            projection. If :obj:`sharpness` is not positive and finite. The model is then as before.
 
     Example:
         >>> import torch
@@ -94,13 +95,23 @@ def kmeans_(
             "'model' must call a layer with feature_map='learned' (got none, in "
             f'{type(model).__name__})'
         )
-    for name in names:
-        with torch.no_grad(), recorded_calls(model, args, kwargs) as (calls, _):
-            call = next(call for call in calls if call.name == name)
-            _start(call, sharpness, seed)
-        if not trainable:
-            for part in (call.layer.lin_query, call.layer.lin_key, call.layer.feature_map):
-                part.requires_grad_(False)
+    parts = [
+        getattr(layer, part)
+        for layer in {call.name: call.layer for call in calls if call.name in names}.values()
+        for part in ('lin_query', 'lin_key', 'feature_map')
+    ]
+    before = [copy.deepcopy(part.state_dict()) for part in parts]
+    try:
+        for name in names:
+            with torch.no_grad(), recorded_calls(model, args, kwargs) as (calls, _):
+                _start(next(call for call in calls if call.name == name), sharpness, seed)
+    except Exception:
+        for part, state in zip(parts, before, strict=True):
+            part.load_state_dict(state)
+        raise
+    if not trainable:
+        for part in parts:
+            part.requires_grad_(False)
     return model
 
 
@@ -123,11 +134,11 @@ def _start(call: AttentionCall, sharpness: float, seed: int) -> None:
     norm = keys.norm(dim=-1)
     for head in range(layer.heads):
         directions = (keys[:, head] / norm[:, head, None])[norm[:, head] > 0]
-        num_directions = directions.unique(dim=0).size(0)
-        if num_directions < phi.num_features:
+        num_different = directions.unique(dim=0).size(0)
+        if num_different < phi.num_features:
             raise ValueError(
                 f"'model' must be called with nodes of at least {phi.num_features} different keys, "
-                f'as many as {call.name} has features (got {num_directions})'
+                f'as many as {call.name} has features (got {num_different})'
             )
         centre = _centres(directions, phi.num_features, seed)
         phi.weight[head] = centre.to(phi.weight)
@@ -145,6 +156,9 @@ def _centres(directions: Tensor, num_groups: int, seed: int) -> Tensor:
     r"""Computes the directions ``[M, C]`` of groups of the unit vectors ``[N, C]``."""
     generator = np.random.default_rng(seed)
     rows = generator.permutation(directions.size(0))[: ROWS_PER_GROUP * num_groups]
+    if directions[rows].unique(dim=0).size(0) < num_groups:  # rare ones were not drawn
+        directions = torch.cat([directions[rows], directions.unique(dim=0)])
+        rows = slice(None)
     with warnings.catch_warnings():
         warnings.filterwarnings('ignore', 'One of the clusters is empty')  # it stays where it was
         centres, _ = kmeans2(

@@ -237,4 +237,4 @@ out.shape
 # The scores of nodes above are from a short training on 240 graphs, and one node in six would be
 # right by chance. ``python -m benchmarks.sbm --root data --dataset CLUSTER --preset small --seeds
 # 0`` with ``--models graphtransformer`` trains the same model longer, on 1000 graphs.
-# :doc:`/benchmarks` compares it with convolutions.
+# :doc:`/benchmarks/index` compares it with convolutions.

@@ -133,4 +133,4 @@ axis.spines[['top', 'right']].set_visible(False)
 # with several seeds: :doc:`/attention` says how to read them.
 #
 # ``python -m benchmarks.node_classification --root data --dataset cora --model sgformer`` trains
-# and measures a model on a public data set. :doc:`/benchmarks` has the figures.
+# and measures a model on a public data set. :doc:`/benchmarks/index` has the figures.

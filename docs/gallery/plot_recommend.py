@@ -109,7 +109,7 @@ scores
 # %%
 # Compare with the most popular items, which every recommender has to beat. On real data also
 # compare with neighbours of items and with models without attention: on Amazon-Beauty DirectAU is
-# as good as MGFormer (:doc:`/benchmarks`), because the embeddings determine the ranking.
+# as good as MGFormer (:doc:`/benchmarks/index`), because the embeddings determine the ranking.
 import matplotlib.pyplot as plt
 
 known = torch.cat([train, valid], dim=1)
@@ -234,5 +234,5 @@ shares
 # those of new users: ids of the new data set may have other numbers, so replace the whole file.
 #
 # ``python -m benchmarks.recommendation --root data --dataset amazon-beauty --model mgformer``
-# trains on public data to the end, and ``--model`` also names the baselines. :doc:`/benchmarks`
+# trains on public data to the end, and ``--model`` also names the baselines. :doc:`/benchmarks/index`
 # has the figures, :doc:`/theory/mgformer` the model.

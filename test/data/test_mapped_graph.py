@@ -183,6 +183,20 @@ def test_partition_of_mapped_tensors(graph):
         )
 
 
+def test_is_one_graph_without_types_in_one_layout(graph):
+    """As PyG's stores say of a group or layout they do not have."""
+    for name, answer in (('x', X), ('z', None)):
+        assert (name in graph) == (answer is not None)
+    assert torch.equal(graph.get_tensor(group_name=None, attr_name='x', index=None), X)
+    assert torch.equal(graph[None, 'x', None], X)
+    assert graph.get_tensor(group_name='paper', attr_name='x', index=None) is None
+    assert graph.get_tensor_size(group_name='paper', attr_name='x', index=None) is None
+    assert torch.equal(graph.get_edge_index(edge_type=None, layout='csc')[1], graph.csc()[1])
+    for edge_type, layout in ((None, 'coo'), (('a', 'b', 'c'), 'csc')):
+        with pytest.raises(KeyError):
+            graph.get_edge_index(edge_type=edge_type, layout=layout)
+
+
 def test_cannot_be_changed(graph):
     with pytest.raises(TypeError, match='cannot be changed'):
         graph.put_tensor(X, group_name=None, attr_name='x', index=None)
@@ -272,7 +286,20 @@ def test_bad_input(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'name', ['../victim', 'a/b', '..', '', 'edge_index', 'n_id', 'batch_size', 'graph.json']
+    'name',
+    [
+        '../victim',
+        'a/b',
+        '..',
+        '',
+        'edge_index',
+        'n_id',
+        'batch',
+        'batch_size',
+        'seed_time',
+        'edge_label',
+        'graph.json',
+    ],
 )
 def test_names_of_attributes_are_those_of_a_batch(tmp_path, name):
     (tmp_path / 'victim').write_text('precious')

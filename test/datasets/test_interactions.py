@@ -484,6 +484,25 @@ def test_whole_floats_are_the_ids_that_integers_are(tmp_path, kind):
     assert pairs(dataset)[2] == [(0, 3), (1, 3), (2, 3), (3, 4)]
 
 
+def test_whole_numbers_of_text_files_may_have_a_point(tmp_path):
+    """As pandas writes a column with a gap."""
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine' / 'train.csv').write_text('user_id,item_id\n1,10\n2,9\n')
+    (tmp_path / 'mine' / 'test.csv').write_text('user_id,item_id\n1.0,9.0\n2.0,10.0\n')
+    dataset = InteractionDataset(tmp_path, 'mine', ratios=(1, 0, 0))
+    assert dataset.user_ids.tolist() == [1, 2]
+    assert dataset.item_ids.tolist() == [9, 10]
+    assert pairs(dataset)[2] == [(1, 9), (2, 10)]
+
+
+def test_texts_that_begin_as_numbers_stay_texts(tmp_path):
+    (tmp_path / 'mine').mkdir()
+    (tmp_path / 'mine' / 'raw.csv').write_text('user_id,item_id\n1.10,1.0\n2.0,01.0\n')
+    dataset = InteractionDataset(tmp_path, 'mine', ratios=(1, 0, 0))
+    assert dataset.user_ids.tolist() == ['1.10', '2.0']
+    assert dataset.item_ids.tolist() == ['01.0', '1.0']
+
+
 @pytest.mark.parametrize('value', [0.5, 2.0**53, -1e300])
 def test_floats_that_are_no_exact_ids_are_refused(tmp_path, value):
     root = write_tables(tmp_path / 'mine', raw=([1.0, value], [1, 2]))

@@ -1,4 +1,5 @@
 from functools import partial
+from types import FunctionType
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch_geometric.loader import DataLoader
 from torch_geometric.transforms import (
     AddRandomWalkPE,
+    BaseTransform,
     Compose,
     RandomNodeSplit,
     RootedEgoNets,
@@ -15,7 +17,7 @@ from torch_geometric.transforms import (
 
 from torch_geometric_lgt.datasets import SBMDataset
 from torch_geometric_lgt.datasets._generated import _described
-from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores
+from torch_geometric_lgt.transforms import AttentionNodeSampling, JaccardScores, LaplacianPE
 
 
 @pytest.mark.parametrize(
@@ -209,9 +211,37 @@ def with_default(number):
     return function
 
 
+def named(function, name):
+    copy = FunctionType(function.__code__, globals(), name)
+    copy.__qualname__ = name
+    return copy
+
+
+def labelled(number):
+    """Makes a class without attributes, whose code alone says what it does."""
+    space = {'__module__': __name__}
+    exec(f'def forward(self, data): return {number}', space)
+    return type('Label', (BaseTransform,), {'forward': space['forward'], '__module__': __name__})
+
+
+def test_a_set_is_described_in_order():
+    """The order in which a set lists texts differs from process to process."""
+    assert _described('pre_filter', {'b', 'a', frozenset('dc')}) == "{'a'[], 'b'[], {'c'[], 'd'[]}}"
+
+
+def test_each_default_dtype_has_its_own_file(tmp_path):
+    try:
+        for dtype in (torch.float32, torch.float64):
+            torch.set_default_dtype(dtype)
+            data = SBMDataset(tmp_path, 'CLUSTER', num_graphs=2, pre_transform=LaplacianPE(2))
+            assert data[0].laplacian_pe.dtype == dtype
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def test_transforms_that_print_alike_are_told_apart():
-    """By numbers of long tensors, by what a transform holds, and by the defaults of a function and
-    the object of a method."""
+    """By numbers of long tensors, by what a transform holds, by the defaults and the code of a
+    function or class, and by the object of a method."""
     long = torch.zeros(5000)
     long[7] = 1
     for one, other in (
@@ -225,6 +255,9 @@ def test_transforms_that_print_alike_are_told_apart():
         (Adds(AddRandomWalkPE), Adds(Compose)),
         (Adds(1).__call__, Adds(2).__call__),
         (with_default(3), with_default(4)),
+        (Adds(np.arange(2000).astype(object)), Adds(np.arange(1, 2001).astype(object))),
+        (named(nothing_of, 'change'), named(with_default(3), 'change')),
+        (labelled(1)(), labelled(2)()),
     ):
         assert _described('pre_transform', one) != _described('pre_transform', other)
         assert _described('pre_transform', one) == _described('pre_transform', one)
@@ -256,6 +289,14 @@ def test_graphs_that_cannot_be_kept_are_refused(tmp_path):
             ),
         ):
             make(pre_transform=change)
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"'pre_transform' must leave dtypes that files can store \('z' has torch.complex64\); "
+            "give it as 'transform'"
+        ),
+    ):
+        make(pre_transform=Adds(torch.ones(2, dtype=torch.complex64)))
     with pytest.raises(
         ValueError, match=r"'pre_filter' must keep a graph at least \(it keeps none of 3\)"
     ):

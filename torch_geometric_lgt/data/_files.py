@@ -25,13 +25,22 @@ DTYPES = {
 MAX_DIMENSIONS, MAX_ELEMENTS = 32, 1 << 60
 RESERVED = {
     'edge_index',
+    'adj_t',
     'n_id',
     'e_id',
     'input_id',
+    'batch',
     'batch_size',
     'num_nodes',
     'num_sampled_nodes',
     'num_sampled_edges',
+    'seed_time',
+    'edge_label',
+    'edge_label_index',
+    'edge_label_time',
+    'src_index',
+    'dst_pos_index',
+    'dst_neg_index',
 }
 
 

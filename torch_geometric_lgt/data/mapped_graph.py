@@ -74,13 +74,18 @@ class MappedGraph(FeatureStore, GraphStore):
         r"""Returns the names of the node attributes."""
         return [name for name in self.files if name not in (ROW, POINTER)]
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __contains__(self, name: object) -> bool:
+        return name in self.attributes
+
+    def __getitem__(self, name: Any) -> Any:
         r"""Returns a node attribute as a memory-mapped tensor with a row for each node of the
-        graph.
+        graph. Any other key than a name has the meaning it has in PyG's feature stores.
 
         Raises:
             KeyError: If the graph has no such attribute.
         """
+        if not isinstance(name, str):
+            return super().__getitem__(name)
         if name not in self.attributes:
             raise KeyError(f"'name' must be one of {self.attributes} (got {name!r})")
         return self._tensors[name]
@@ -105,7 +110,7 @@ class MappedGraph(FeatureStore, GraphStore):
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
         r"""Returns the rows ``attr.index`` of an attribute, or all rows without an index, or
-        :obj:`None` if the graph does not have the attribute.
+        :obj:`None` if the graph does not have the attribute or the group.
 
         The index is a slice, ids or a mask. Ids and a mask copy the rows; a slice and all rows stay
         memory-mapped.
@@ -114,7 +119,8 @@ class MappedGraph(FeatureStore, GraphStore):
             ValueError: If an id is outside the rows.
         """
         name: Any = attr.attr_name
-        value = self._tensors[name] if name in self.attributes else None
+        has_value = attr.group_name is None and name in self.attributes
+        value = self._tensors[name] if has_value else None
         index: Any = attr.index
         if value is None or index is None:
             return value
@@ -134,9 +140,10 @@ class MappedGraph(FeatureStore, GraphStore):
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         r"""Returns the shape of an attribute, or :obj:`None` if the graph does not have the
-        attribute."""
+        attribute or the group."""
         name: Any = attr.attr_name
-        return self.files[name].shape if name in self.attributes else None
+        has_value = attr.group_name is None and name in self.attributes
+        return self.files[name].shape if has_value else None
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
         r"""Returns a list with one :class:`torch_geometric.data.EdgeAttr`: CSC format and size
@@ -148,9 +155,12 @@ class MappedGraph(FeatureStore, GraphStore):
             )
         ]
 
-    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor]:
+    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         r"""Returns the edges in CSC format as memory-mapped tensors: the sources ``[E]``, sorted by
-        target, and the pointers ``[N + 1]``."""
+        target, and the pointers ``[N + 1]``. Returns :obj:`None` for another layout or an edge
+        type."""
+        if edge_attr.layout != EdgeLayout.CSC or edge_attr.edge_type is not None:
+            return None
         return self._tensors[ROW], self._tensors[POINTER]
 
     def _refuse(self, *_: Any) -> bool:

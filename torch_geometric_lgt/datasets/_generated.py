@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 from tqdm import tqdm
 
-from torch_geometric_lgt._io import cached_tensors, raw_bytes
+from torch_geometric_lgt._io import DTYPES, cached_tensors, raw_bytes
 from torch_geometric_lgt.datasets._split import check_seed
 
 SPLITS = ('train', 'val', 'test')
@@ -23,8 +23,9 @@ class GeneratedDataset(InMemoryDataset):
     r"""Stores a split of a generated data set in ``root/name`` as safetensors, and reads the split
     from there later.
 
-    The name of the file is a checksum of all arguments and of the representations of
-    :obj:`pre_transform` and :obj:`pre_filter`. A subclass generates the graphs in :meth:`graphs`,
+    The name of the file is a checksum of all arguments. For :obj:`pre_transform` and
+    :obj:`pre_filter` these are names, representations, attributes and the code of their functions.
+    A subclass generates the graphs in :meth:`graphs`,
     and sets :obj:`sizes`, the default number of graphs by split.
     """
 
@@ -50,12 +51,14 @@ class GeneratedDataset(InMemoryDataset):
             raise ValueError(f"'num_graphs' must be positive (got {num_graphs})")
         check_seed(seed)
         self.name, self.split, self.seed = name, split, int(seed)
-        self.num_graphs = self.sizes[split] if num_graphs is None else num_graphs
+        self.num_graphs = self.sizes[split] if num_graphs is None else int(num_graphs)
         super().__init__(str(root), transform, pre_transform, pre_filter)
         changes = [
             _described(*pair)
             for pair in (('pre_transform', pre_transform), ('pre_filter', pre_filter))
         ]
+        if pre_transform is not None:  # which may compute in it
+            changes.append(str(torch.get_default_dtype()))
         settings = [self.version, name, split, self.num_graphs, self.seed, *changes]
         key = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         path = Path(self.root) / name / f'{split}-{key}.safetensors'
@@ -118,6 +121,11 @@ class GeneratedDataset(InMemoryDataset):
                             f"'pre_transform' must leave dense tensors only ({name!r} is none); "
                             "give it as 'transform'"
                         )
+                    if value.dtype not in DTYPES:
+                        raise ValueError(
+                            f"'pre_transform' must leave dtypes that files can store ({name!r} has "
+                            f"{value.dtype}); give it as 'transform'"
+                        )
                 yield graph
 
     def __repr__(self) -> str:
@@ -128,8 +136,8 @@ def _described(name: str, change: Callable | None) -> str:
     r"""Returns a text that identifies a transform, or :obj:`None`, in every process. :obj:`name` is
     the name of the argument in error messages.
 
-    The text has the type, the representation and all attributes: most representations in PyG lack
-    arguments, and representations of long tensors lack numbers.
+    The text has the type, its code, the representation and all attributes: most representations in
+    PyG lack arguments, and representations of long tensors lack numbers.
 
     Raises:
         ValueError: If the text has a memory address, as for a ``lambda``.
@@ -145,7 +153,8 @@ def _described(name: str, change: Callable | None) -> str:
 
 def _text(value: Any) -> str:
     r"""Returns a text that identifies a value. Tensors and arrays contribute a checksum or all
-    numbers, functions their name, other objects their representation and attributes."""
+    numbers, functions their name and code, other objects their type, representation and
+    attributes."""
     if isinstance(value, Tensor) and value.layout != torch.strided:
         matrix = value.detach().to_sparse_coo().coalesce()
         return _text([matrix.indices(), matrix.values(), *matrix.shape])
@@ -154,6 +163,8 @@ def _text(value: Any) -> str:
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
         return f'{value.dtype}{value.shape}{digest}'
+    if isinstance(value, np.ndarray):
+        return f'{value.dtype}{value.shape}{_text(value.ravel().tolist())}'
     if (
         isinstance(value, FunctionType)
         and value.__name__ != '<lambda>'
@@ -164,19 +175,40 @@ def _text(value: Any) -> str:
             if value.__defaults__ or value.__kwdefaults__
             else ''
         )
-        return f'{value.__module__}.{value.__qualname__}{defaults}'
+        return f'{value.__module__}.{value.__qualname__}{defaults}{_code(value.__code__)}'
     if isinstance(value, type):
-        return f'{value.__module__}.{value.__qualname__}'
+        return _class(value)
     if isinstance(value, MethodType):
         return f'{value.__func__.__qualname__}({_text(value.__self__)})'
+    if isinstance(value, (set, frozenset)):
+        return f'{{{", ".join(sorted(map(_text, value)))}}}'
     if isinstance(value, (list, tuple)):
         return f'[{", ".join(map(_text, value))}]'
     if isinstance(value, dict):
         return f'{{{", ".join(sorted(f"{key!r}: {_text(part)}" for key, part in value.items()))}}}'
     attributes = getattr(value, '__dict__', {})
     has_parts = bool({'transforms', 'filters'} & attributes.keys())  # which are described below
-    name = type(value).__name__ if has_parts else repr(value)
-    return name + (_text(attributes) if attributes else '[]')
+    name = '' if has_parts else repr(value)
+    if type(value).__module__ == 'builtins':
+        return f'{name}[]'
+    return f'{name}{_class(type(value))}{_text(attributes)}'
+
+
+def _class(value: type) -> str:
+    r"""Returns a text with the name of a class and the code of its methods."""
+    methods = [
+        f'{name}{_code(part.__code__)}'
+        for name, part in vars(value).items()
+        if isinstance(part, FunctionType)
+    ]
+    return f'{value.__module__}.{value.__qualname__}{"".join(methods)}'
+
+
+def _code(code: CodeType) -> str:
+    r"""Returns a checksum of the instructions, names and constants of a function."""
+    parts = [_code(part) if isinstance(part, CodeType) else _text(part) for part in code.co_consts]
+    text = repr([code.co_code, code.co_names, parts])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def one_hot(tokens: np.ndarray, number: int) -> Tensor:

@@ -2,6 +2,7 @@
 import csv
 import gzip
 import math
+import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from torch_geometric_lgt.datasets._interaction_times import time_order
 
 LARGEST_FLOAT = 2**53  # from it on, whole numbers are rounded to it
 FRACTIONS = (float, Decimal, np.floating)
+WHOLE = re.compile(r'(0|-?[1-9][0-9]*)(\.0+)?')
 SUFFIXES = ('.txt', '.txt.gz', '.csv', '.csv.gz', '.parquet')
 
 
@@ -193,7 +195,7 @@ def _check_columns(names: Sequence[str], columns: Sequence[str], path: Path) -> 
 
 def _ids(values: list, path: Path) -> np.ndarray:
     r"""Converts the ids of a column to an array: int64 if all ids are whole numbers written without
-    leading zeros, else text.
+    leading zeros, with or without ``.0``, else text.
 
     Raises:
         ValueError: If an id is empty, NaN, infinite, or a fraction. The error names the
@@ -215,6 +217,8 @@ def _ids(values: list, path: Path) -> np.ndarray:
     strings = [_text(value, path) for value in values]
     if any('\0' in string for string in strings):  # arrays of text drop it at the end
         return np.array(strings, dtype=object)
+    if all(map(WHOLE.fullmatch, strings)):
+        strings = [string.partition('.')[0] for string in strings]
     text = np.array(strings)
     try:
         numbers = text.astype(np.int64)

@@ -44,9 +44,9 @@ class SBMDataset(GeneratedDataset):
         seed (int, optional): Seed of the random graphs, 0 or larger; splits of one seed share no
             graph. (default: :obj:`0`)
         transform (callable, optional): Applied at every access. (default: :obj:`None`)
-        pre_transform (callable, optional): Applied once, before the graphs are stored. Its ``repr``
-            is part of the file name, so each :obj:`pre_transform` has its own file. (default:
-            :obj:`None`)
+        pre_transform (callable, optional): Applied once, before the graphs are stored. Its
+            ``repr``, attributes and code are part of the file name, so each :obj:`pre_transform`
+            has its own file. (default: :obj:`None`)
         pre_filter (callable, optional): Returns :obj:`True` for graphs to store. Its ``repr`` is
             part of the file name, too. (default: :obj:`None`, all graphs)
 

@@ -25,10 +25,15 @@ class Meeting:
     def __init__(self, world_size: int) -> None:
         self.barrier = threading.Barrier(world_size)
         self.slots = [(torch.empty(0), '')] * world_size
+        self.lock = threading.Lock()
+        self.num_waiting = self.num_ended = 0
+        self.is_stuck = False
 
     def reduce(self, rank: int, value: Tensor, operation: str) -> Tensor:
         self.slots[rank] = value.clone(), operation
+        self._count(waiting=1)
         self.barrier.wait()
+        self._count(waiting=-1)
         if len({(tuple(one.shape), name) for one, name in self.slots}) > 1:
             raise AssertionError(
                 'processes meet in different collectives: '
@@ -37,6 +42,20 @@ class Meeting:
         values = torch.stack([one for one, _ in self.slots])
         self.barrier.wait()
         return values.sum(0) if operation == 'SUM' else values.amax(0)
+
+    def end(self) -> None:
+        r"""Notes that a thread has done its work and calls :meth:`reduce` no more."""
+        self._count(ended=1)
+
+    def _count(self, waiting: int = 0, ended: int = 0) -> None:
+        r"""Updates the numbers of threads that wait in :meth:`reduce` and that have ended. If the
+        others wait for one that has ended, the wait is broken off."""
+        with self.lock:
+            self.num_waiting += waiting
+            self.num_ended += ended
+            if 0 < self.num_ended == self.barrier.parties - self.num_waiting < self.barrier.parties:
+                self.is_stuck = True
+                self.barrier.abort()
 
 
 class ThreadGroup(dist.ProcessGroup):
@@ -65,6 +84,7 @@ def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> lis
     def run(rank: int) -> None:
         try:
             results[rank] = work(rank, ThreadGroup(rank, world_size, meeting))
+            meeting.end()
         except threading.BrokenBarrierError:
             pass
         except BaseException as error:
@@ -78,6 +98,10 @@ def run_threads(world_size: int, work: Callable[[int, ThreadGroup], Any]) -> lis
         thread.join()
     if errors:
         raise errors[0]
+    if meeting.is_stuck:
+        raise AssertionError(
+            'processes meet in different collectives: some wait for one that ended'
+        )
     return results
 
 
