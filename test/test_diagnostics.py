@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.transforms import Compose
+from torch_geometric.transforms import Compose, ToSparseTensor
 from torch_geometric.utils import sort_edge_index
 
 from torch_geometric_lgt.diagnostics import attention_report, check_finite, check_fresh
@@ -329,3 +329,29 @@ def test_attributes_that_no_transform_made_are_left_alone():
     )
     data = JaccardScores()(data)
     check_fresh(data, [JaccardScores()])
+
+
+def test_numbers_and_compiled_models_are_looked_at():
+    class Logarithm(torch.nn.Module):
+        def forward(self, x):
+            return x.log().sum()
+
+    with (
+        check_finite(model := Logarithm()),
+        pytest.raises(ValueError, match=r'output of the model \(Logarithm\) .* \(got -inf\)'),
+    ):
+        model(torch.zeros(2))
+    network = torch.nn.Sequential(Logarithm(), torch.nn.ReLU())
+    compiled = torch.compile(network, backend='eager')
+    compiled(torch.ones(2))
+    with check_finite(compiled), pytest.raises(ValueError, match='is not finite'):
+        compiled(torch.zeros(2))
+
+
+def test_a_sparse_matrix_that_is_old_is_found():
+    transform = ToSparseTensor(remove_edge_index=False, attr=None)
+    data = transform(Data(edge_index=sort_edge_index(EDGES), num_nodes=40))
+    check_fresh(data, transform)
+    data.edge_index = data.edge_index[:, :2]
+    with pytest.raises(ValueError, match="'adj_t' is not what ToSparseTensor"):
+        check_fresh(data, transform)

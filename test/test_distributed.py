@@ -3,7 +3,10 @@ from pathlib import Path
 import distributed_worker as worker
 import pytest
 import torch
+import torch.distributed as dist
 from sklearn.datasets import load_digits
+
+from torch_geometric_lgt.distributed import all_reduce_moments
 
 EXAMPLES = Path(__file__).parents[1] / 'examples'
 
@@ -91,3 +94,14 @@ def test_example_prints_the_same_for_any_number_of_processes(example, tmp_path, 
         lines.append([line for line in printed if 'test accuracy' in line])
     assert lines[0] == lines[1]
     assert len(lines[0]) == 5
+
+
+def test_moments_count_rows_in_half_precision():
+    dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        count, mean, variance = all_reduce_moments(torch.ones(4095, 1, dtype=torch.bfloat16))
+    finally:
+        dist.destroy_process_group()
+    assert int(count) == 4095
+    assert (float(mean), float(variance)) == (1, 0)
+    assert mean.dtype == variance.dtype == torch.bfloat16

@@ -1,5 +1,6 @@
 import argparse
 import importlib
+import pickle
 import sys
 
 import pytest
@@ -273,3 +274,38 @@ def test_without_yacs_the_extra_is_named(monkeypatch):
         ImportError, match=r"^GraphGym needs yacs: pip install 'torch-geometric-lgt\[graphgym\]'$"
     ):
         importlib.import_module('torch_geometric_lgt.graphgym')
+
+
+def test_graphs_without_a_batch_vector(gym):
+    """As samplers of subgraphs yield."""
+    from torch_geometric.graphgym import register
+
+    _, cfg = gym
+    cfg.gnn.head = cfg.dataset.task = 'node'
+    data = batch().to_data_list()[0]
+    data.train_mask = torch.ones(9, dtype=torch.bool)
+    model = register.network_dict['sgformer'](dim_in=6, dim_out=3).eval()
+    prediction, _ = model(data)
+    assert prediction.shape == (9, 3)
+
+
+def test_networks_can_be_pickled(gym):
+    from torch_geometric.graphgym import register
+
+    _, cfg = gym
+    cfg.gnn.head = cfg.dataset.task = 'node'
+    model = register.network_dict['sgformer'](dim_in=6, dim_out=3)
+    copy = pickle.loads(pickle.dumps(model))
+    assert all(map(torch.equal, copy.parameters(), model.parameters()))
+
+
+def test_message_passing_that_is_a_network(gym):
+    from torch_geometric.graphgym import register
+    from torch_geometric.graphgym.models.layer import new_layer_config
+
+    _, cfg = gym
+    cfg.lgt.conv = 'GINConv'
+    layer = register.layer_dict['gps_conv'](new_layer_config(8, 8, 1, False, True, cfg=cfg))
+    graphs = batch()
+    graphs.x = torch.randn(14, 8)
+    assert layer(graphs).x.shape == (14, 8)

@@ -26,6 +26,7 @@ from torch_geometric_lgt.visualization import (
     plot_attention_report,
     plot_latent_structure,
 )
+from torch_geometric_lgt.visualization._weights import class_mass
 
 PNG = b'\x89PNG\r\n'
 
@@ -353,3 +354,10 @@ def test_features_that_are_not_finite_are_not_drawn(data, tmp_path, value):
             tmp_path / 'structure.png',
         )
     assert not (tmp_path / 'structure.png').exists()
+
+
+def test_classes_are_whole_numbers_of_any_size():
+    weight, rows = torch.full((2, 4), 0.25, dtype=torch.double), torch.tensor([0, 3])
+    y = torch.tensor([0, 1, 1, 1])
+    for dtype in (torch.int32, torch.uint8, torch.int64):
+        assert class_mass(weight, y.to(dtype), rows).tolist() == [[0.25, 0.75], [0.25, 0.75]]

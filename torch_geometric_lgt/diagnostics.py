@@ -188,7 +188,8 @@ def check_finite(model: torch.nn.Module) -> Iterator[None]:
             )
         )
     try:
-        yield
+        with torch.compiler.set_stance('force_eager'):  # compiled code calls no new hooks
+            yield
     finally:
         for handle in handles:
             handle.remove()
@@ -210,6 +211,8 @@ def _require_finite(what: str, *values: Any) -> None:
                 matrix = value.to_sparse_coo().coalesce()
                 entries, rows = matrix.values(), matrix.indices()[0]
             if not bool(entries.isfinite().all()):
+                if value.dim() == 0:
+                    raise ValueError(f'the {what} is not finite (got {float(value)})')
                 first = (~entries.isfinite()).nonzero()[0, 0]
                 raise ValueError(
                     f'the {what} is not finite, first in row '
@@ -255,17 +258,28 @@ def check_fresh(data: Data | HeteroData, transforms: Callable | Sequence[Callabl
         transformed = transform(copy.copy(data))
         for store, new in zip(data.stores, transformed.stores, strict=True):
             for name, value in new.items():
-                is_new = (
-                    isinstance(value, Tensor)
-                    and value.layout == torch.strided
-                    and store.get(name) is not value
-                )
-                old = store.get(name)
+                old, value = _dense(store.get(name)), _dense(value)
+                is_new = isinstance(value, Tensor) and old is not value
                 if is_new and (old is None or not (_alike(old, value) or _appended(old, value))):
                     raise ValueError(
                         f'{name!r} is not what {transform} adds to this graph, which may have '
                         'changed since; apply it again'
                     )
+
+
+def _dense(value: Any) -> Any:
+    r"""Returns the entries of a sparse matrix as the rows ``[E, 3]`` of a dense one: row, column
+    and value. Returns any other value unchanged."""
+    if hasattr(value, 'storage') and hasattr(value, 'coo'):
+        row, column, weight = value.coo()
+        weight = torch.ones_like(row) if weight is None else weight
+    elif isinstance(value, Tensor) and value.layout != torch.strided and value.dim() == 2:
+        matrix = value.to_sparse_coo().coalesce()
+        (row, column), weight = matrix.indices(), matrix.values()
+    else:
+        return value
+    places = torch.stack([row, column], 1)
+    return torch.cat([places.double(), weight.double().view(len(row), -1)], 1)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:

@@ -109,9 +109,11 @@ def all_reduce_moments(
         (tensor(2), tensor([2., 4.]), tensor([1., 4.]))
         >>> dist.destroy_process_group()
     """
+    dtype, x = x.dtype, x.to(torch.promote_types(x.dtype, torch.float32))
     # whole numbers up to 2^36 pass a float32 sum exactly in two parts
     rows = x.new_tensor([x.size(0) // 4096, x.size(0) % 4096])
     total, high, low = all_reduce_sum(torch.cat([x.sum(0), rows]), group).split([x.size(1), 1, 1])
     count = (high.detach().round().long() * 4096 + low.detach().round().long()).squeeze(0)
     mean = total / count.clamp(min=1)
-    return count, mean, all_reduce_sum((x - mean).square().sum(0), group) / count.clamp(min=1)
+    variance = all_reduce_sum((x - mean).square().sum(0), group) / count.clamp(min=1)
+    return count, mean.to(dtype), variance.to(dtype)

@@ -39,7 +39,7 @@ from torch_geometric_lgt.nn import (
     SGFormer,
     SGFormerConv,
 )
-from torch_geometric_lgt.nn.models._message_passing_layers import CONVS
+from torch_geometric_lgt.nn.models._message_passing_layers import CONVS, pyg_conv
 
 __all__ = ['GraphGymLayer', 'GraphGymNetwork', 'GraphGymRecommender', 'set_lgt_config']
 
@@ -145,7 +145,9 @@ def _graph_inputs(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
     encodings += ['laplacian_pe'] if getattr(model, 'pe_channels', 0) > 0 else []
     encodings += ['edge_attr'] if getattr(model, 'edge_channels', 0) > 0 else []
     names = {'edge_jaccard': 'edge_jaccard', 'sampled_mask': 'attention_mask'}
-    values = {'edge_index': batch.edge_index, 'batch': batch.batch, 'batch_size': batch.num_graphs}
+    graph, size = batch.get('batch'), getattr(batch, 'num_graphs', None)
+    size = None if graph is None else size  # samplers yield one graph without it
+    values = {'edge_index': batch.edge_index, 'batch': graph, 'batch_size': size}
     values |= {argument: batch[name] for argument, name in names.items() if name in batch}
     parameters = inspect.signature(model.forward).parameters
     known = {name: value for name, value in values.items() if name in parameters}
@@ -339,18 +341,19 @@ def _message_passing(channels: int, options: dict[str, Any]) -> torch.nn.Module 
         raise ValueError(
             f"'conv' must be None or the name of a layer of torch_geometric.nn (got {name!r})"
         )
-    conv: Any = CONVS[name]
-    return conv(channels, channels, **arguments)
+    return pyg_conv(name, channels, options.get('heads', 1), 0, arguments)
+
+
+def _subclass(name: str, base: type, **attributes: Any) -> type:
+    r"""Creates a subclass and makes it an attribute of this module, where pickle looks for it."""
+    globals()[name] = type(name, (base,), {**attributes, '__module__': __name__})
+    return globals()[name]
 
 
 register.register_config('lgt', set_lgt_config)
 set_lgt_config(cfg)
 for name, conv in LAYERS.items():
-    register.register_layer(
-        name, type(f'{conv.__name__}Layer', (GraphGymLayer,), {'conv_type': conv})
-    )
+    register.register_layer(name, _subclass(f'{conv.__name__}Layer', GraphGymLayer, conv_type=conv))
 for name, model in NETWORKS.items():
     kind = GraphGymRecommender if model is MGFormer else GraphGymNetwork
-    register.register_network(
-        name, type(f'{model.__name__}Network', (kind,), {'model_type': model})
-    )
+    register.register_network(name, _subclass(f'{model.__name__}Network', kind, model_type=model))

@@ -234,5 +234,5 @@ shares
 # those of new users: ids of the new data set may have other numbers, so replace the whole file.
 #
 # ``python -m benchmarks.recommendation --root data --dataset amazon-beauty --model mgformer``
-# trains on public data to the end, and ``--model`` also names the baselines. :doc:`/benchmarks/index`
-# has the figures, :doc:`/theory/mgformer` the model.
+# trains on public data to the end, and ``--model`` also names the baselines.
+# :doc:`/benchmarks/index` has the figures, :doc:`/theory/mgformer` the model.

@@ -1,6 +1,6 @@
 import pytest
 import torch
-from torch_geometric.nn import HeteroConv, to_hetero
+from torch_geometric.nn import HeteroConv, to_hetero, to_hetero_with_bases
 
 from torch_geometric_lgt.nn import (
     AdjacencyMaskedAttention,
@@ -142,3 +142,12 @@ def test_models_name_what_to_use_in_place_of_to_hetero(model):
         match=f'{type(model).__name__} cannot be traced .* to_hetero and HeteroConv take',
     ):
         to_hetero(model, (['user', 'item'], KINDS))
+
+
+def test_bases_are_refused():
+    """They change messages, which the layers do not have; the weights of edge types would have no
+    effect."""
+    with pytest.raises(
+        NotImplementedError, match='KernelAttentionConv has no messages, .* to_hetero'
+    ):
+        to_hetero_with_bases(Net(KernelAttentionConv(8, 8)), (['user', 'item'], KINDS), 2)

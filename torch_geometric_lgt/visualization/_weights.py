@@ -56,6 +56,7 @@ def class_mass(weight: Tensor, y: Tensor, rows: Tensor) -> Tensor:
     ``[N]`` the classes, -1 for none. A row is NaN if no node of its class is sampled. If some nodes
     have no label, the result has a last column ``[K, K + 1]`` for these nodes.
     """
+    y = y.long()
     num_classes = int(y.max()) + 1
     one_hot = torch.nn.functional.one_hot(torch.where(y < 0, num_classes, y)).to(weight.dtype)
     row_class = one_hot[rows, :num_classes]

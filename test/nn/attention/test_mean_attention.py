@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from torch_geometric_lgt.nn import MeanAttention
+from torch_geometric_lgt.nn import GraphTransformer, KernelAttentionConv, MeanAttention
 
 SIZES = (4, 1, 0, 7)
 BATCH = torch.arange(4).repeat_interleave(torch.tensor(SIZES))
@@ -76,3 +76,13 @@ def test_only_the_values_have_parameters():
 def test_wrong_arguments_are_named(message, call):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_parameters_of_an_attention_are_not_swallowed():
+    """The mean is the control of an experiment, so their checkpoints lie side by side."""
+    attention = KernelAttentionConv(6, 8).state_dict()
+    with pytest.raises(RuntimeError, match=r'Unexpected key\(s\) in state_dict: .*lin_query'):
+        MeanAttention(6, 8).load_state_dict(attention)
+    model = GraphTransformer(6, 8, 3, 1, 2)
+    with pytest.raises(RuntimeError, match='Unexpected key'):
+        GraphTransformer(6, 8, 3, 1, 2, attn_type='mean').load_state_dict(model.state_dict())

@@ -171,6 +171,14 @@ def test_reset_gives_the_parameters_of_a_new_layer():
             {'attn_type': MeanAttention(8, 8), 'attn_kwargs': {'bias': False}},
         ),
         ("'attn_kwargs' must be None unless", {'attn_type': None, 'attn_kwargs': {'bias': False}}),
+        (
+            "'attn_kwargs' must be arguments of the attention 'kernel' .* 'dropout'",
+            {'attn_kwargs': {'dropout': 0.2}},
+        ),
+        (
+            "'attn_type' must be a MultiheadAttention with batch_first=True",
+            {'attn_type': torch.nn.MultiheadAttention(8, 2)},
+        ),
         ("'channels' must be positive", {'channels': 0}),
         ("'heads' must be positive", {'heads': 0}),
         ("'heads' must divide", {'heads': 3}),

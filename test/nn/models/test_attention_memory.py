@@ -353,3 +353,25 @@ def test_memory_of_pruned_layers():
     torch.testing.assert_close(
         memory.states[0].sums.float(), model.convs[0].attention_state(z).sums.detach()
     )
+
+
+def test_noise_of_keys_by_position_is_drawn_once():
+    data = graph()
+    data.pe = torch.randn(N, 3, dtype=torch.double)
+    model = GraphTransformer(
+        5,
+        8,
+        3,
+        num_layers=1,
+        heads=2,
+        encodings={'pe': 3},
+        position='pe',
+        attn_kwargs={'feature_map': 'simplex', 'num_gumbel_samples': 4, 'temperature': 0.25},
+    )
+    memory = memory_of(model, data)
+    nodes = torch.arange(5)
+    first, second = (memory.without(nodes)[0] for _ in range(2))
+    assert torch.equal(first.sums, second.sums)
+    assert float(first.denominator.min()) > 0
+    assert [state.count.tolist() for state in memory.without(torch.arange(N))] == [[0]]
+    assert float(memory.without(torch.arange(N))[0].sums.abs().max()) < 1e-12

@@ -440,3 +440,40 @@ def test_arguments_of_no_named_attention_are_refused():
     for attn_type in (None, lambda channels, heads: MeanAttention(channels, channels)):
         with pytest.raises(ValueError, match="'attn_kwargs' must be None unless"):
             GraphTransformer(6, 8, 3, attn_type=attn_type, attn_kwargs={'bias': False})
+
+
+@pytest.mark.parametrize('options', [{'add_self_loops': False}, {'aggr': 'mean'}])
+def test_arguments_of_gcn_are_those_of_the_layer_of_pyg(options):
+    model = GraphTransformer(6, 8, 3, 1, 2, conv_kwargs=options, norm=None)
+    peer = GraphTransformer(6, 8, 3, 1, 2, conv=lambda i, o: GCNConv(i, o, **options), norm=None)
+    model, peer = model.double().eval(), peer.double().eval()
+    peer.load_state_dict(model.state_dict())
+    assert_close(model(features(), EDGES), peer(features(), EDGES), rtol=1e-10, atol=1e-12)
+
+
+def test_width_of_the_message_passing():
+    options = {'conv': 'GATConv', 'conv_kwargs': {'concat': False}}
+    model = GraphTransformer(6, 8, 3, 1, heads=8, **options).double()
+    assert model.blocks[0].conv.out_channels == 8
+    assert model(features(), EDGES).shape == (12, 3)
+    narrow = GraphTransformer(6, 8, 3, 1, 2, conv=lambda i, o: GCNConv(i, 1)).double()
+    message = r"'conv' must return 'hidden_channels' = 8 channels \(got 1 from GCNConv\(8, 1\)\)"
+    with pytest.raises(ValueError, match=message):
+        narrow(features(), EDGES)
+
+
+@pytest.mark.parametrize('name', ['x', 'degree', 'type', 'values', 'lap.pe'])
+def test_names_of_encodings_that_mean_something_else_are_refused(name):
+    with pytest.raises(ValueError, match=f"'encodings' must have names .* .got '{name}'."):
+        GraphTransformer(6, 8, 3, encodings={name: 1})
+
+
+def test_reset_of_a_gated_multihead_layer():
+    options = {'num_layers': 1, 'num_local_layers': 1, 'gate': True, 'attn_type': 'multihead'}
+    model = GraphTransformer(6, 8, 3, heads=2, **options)
+    before = model.blocks[1].attn.in_proj_weight.clone()
+    model.reset_parameters()
+    assert not model.blocks[1].attn.in_proj_weight.equal(before)
+    assert not model.blocks[1].attn.out_proj.bias.any()
+    with pytest.raises(ValueError, match=r"'attention_scores' \(got MultiheadAttention"):
+        model.attention_scores(features().float(), EDGES, EDGES)

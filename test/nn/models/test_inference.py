@@ -468,3 +468,34 @@ def test_a_model_without_sizes_is_named(make, tmp_path):
     ):
         model.inference(loader(graph()), tmp_path)
     assert model.inference(loader(graph())).shape == (graph().num_nodes, 3)
+
+
+@pytest.mark.parametrize('norm', ['GraphNorm', 'PairNorm', 'InstanceNorm', 'LayerNorm'])
+def test_norms_over_all_nodes_are_refused_in_parts(norm):
+    model = SGFormer(5, 8, 3, gnn=GraphSAGE(8, 8, 2, norm=norm)).double()
+    with pytest.raises(ValueError, match="'gnn' must not normalise over nodes to be evaluated in"):
+        model.inference(loader(graph()))
+
+
+@pytest.mark.parametrize('num_nodes', [6, 12])
+def test_mgformer_needs_its_users_and_items(num_nodes):
+    edges = torch.tensor([[0, 1, 2, 3, 4, 5], [3, 4, 5, 0, 1, 2]])
+    model = MGFormer(3, 6, 8, mask='none')
+    with pytest.raises(ValueError, match=rf"'loader' must have the 9 users .* \(got {num_nodes}\)"):
+        model.inference(loader(Data(edge_index=edges, num_nodes=num_nodes)))
+
+
+@pytest.mark.parametrize(
+    'make', [lambda: SGFormer(5, 8, 3), lambda: GraphTransformer(5, 8, 3, 2, 2)]
+)
+def test_half_precision_in_parts(make):
+    """A CPU multiplies no sparse matrix by half precision."""
+    data, model = graph(), make().eval()
+    data.x = data.x.float()
+    expected = model(data.x, data.edge_index).detach()
+    with torch.autocast('cpu', torch.bfloat16):
+        actual = model.inference(loader(data))
+    assert float((actual - expected).norm() / expected.norm()) < 0.05
+    data.x = data.x.bfloat16()
+    actual = model.bfloat16().inference(loader(data)).float()
+    assert float((actual - expected).norm() / expected.norm()) < 0.05

@@ -565,3 +565,10 @@ def test_rows_that_are_not_finite_are_not_ranked(value):
             ValueError, match=rf"'embedding' must be finite .*the output of node {node} is not"
         ):
             model.recommend(**arguments)
+
+
+def test_states_of_layers_that_share_parameters():
+    model = MGFormer(4, 5, 8, num_layers=2, mask='none').double()
+    model.layers[1] = model.layers[0]
+    actual = model.get_embedding(states=model.attention_states())
+    torch.testing.assert_close(actual, model.get_embedding(), rtol=1e-10, atol=1e-12)

@@ -10,6 +10,7 @@ from torch_geometric.nn import (
     DiffGroupNorm,
     GCNConv,
     GraphNorm,
+    GraphSAGE,
     LayerNorm,
     MessagePassing,
     PairNorm,
@@ -356,3 +357,13 @@ def test_a_network_that_counts_degrees_sees_one_graph_in_every_format():
     model, x = SGFormer(5, 8, 3, gnn=GCN(8, 8, 2)).eval(), torch.randn(9, 5)
     for form in (matrix, matrix.to_sparse_csr(), matrix.to_sparse_csc()):
         torch.testing.assert_close(model(x, form), model(x, edges))
+
+
+@pytest.mark.parametrize('norm', ['GraphNorm', 'PairNorm', 'InstanceNorm', 'LayerNorm'])
+def test_norms_of_another_network_stay_within_a_graph(norm):
+    model = SGFormer(6, 8, 3, gnn=GraphSAGE(8, 8, 2, norm=norm)).double().eval()
+    x, batch = torch.randn(20, 6, dtype=torch.double), torch.arange(20) // 10
+    edges = torch.randint(10, (2, 30))
+    together = model(x, torch.cat([edges, edges + 10], 1), batch)
+    alone = model(x[10:], edges, torch.zeros(10, dtype=torch.long))
+    torch.testing.assert_close(together[10:], alone, rtol=1e-10, atol=1e-12)

@@ -1,4 +1,6 @@
 # N nodes (N_s source, N_t target), E pairs, H heads, F input width.
+from typing import Any
+
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.inits import reset
@@ -94,6 +96,21 @@ class AttentionLayer(MessagePassing):
     def _set_jittable_templates(self, raise_on_error: bool = False) -> None:
         r"""Does nothing. PyG's method generates code for messages, which takes a second and is not
         used here."""
+
+    def register_message_forward_hook(self, hook: Any) -> Any:
+        r"""Raises an error: the layer has no messages that the hook could change.
+
+        Raises:
+            NotImplementedError: Always.
+        """
+        raise NotImplementedError(
+            f'{type(self).__name__} has no messages, which to_hetero_with_bases and other hooks '
+            'change; use to_hetero or HeteroConv'
+        )
+
+    register_message_forward_pre_hook: Any = register_message_forward_hook
+    register_aggregate_forward_hook: Any = register_message_forward_hook
+    register_aggregate_forward_pre_hook: Any = register_message_forward_hook
 
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters."""

@@ -47,13 +47,15 @@ class MeanAttention(KernelLayer):
         (True, False)
     """
 
-    lin_query: Any
-    lin_key: Any
+    lin_query: Any = None
+    lin_key: Any = None
     lin_value: Any
+    feature_map: Any = None
 
     def __init__(self, in_channels: int, out_channels: int, bias: bool = True) -> None:
         super().__init__(in_channels, out_channels, feature_map=torch.nn.Identity(), bias=bias)
-        self.lin_query = self.lin_key = self.feature_map = None
+        # a module that is None would swallow the parameters of an attention in load_state_dict
+        del self.lin_query, self.lin_key, self.feature_map
 
     def forward(
         self,

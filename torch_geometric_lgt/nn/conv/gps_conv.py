@@ -57,7 +57,12 @@ def make_attention(
                 "'attn_kwargs' must be None unless 'attn_type' is a name (got "
                 f'{attn_kwargs} and {attn_type!r})'
             )
-        if attn_type is not None and not isinstance(attn_type, MultiheadAttention):
+        if isinstance(attn_type, MultiheadAttention):
+            if not attn_type.batch_first:
+                raise ValueError(
+                    "'attn_type' must be a MultiheadAttention with batch_first=True (got False)"
+                )
+        elif attn_type is not None:
             check_batch_arguments('attn_type', attn_type)
         return attn_type
     if attn_type not in ATTENTIONS:
@@ -65,7 +70,22 @@ def make_attention(
             f"'attn_type' must be one of {', '.join(map(repr, ATTENTIONS))}, None or a layer (got "
             f'{attn_type!r}){similar_attention(attn_type, ATTENTIONS)}'
         )
-    return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
+    try:
+        return ATTENTIONS[attn_type](channels, heads, **(attn_kwargs or {}))
+    except TypeError as error:
+        raise ValueError(
+            f"'attn_kwargs' must be arguments of the attention {attn_type!r} (got {attn_kwargs}: "
+            f'{error})'
+        ) from error
+
+
+def reset_layer(module: Module) -> None:
+    r"""Resets all learnable parameters of :obj:`module`.
+    :class:`torch.nn.MultiheadAttention` has no public method for this."""
+    if isinstance(module, MultiheadAttention):
+        module._reset_parameters()
+    else:
+        reset(module)
 
 
 def similar_attention(attn_type: Any, names: Iterable[str]) -> str:
@@ -190,11 +210,8 @@ class GPSConv(PyGGPSConv):
     def reset_parameters(self) -> None:
         r"""Resets all learnable parameters and draws the random projection of a feature map
         anew."""
-        for name, module in self.named_children():
-            if name == 'attn' and isinstance(module, MultiheadAttention):
-                module._reset_parameters()
-            else:
-                reset(module)
+        for module in self.children():
+            reset_layer(module)
 
     def forward(
         self,

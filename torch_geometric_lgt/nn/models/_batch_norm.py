@@ -74,9 +74,15 @@ class ProcessBatchNorm(BatchNorm):
             running.lerp_(new.to(running.dtype), share.to(running.dtype))
 
 
-def check_statistics(gnn: torch.nn.Module, argument: str = 'gnn') -> None:
+def check_statistics(
+    gnn: torch.nn.Module,
+    argument: str = 'gnn',
+    part: str = 'process',
+    where: str = "with 'process_group'",
+) -> None:
     r"""Raises a ValueError, which names :obj:`argument` and the layer, if the network :obj:`gnn`
-    has a norm whose statistics would be over the nodes of one process only."""
+    has a norm whose statistics would be over the nodes of one process only, or of another
+    :obj:`part` of the graph. The text :obj:`where` says when this is an error."""
     synchronised = {norm.module for norm in gnn.modules() if isinstance(norm, ProcessBatchNorm)}
     for name, module in gnn.named_modules():
         learned = isinstance(module, LEARNED_STATISTICS) and (
@@ -85,10 +91,9 @@ def check_statistics(gnn: torch.nn.Module, argument: str = 'gnn') -> None:
         graph_wide = isinstance(module, LayerNorm) and module.mode == 'graph'
         if module not in synchronised and (learned or graph_wide or isinstance(module, STATISTICS)):
             raise ValueError(
-                f"'{argument}' must not normalise over nodes with 'process_group' (got {module} as "
-                f'{name!r}, which sees the nodes of one process '
-                'only); leave it out for the default network, whose statistics are those of all '
-                'processes, use a norm of single nodes '
+                f"'{argument}' must not normalise over nodes {where} (got {module} as {name!r}, "
+                f'which sees the nodes of one {part} only); leave it out for the default network, '
+                'whose statistics are those of all nodes, use a norm of single nodes '
                 "such as 'layer_norm' in the mode 'node', or evaluate a batch normalisation by its "
                 'running statistics, with eval()'
             )

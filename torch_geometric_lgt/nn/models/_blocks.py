@@ -7,7 +7,7 @@ from torch.nn.functional import dropout
 from torch_geometric.nn.resolver import activation_resolver
 
 from torch_geometric_lgt.functional import AttentionState
-from torch_geometric_lgt.nn.conv.gps_conv import attend
+from torch_geometric_lgt.nn.conv.gps_conv import attend, reset_layer
 
 
 class InputLayer(Module):
@@ -94,6 +94,11 @@ class GatedLayer(Module):
         self.lin, self.lin_out = Linear(channels, channels), Linear(channels, channels)
         self.norm = LayerNorm(channels)
 
+    def reset_parameters(self) -> None:
+        r"""Resets all learnable parameters."""
+        for module in self.children():
+            reset_layer(module)
+
     def attend(
         self,
         x: Tensor,
@@ -134,11 +139,23 @@ class PositionedAttention(Module):
         z, position = self._split(x)
         return self.conv(z, None, batch, batch_size, state=state, position=position)
 
+    @property
+    def num_gumbel_samples(self) -> int:
+        return getattr(self.conv, 'num_gumbel_samples', 0)
+
+    def key_noise(self, x: Tensor) -> Tensor | None:
+        return self.conv.key_noise(self._split(x)[0])
+
     def attention_state(
-        self, x: Tensor, batch: Tensor | None = None, batch_size: int | None = None
+        self,
+        x: Tensor,
+        batch: Tensor | None = None,
+        batch_size: int | None = None,
+        noise: Tensor | None = None,
     ) -> AttentionState:
         z, position = self._split(x)
-        return self.conv.attention_state(z, batch, batch_size, position=position)
+        arguments = {} if noise is None else {'noise': noise}
+        return self.conv.attention_state(z, batch, batch_size, position=position, **arguments)
 
     def attention_scores(self, x: Tensor, pairs: Tensor, batch: Tensor | None = None) -> Tensor:
         z, position = self._split(x)

@@ -170,6 +170,12 @@ class LayerwiseModel(Module):
         return self._scores(inputs, pairs, batch)
 
     def _scores(self, inputs: list[Tensor], pairs: Tensor, batch: Tensor | None) -> list[Tensor]:
+        for attention in self._present_attentions():
+            if not hasattr(attention, 'attention_scores'):
+                raise ValueError(
+                    "'attn_type' must be an attention with the method 'attention_scores' (got "
+                    f'{type(attention).__name__})'
+                )
         return [
             attention.attention_scores(z, pairs, batch)
             for attention, z in zip(self.attentions, inputs, strict=True)

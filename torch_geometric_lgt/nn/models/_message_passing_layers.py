@@ -50,7 +50,7 @@ def make_conv(
     Args:
         conv (str or callable, optional): The name of a layer of :mod:`torch_geometric.nn`, or a
             function of the input and output channels; :obj:`None` for no layer. The layer
-            ``"GCNConv"`` multiplies by a sparse matrix.
+            ``"GCNConv"`` without other arguments than :obj:`bias` multiplies by a sparse matrix.
         channels (int): :math:`D`.
         heads (int): Number of heads of a named layer that has heads.
         edge_channels (int): :math:`F_e` of a named layer that takes edge features.
@@ -90,8 +90,20 @@ def _named_conv(
             "'conv' must be the name of a layer of torch_geometric.nn, a function of its input and "
             f'output channels, or None (got {conv!r}){nearest_name(conv, CONVS)}'
         )
-    if conv == 'GCNConv':
+    if conv == 'GCNConv' and conv_kwargs.keys() <= {'bias'}:
         return SparseGCNConv(channels, channels, normalize=False, **conv_kwargs)
+    return pyg_conv(conv, channels, heads, edge_channels, conv_kwargs)
+
+
+def pyg_conv(
+    conv: str, channels: int, heads: int, edge_channels: int, conv_kwargs: dict[str, Any]
+) -> Module:
+    r"""Creates the layer of PyG with the name :obj:`conv`. The arguments are those of
+    :meth:`make_conv`.
+
+    Raises:
+        ValueError: If the layer lacks an argument.
+    """
     known = inspect.signature(CONVS[conv]).parameters
     options: dict[str, Any] = {'out_channels': channels}
     if 'nn' in known:
@@ -99,7 +111,8 @@ def _named_conv(
     elif 'in_channels' in known:
         options['in_channels'] = channels
     if 'heads' in known:
-        options |= {'heads': heads, 'out_channels': channels // heads}
+        concatenates = conv_kwargs.get('concat', 'concat' in known)
+        options |= {'heads': heads, 'out_channels': channels // heads if concatenates else channels}
     if edge_channels > 0 and 'edge_dim' in known:
         options['edge_dim'] = edge_channels
     try:

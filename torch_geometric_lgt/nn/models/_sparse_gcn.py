@@ -17,6 +17,7 @@ from torch_geometric_lgt.functional.neighbors.neighbor_sum import (
     symmetric_weight,
     weight_of_degrees,
 )
+from torch_geometric_lgt.functional.numerics import compute_dtype, without_autocast
 from torch_geometric_lgt.nn.models._batch_norm import ProcessBatchNorm, Processes
 from torch_geometric_lgt.nn.models._streaming.stream import Part
 from torch_geometric_lgt.typing import Adj
@@ -53,6 +54,11 @@ class SparseGCNConv(GCNConv):
     propagate = MessagePassing.propagate
 
     def forward(self, x: Tensor, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
+        if isinstance(edge_index, Tensor) and edge_index.layout == torch.sparse_csr:
+            h = self.lin(x)
+            with without_autocast(x.device.type):
+                out = (edge_index @ h.to(edge_index.dtype)).to(h.dtype)
+            return out if self.bias is None else out + self.bias
         if not isinstance(edge_index, GCNEdges):
             return super().forward(x, edge_index, edge_weight)
         if self.explain:
@@ -235,11 +241,13 @@ def gcn_degree_edges(part: Part) -> tuple[Tensor, Tensor]:
 
 def gcn_matrix(part: Part, degree: Tensor, dtype: torch.dtype) -> Tensor:
     r"""Returns GCN's normalised weights of the edges into :obj:`part`, with self loops, as a sparse
-    CSR matrix ``[n, n + S]``: targets are rows, and the sources ``part.n_id`` are columns.
+    CSR matrix ``[n, n + S]`` for features of :obj:`dtype`: targets are rows, and the sources
+    ``part.n_id`` are columns. It is in single precision for half precision, for which a CPU has no
+    products of sparse matrices.
 
     The tensor :obj:`degree` ``[N, 2]`` has the out- and in-degrees of all nodes, with self
     loops."""
-    num_src = part.n_id.numel()
+    num_src, dtype = part.n_id.numel(), compute_dtype(dtype)
     edges, weight = _edges_with_loops(part, dtype)
     in_degree = degree[part.n_id, 1], degree[part.nodes, 1]
     weight = symmetric_weight(edges, num_src, part.size, dtype, in_degree, weight).squeeze(1)

@@ -1,4 +1,5 @@
 # N nodes, E edges, B graphs, D hidden channels, H heads, L layers, F_e edge features.
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -198,6 +199,7 @@ class GraphTransformer(LayerwiseModel):
         check_not_negative(num_local_layers=num_local_layers, edge_channels=edge_channels)
         _check_attention(attn_type)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
+        _check_names(encodings or {})
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (
@@ -448,6 +450,12 @@ class GraphTransformer(LayerwiseModel):
         if block.conv is not None:
             edges, arguments = cast(MessageInput, context.edges)
             local = block.conv(x_src[:, :width], edges, **arguments)[: x_dst.size(0)]
+            if local.size(1) != width:
+                raise ValueError(
+                    f"'conv' must return 'hidden_channels' = {width} channels (got "
+                    f'{local.size(1)} from {block.conv}); give a function of the input and output '
+                    'channels'
+                )
         attended = block.attend(x_dst, context.batch, context.batch_size, state)
         norm_arguments = {}
         if context.process_group is not None and self.norm == 'batch_norm':
@@ -550,6 +558,18 @@ def _check_attention(attn_type: Any) -> None:
             f"'attn_type' must be one of {', '.join(map(repr, names))}, None or a function of "
             f'channels and heads (got {attn_type!r}){similar_attention(attn_type, names)}'
         )
+
+
+def _check_names(encodings: dict[str, int]) -> None:
+    r"""Raises a ValueError if the name of an encoding cannot be a keyword of :meth:`forward` or a
+    name in the state dict."""
+    arguments = inspect.signature(GraphTransformer.forward).parameters
+    for name in encodings:
+        if not name.isidentifier() or name in arguments or hasattr(ModuleDict, name):
+            raise ValueError(
+                "'encodings' must have names that are no arguments of 'forward' or methods of a "
+                f'ModuleDict (got {name!r}); choose another, such as {name + "_pe"!r}'
+            )
 
 
 def _check_branches(

@@ -304,9 +304,9 @@ class MGFormer(Recommender):
         """
         self._check_mask_of_states()
         x, out = self.tokens(), []
-        for layer in self.layers:
+        for index, layer in enumerate(self.layers):
             out.append(self.layer_state(layer, x, edge_index))
-            if layer is not self.layers[-1]:
+            if index < self.num_layers - 1:
                 x = self.layer_rows(layer, x, edge_index, None, out[-1])
         return out
 
@@ -315,9 +315,19 @@ class MGFormer(Recommender):
     ) -> Tensor:
         r"""Computes the rows of :math:`\mathbf{H}` for all nodes, ``[N, D + S]``, batch by batch,
         with the arguments of :meth:`NodeFormer.inference`. The data of the loader are a graph with
-        users and items as nodes of one type. The degree mask needs :obj:`degree` in the model."""
+        users and items as nodes of one type. The degree mask needs :obj:`degree` in the model.
+
+        Raises:
+            ValueError: If the graph has not as many nodes as the model, or for the reasons of
+                :meth:`NodeFormer.inference`.
+        """
         with evaluation(self):
             stream, weight = Stream(loader, folder, self, progress_bar), reference(self.embedding)
+            if stream.num_nodes != self.num_nodes:
+                raise ValueError(
+                    f"'loader' must have the {self.num_nodes} users and items of the model as its "
+                    f'nodes (got {stream.num_nodes}); set num_nodes={self.num_nodes} in the data'
+                )
             width = self.tokens(torch.arange(1, device=weight.device)).size(1)
             return stream.result(width, weight.dtype, lambda: self._stream_rows(stream))
 

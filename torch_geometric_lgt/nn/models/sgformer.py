@@ -1,4 +1,5 @@
 # N nodes, D hidden channels, H heads.
+import inspect
 from typing import Any, cast
 
 import torch
@@ -187,6 +188,7 @@ class SGFormer(Backbone):
                 gnn_use_init,
             )
         self.gnn: Any = gnn
+        self.gnn_takes_batch = 'batch' in inspect.signature(gnn.forward).parameters
         self.takes_gcn_weights = isinstance(gnn, GCN) and not any(
             cast(Any, conv).normalize for conv in gnn.convs
         )
@@ -246,10 +248,13 @@ class SGFormer(Backbone):
         layers = self.layers(x, context)
         x_gnn = x if self.gnn_input == 'input' else layers[0]
         edges = self._gnn_edges(edge_index, x.size(0), degree, x_gnn.dtype, edge_weight)
-        if process_group is None or not isinstance(self.gnn, SparseGCN):
-            return self.readout(layers, self.gnn(x_gnn, *edges))
-        processes = Processes(process_group, num_keys)
-        return self.readout(layers, self.gnn(x_gnn, *edges, processes=processes))
+        arguments: dict[str, Any] = {}
+        if isinstance(self.gnn, SparseGCN):
+            if process_group is not None:
+                arguments['processes'] = Processes(process_group, num_keys)
+        elif self.gnn_takes_batch and batch is not None:
+            arguments = {'batch': batch, 'batch_size': batch_size}
+        return self.readout(layers, self.gnn(x_gnn, *edges, **arguments))
 
     def readout(self, layers: list[Tensor], local: Tensor | None = None) -> Tensor:
         r"""Computes the scores ``[N, F_out]`` from the last of :obj:`layers` and the output
@@ -275,6 +280,7 @@ class SGFormer(Backbone):
                 "'gnn' must be one of PyG's networks without jumping knowledge to be evaluated in "
                 f'parts (got {self.gnn})'
             )
+        check_statistics(self.gnn, part='part', where='to be evaluated in parts')
         if stream.edge_weight is not None and not self.takes_gcn_weights:
             raise ValueError(
                 "'gnn' must be the default one or a GCN with normalize=False for edge weights in "
