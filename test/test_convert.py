@@ -245,3 +245,39 @@ def test_what_does_not_fit_is_named():
         parameters = {f'convs.0.{name}.bias': torch.ones(8) for name in names}
         with pytest.raises(ValueError, match=f"'graph_weight' must be below 1, .* .got {weight}"):
             from_difformer(parameters, graph_weight=weight)
+
+
+@pytest.mark.parametrize('aggregate', ['add', 'cat'])
+def test_model_of_pyg_with_its_settings(aggregate):
+    theirs = torch_geometric.nn.SGFormer(
+        6,
+        8,
+        3,
+        trans_num_layers=3,
+        trans_dropout=0.3,
+        gnn_num_layers=1,
+        gnn_dropout=0.2,
+        graph_weight=0.7,
+        aggregate=aggregate,
+    )
+    theirs.graph_conv.bns[0].running_mean.fill_(0.3)
+    ours = SGFormer.from_pyg(theirs)
+    assert ours.training
+    assert (ours.dropout, ours.gnn.dropout) == (0.3, 0.2)
+    ours, theirs = ours.double().eval(), theirs.double().eval()
+    assert SGFormer.from_pyg(theirs).lin_out.weight.dtype == torch.double
+    x, edges = torch.randn(9, 6, dtype=torch.double), torch.randint(9, (2, 30))
+    try:
+        torch.set_default_dtype(torch.double)  # of PyG's normalisation
+        expected = theirs(x, edges, torch.zeros(9, dtype=torch.long))
+    finally:
+        torch.set_default_dtype(torch.float)
+    torch.testing.assert_close(ours(x, edges).log_softmax(1), expected, rtol=1e-10, atol=1e-12)
+    assert ours.gnn.convs[0].lin.weight is not theirs.graph_conv.convs[0].lin.weight
+
+
+def test_other_models_than_that_of_pyg_are_refused():
+    with pytest.raises(ValueError, match=r"'model' must be .*SGFormer \(got Linear\)"):
+        SGFormer.from_pyg(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match='a model with one head'):
+        SGFormer.from_pyg(torch_geometric.nn.SGFormer(6, 8, 3, trans_num_heads=2))

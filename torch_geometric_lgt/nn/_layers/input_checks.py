@@ -73,16 +73,30 @@ def check_dense(x: Tensor) -> None:
         )
 
 
+def check_heads(heads: int, hidden_channels: int) -> None:
+    r"""Raises a ValueError unless the number of heads divides the hidden channels of a model."""
+    if heads < 1 or hidden_channels % heads != 0:
+        raise ValueError(
+            f"'heads' must divide 'hidden_channels' (got {heads} and {hidden_channels})"
+        )
+
+
 def check_features(x: Tensor, part: torch.nn.Module, in_channels: int, name: str = 'x') -> None:
     r"""Checks the input :obj:`x` of the module :obj:`part`, such as a Linear layer. Messages call
     it :obj:`name`.
 
     Raises:
+        TypeError: If :obj:`x` is no tensor.
         ValueError: If :obj:`x` does not have the shape ``[N, in_channels]``. If :obj:`in_channels`
             is -1, a Linear layer that has seen an input fixes the width, and any other module
             accepts every width. Also if :obj:`x` has another device than the parameters, or another
             dtype outside of autocast.
     """
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"'{name}' must be a torch.Tensor (got {type(x).__name__}); convert it with "
+            f'torch.as_tensor({name})'
+        )
     is_lazy = isinstance(part, LazyModuleMixin)
     is_known = in_channels == -1 and isinstance(part, Linear) and not is_lazy
     width = part.in_features if is_known else in_channels

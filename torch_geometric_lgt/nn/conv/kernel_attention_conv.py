@@ -359,7 +359,10 @@ class KernelAttentionConv(KernelLayer):
         return log_attention_scores(queries, keys, state, pairs, nodes, nodes)
 
     def __repr__(self) -> str:
-        return (
-            f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, '
-            f'heads={self.heads})'
-        )
+        options = {'heads': self.heads, 'feature_map': getattr(self.feature_map, 'kind', None)}
+        if options['feature_map'] is None:
+            options['feature_map'] = self.feature_map
+        if self.temperature != 1:
+            options['temperature'] = self.temperature
+        text = ', '.join(f'{name}={value!r}' for name, value in options.items())
+        return f'{self.__class__.__name__}({self.in_channels}, {self.out_channels}, {text})'

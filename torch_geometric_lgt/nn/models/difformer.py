@@ -4,7 +4,7 @@ from torch.distributed import ProcessGroup
 
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import sorted_edges
-from torch_geometric_lgt.nn._layers.input_checks import check_unused
+from torch_geometric_lgt.nn._layers.input_checks import check_heads, check_unused
 from torch_geometric_lgt.nn.conv import DIFFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
 from torch_geometric_lgt.nn.models._graph_context import Degree, Edges, GraphContext, States
@@ -108,6 +108,7 @@ class DIFFormer(Backbone):
                 value_projection=value_projection,
             )
 
+        check_heads(heads, hidden_channels)
         super().__init__(
             in_channels,
             hidden_channels,

@@ -20,6 +20,7 @@ from torch_geometric_lgt.nn._layers.input_checks import (
     check_devices,
     check_edge_attr,
     check_features,
+    check_heads,
     check_not_negative,
     check_rates,
     check_sizes,
@@ -200,6 +201,8 @@ class GraphTransformer(LayerwiseModel):
         _check_attention(attn_type)
         _check_branches(conv, attn_type, num_local_layers, norm, gate)
         _check_names(encodings or {})
+        if isinstance(attn_type, str) and attn_type != 'mean':
+            check_heads(heads, hidden_channels)
         if attn_type == 'kernel' and attn_kwargs is None:
             attn_kwargs = {'feature_map': 'learned', 'num_features': 32}
         if position is not None and (

@@ -1,15 +1,20 @@
 # N nodes, D hidden channels, H heads.
+import copy
 import inspect
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.distributed import ProcessGroup
+from torch.nn import Module
 from torch_geometric.nn import GCN
+from torch_geometric.nn.models import SGFormer as PyGSGFormer
 
+from torch_geometric_lgt.convert import from_pyg_sgformer
 from torch_geometric_lgt.functional.neighbors.edge_rows import SortedEdges
 from torch_geometric_lgt.functional.neighbors.edges import weighted_edges
 from torch_geometric_lgt.functional.numerics import compute_dtype
+from torch_geometric_lgt.nn._layers.input_checks import check_heads
 from torch_geometric_lgt.nn._layers.linear_parts import reference
 from torch_geometric_lgt.nn.conv import SGFormerConv
 from torch_geometric_lgt.nn.models._backbone import Backbone
@@ -160,6 +165,7 @@ class SGFormer(Backbone):
                 hidden_channels, hidden_channels, heads, norm, value_projection=value_projection
             )
 
+        check_heads(heads, hidden_channels)
         super().__init__(
             in_channels,
             hidden_channels,
@@ -192,6 +198,53 @@ class SGFormer(Backbone):
         self.takes_gcn_weights = isinstance(gnn, GCN) and not any(
             cast(Any, conv).normalize for conv in gnn.convs
         )
+
+    @classmethod
+    def from_pyg(cls, model: Module) -> 'SGFormer':
+        r"""Creates the model with the settings and parameters of
+        :class:`torch_geometric.nn.models.SGFormer` with one head, in its mode (training or
+        evaluation), dtype and device. See
+        :meth:`~torch_geometric_lgt.convert.from_pyg_sgformer` for what is equal.
+
+        Args:
+            model (torch.nn.Module): PyG's model, which stays as it is.
+
+        Raises:
+            ValueError: If the model is none of PyG's, or has several heads, whose outputs PyG
+                averages.
+
+        Example:
+            >>> import torch
+            >>> import torch_geometric
+            >>> from torch_geometric_lgt.nn import SGFormer
+            >>> theirs = torch_geometric.nn.SGFormer(16, 32, 3, graph_weight=0.8).eval()
+            >>> ours = SGFormer.from_pyg(theirs)
+            >>> x, edge_index = torch.randn(4, 16), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
+            >>> expected = theirs(x, edge_index, torch.zeros(4, dtype=torch.long))
+            >>> torch.allclose(ours(x, edge_index).log_softmax(1), expected, atol=1e-5)
+            True
+        """
+        if not isinstance(model, PyGSGFormer):
+            raise ValueError(
+                f"'model' must be a torch_geometric.nn.models.SGFormer (got {type(model).__name__})"
+            )
+        state_dict, attention = from_pyg_sgformer(model.state_dict()), model.trans_conv
+        first: Any = attention.fcs[0]
+        ours = cls(
+            first.in_features,
+            first.out_features,
+            model.out_channels,
+            num_layers=len(attention.attns),
+            dropout=attention.dropout,
+            norm='row',
+            alpha=model.graph_weight,
+            aggregate=model.aggregate,
+            gnn=copy.deepcopy(model.graph_conv),
+            gnn_input='input',
+            activate_layers=True,
+        ).to(first.weight.device, first.weight.dtype)
+        ours.load_state_dict(state_dict)
+        return ours.train(model.training)
 
     @with_advice()
     def forward(
