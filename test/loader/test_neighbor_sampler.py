@@ -276,3 +276,11 @@ def test_transforms_that_return_no_graph_of_the_seeds():
                 )
             )
         )
+
+
+def test_transforms_of_a_graph_with_ids_of_its_own():
+    """Such as a part of a larger graph, whose ids PyG keeps."""
+    data = graph()
+    data.n_id = torch.arange(100, 100 + data.num_nodes)
+    loader = NeighborLoader(data, [2], batch_size=5, transform=AddSelfLoops())
+    assert torch.cat([batch.n_id[: batch.batch_size] for batch in loader]).equal(data.n_id)

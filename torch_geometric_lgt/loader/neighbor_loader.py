@@ -70,17 +70,16 @@ class NeighborLoader(torch_geometric.loader.NeighborLoader):
         batch = super().filter_fn(out)
         if self.transform is not None and isinstance(batch, (Data, HeteroData)):
             name = self.input_data.input_type
-            store, seeds = (
-                (batch, out.node)
-                if name is None
-                else (batch.to_dict().get(name, {}), out.node[name])
-            )
+            if name is None:
+                store, nodes, given = batch, out.node, self.data
+            else:
+                store, nodes = batch.to_dict().get(name, {}), out.node[name]
+                given = self.data[name] if isinstance(self.data, HeteroData) else None
+            seeds = nodes[: out.metadata[0].numel()].cpu()
+            if isinstance(self.data, (Data, HeteroData)) and 'n_id' in given:
+                seeds = given.n_id.cpu()[seeds]  # PyG keeps the ids of the user
             size, nodes = store.get('batch_size'), store.get('n_id')
-            if (
-                size is None
-                or nodes is None
-                or not torch.equal(nodes[:size].cpu(), seeds[: out.metadata[0].numel()].cpu())
-            ):
+            if size is None or nodes is None or not torch.equal(nodes[:size].cpu(), seeds):
                 raise ValueError(
                     "'transform' must leave the seed nodes of a batch first, with 'n_id' and "
                     "'batch_size' (got one that moves or drops them)"
