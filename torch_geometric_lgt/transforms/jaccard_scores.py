@@ -8,14 +8,13 @@ from torch_geometric.data.datapipes import functional_transform
 from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
-from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import (
     NEIGHBORS,
     check_neighbors,
     jaccard,
     minhash_jaccard,
 )
-from torch_geometric_lgt.transforms._cache import cache_path
+from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     check_edge_type,
     check_name,
@@ -114,16 +113,14 @@ class JaccardScores(BaseTransform):
         return data
 
     def _exact(self, edges: Tensor, num_nodes: int) -> Tensor:
-        if self.cache_dir is None:
-            return jaccard(edges, num_nodes, neighbors=self.neighbors)
-        arguments = [num_nodes, NEIGHBORS.index(self.neighbors)]
-        scores = cached_tensors(
-            cache_path(self.cache_dir, 'jaccard_scores', edges.cpu(), arguments),
+        tensors = cached(
+            self.cache_dir,
             'jaccard_scores',
-            lambda: {'scores': jaccard(edges, num_nodes, neighbors=self.neighbors).cpu()},
-            {'scores': (torch.get_default_dtype(), (edges.size(1),))},
+            parts=[edges, [num_nodes, NEIGHBORS.index(self.neighbors)]],
+            build=lambda: {'scores': jaccard(edges, num_nodes, neighbors=self.neighbors)},
+            expected={'scores': (torch.get_default_dtype(), (edges.size(1),))},
         )
-        return scores['scores'].to(edges.device)
+        return tensors['scores'].to(edges.device)
 
     def __repr__(self) -> str:
         return (

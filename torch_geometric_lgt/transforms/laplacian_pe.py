@@ -12,10 +12,9 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt._io import cached_tensors
 from torch_geometric_lgt.functional.neighbors.jaccard import neighborhoods
 from torch_geometric_lgt.functional.segment import Segments, node_to_graph, segments
-from torch_geometric_lgt.transforms._cache import cache_path
+from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._laplacian import laplacian_eigenpairs
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
@@ -131,22 +130,21 @@ class LaplacianPE(BaseTransform):
         node_store, edge_store = homogeneous(data, self.edge_type)
         num_nodes, nodes = num_nodes_of(node_store), graphs_of(data, node_store)
         edges = edges_of(edge_store, num_nodes, num_nodes)
-        if self.cache_dir is None:
-            encodings = self._encode(edges, nodes)
-        else:
-            parts = (
-                edges.cpu(),
+        num_graphs = nodes.sizes.numel()
+        encodings = cached(
+            self.cache_dir,
+            'laplacian_pe',
+            parts=[
+                edges,
                 node_to_graph(nodes, num_nodes),
-                torch.tensor([num_nodes, nodes.sizes.numel(), self.k, self.normalization == 'rw']),
-            )
-            path = cache_path(self.cache_dir, 'laplacian_pe', *parts)
-            expected = {
+                [num_nodes, num_graphs, self.k, self.normalization == 'rw'],
+            ],
+            build=lambda: self._encode(edges, nodes),
+            expected={
                 'vectors': (torch.get_default_dtype(), (num_nodes, self.k)),
-                'mask': (torch.bool, (nodes.sizes.numel(), self.k)),
-            }
-            encodings = cached_tensors(
-                path, 'laplacian_pe', lambda: self._encode(edges, nodes), expected
-            )
+                'mask': (torch.bool, (num_graphs, self.k)),
+            },
+        )
         add_node_attr(node_store, encodings['vectors'].to(edges.device), self.attr_name)
         if self.attr_name is not None:
             node_store[f'{self.attr_name}_mask'] = encodings['mask'].to(edges.device)

@@ -13,8 +13,7 @@ from torch_geometric.transforms import BaseTransform
 from torch_geometric.typing import EdgeType
 
 from torch_geometric_lgt._arguments import check_whole
-from torch_geometric_lgt._io import cached_tensors
-from torch_geometric_lgt.transforms._cache import cache_path
+from torch_geometric_lgt.transforms._cache import cached
 from torch_geometric_lgt.transforms._stores import (
     add_node_attr,
     check_edge_type,
@@ -129,22 +128,22 @@ class SVDEncoding(BaseTransform):
                 "'data' must have as many graphs in the 'batch' of both node types (got "
                 f'{[len(rows), len(columns)]})'
             )
-        if self.cache_dir is None:
-            encodings = self._encode(matrix, rows, columns)
-        else:
-            parts = [
+        num_rows, num_columns = matrix.shape
+        encodings = cached(
+            self.cache_dir,
+            'svd_encoding',
+            parts=[
                 matrix.indptr,
                 matrix.indices,
-                np.array([*matrix.shape, self.k, self.normalize]),
-            ]
-            if len(rows) != 1:
-                parts += [*rows, *columns]
-            path = cache_path(self.cache_dir, 'svd_encoding', *parts)
-            sizes = zip(('row', 'column'), matrix.shape, strict=True)
-            expected = {name: (torch.get_default_dtype(), (size, self.k)) for name, size in sizes}
-            encodings = cached_tensors(
-                path, 'svd_encoding', lambda: self._encode(matrix, rows, columns), expected
-            )
+                [num_rows, num_columns, self.k, self.normalize],
+                *([*rows, *columns] if len(rows) != 1 else []),
+            ],
+            build=lambda: self._encode(matrix, rows, columns),
+            expected={
+                'row': (torch.get_default_dtype(), (num_rows, self.k)),
+                'column': (torch.get_default_dtype(), (num_columns, self.k)),
+            },
+        )
         for store, side in zip(node_stores, ('row', 'column'), strict=False):
             add_node_attr(store, encodings[side].to(device), self.attr_name)
         if self.attr_name is not None:
