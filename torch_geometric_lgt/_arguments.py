@@ -3,6 +3,9 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
 
 def nearest_name(name: Any, names: Iterable[Any]) -> str:
     r"""Returns the end of a message about an unknown :obj:`name`, which asks for the most similar
@@ -25,3 +28,19 @@ def check_whole(name: str, value: Any, least: int) -> None:
         fits = False
     if not fits:
         raise ValueError(f"'{name}' must be at least {least}, a whole number (got {value!r})")
+
+
+def check_ids(name: str, ids: Tensor | np.ndarray, num_nodes: int) -> None:
+    r"""Checks that the argument called :obj:`name` has only ids of :obj:`num_nodes` nodes. The
+    values of a tensor on a GPU are read.
+
+    Raises:
+        ValueError: If an id is negative, or at least :obj:`num_nodes`.
+    """
+    if len(ids) == 0:
+        return
+    least, most = int(ids.min()), int(ids.max())
+    if least < 0 or most >= num_nodes:
+        raise ValueError(
+            f"'{name}' must hold ids from 0 to {num_nodes - 1} (got {least} to {most})"
+        )

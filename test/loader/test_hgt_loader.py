@@ -202,5 +202,5 @@ def test_arguments_that_are_refused():
             HGTLoader(data, numbers, 'user')
     with pytest.raises(ValueError, match="'num_samples' must not be negative"):
         HGTLoader(data, [-1], 'user')
-    with pytest.raises(ValueError, match=r"'input_nodes' must hold ids of nodes, from 0 to 11"):
+    with pytest.raises(ValueError, match=r"'input_nodes' must hold ids from 0 to 11"):
         next(iter(HGTLoader(data, [1], ('user', torch.tensor([12])))))

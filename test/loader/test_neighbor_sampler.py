@@ -252,7 +252,7 @@ def test_seeds_that_do_not_exist_are_refused():
     for seeds in (torch.tensor([77]), torch.tensor([3, -1]), torch.ones(41, dtype=torch.bool)):
         with pytest.raises(
             ValueError,
-            match=r"'input_nodes' must hold ids of nodes, from 0 to 39 \(got -?\d+ to \d+\)",
+            match=r"'input_nodes' must hold ids from 0 to 39 \(got -?\d+ to \d+\)",
         ):
             next(iter(NeighborLoader(data, [2], seeds, batch_size=100)))
     sampler = NeighborSampler(data, [2])

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor
 from tqdm import tqdm
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_ids, check_whole
 from torch_geometric_lgt.data._files import POINTER, RESERVED, ROW, describe, mapped, pieces
 
 
@@ -184,11 +184,7 @@ def _write_edges(
     for (source, target), part in tqdm(parts, 'counting edges', disable=not progress_bar):
         for side in (source, target):
             ids = edges[side, part]
-            if ids.size > 0 and (ids.min() < 0 or ids.max() >= num_nodes):
-                raise ValueError(
-                    f"'edge_index' must hold ids from 0 to {num_nodes - 1} (got {ids.min()} to "
-                    f'{ids.max()})'
-                )
+            check_ids('edge_index', ids, num_nodes)
         # no pass over all nodes for a part of the edges
         np.add.at(np.asarray(pointer), edges[target, part].astype(np.int64) + 1, 1)
     np.cumsum(pointer, out=pointer)

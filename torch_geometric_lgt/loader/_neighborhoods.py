@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torch_geometric_lgt._arguments import check_ids
 from torch_geometric_lgt.functional.neighbors.hops import ranges
 from torch_geometric_lgt.loader._draws import (
     count_until,
@@ -202,11 +203,7 @@ def seed_ids(nodes: Tensor, num_nodes: int) -> np.ndarray:
         ValueError: If an id is outside the :obj:`num_nodes` nodes.
     """
     seeds = nodes.cpu().numpy().astype(np.int64)
-    if seeds.size > 0 and not 0 <= seeds.min() <= seeds.max() < num_nodes:
-        raise ValueError(
-            f"'input_nodes' must hold ids of nodes, from 0 to {num_nodes - 1} (got {seeds.min()} "
-            f'to {seeds.max()})'
-        )
+    check_ids('input_nodes', seeds, num_nodes)
     return seeds
 
 

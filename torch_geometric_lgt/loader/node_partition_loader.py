@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch_geometric.data import Data
 from torch_geometric.loader.utils import filter_data
 
+from torch_geometric_lgt._arguments import check_ids
 from torch_geometric_lgt.functional.neighbors.edges import edge_list
 from torch_geometric_lgt.loader._edge_order import check_store, sort_by_target
 
@@ -168,9 +169,8 @@ def _ids(input_nodes: Tensor, num_nodes: int) -> Tensor:
             )
         return input_nodes.cpu().nonzero().flatten()
     ids = input_nodes.cpu().long().flatten().sort().values
-    if ids.numel() > 0 and (ids[0] < 0 or ids[-1] >= num_nodes or (ids[1:] == ids[:-1]).any()):
-        raise ValueError(
-            f"'input_nodes' must be distinct ids from 0 to {num_nodes - 1} (got {ids[0]} to "
-            f'{ids[-1]}, {ids.numel() - ids.unique().numel()} of them repeated)'
-        )
+    check_ids('input_nodes', ids, num_nodes)
+    num_repeated = int((ids[1:] == ids[:-1]).sum())
+    if num_repeated > 0:
+        raise ValueError(f"'input_nodes' must be distinct ids (got {num_repeated} repeated)")
     return ids

@@ -7,7 +7,7 @@ from torch.nn import Embedding, Module
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch_geometric.nn.models.lightgcn import BPRLoss
 
-from torch_geometric_lgt._arguments import check_whole
+from torch_geometric_lgt._arguments import check_ids, check_whole
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.ranking import (
@@ -310,15 +310,8 @@ class Recommender(Module):
                 f"'{argument}' must hold ids of nodes or be a mask of all (got {nodes.dtype} "
                 f'{tuple(nodes.shape)})'
             )
-        if (
-            may_read_values()
-            and nodes.numel() > 0
-            and not 0 <= int(nodes.min()) <= int(nodes.max()) < self.num_nodes
-        ):
-            raise ValueError(
-                f"'{argument}' must hold ids from 0 to {self.num_nodes - 1} (got "
-                f'{int(nodes.min())} to {int(nodes.max())})'
-            )
+        if may_read_values():
+            check_ids(argument, nodes, self.num_nodes)
         return nodes
 
     def _pairs(self, pairs: Adj, argument: str = 'edge_index') -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module, ModuleList
 
+from torch_geometric_lgt._arguments import check_ids
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.nn.models._streaming.key_state import frozen_double, key_state
 from torch_geometric_lgt.nn.models._streaming.memory_file import read_memory, write_memory
@@ -89,18 +90,14 @@ class AttentionMemory:
             ValueError: If :obj:`nodes` contains no ids, a mask for example, or an id does not exist
                 or occurs twice.
         """
-        num_nodes, is_tensor = self.inputs[0].size(0), isinstance(nodes, Tensor)
+        is_tensor = isinstance(nodes, Tensor)
         if not is_tensor or nodes.dim() != 1 or nodes.dtype not in (torch.long, torch.int32):
             form = f'{nodes.dtype}, {tuple(nodes.shape)}' if is_tensor else type(nodes).__name__
             raise ValueError(
                 f"'nodes' must be a tensor [n] of ids in int64 (got {form}); those of a mask are "
                 'mask.nonzero().view(-1)'
             )
-        if nodes.numel() > 0 and not 0 <= int(nodes.min()) <= int(nodes.max()) < num_nodes:
-            raise ValueError(
-                f"'nodes' must hold ids from 0 to {num_nodes - 1} (got {int(nodes.min())} to "
-                f'{int(nodes.max())})'
-            )
+        check_ids('nodes', nodes, self.inputs[0].size(0))
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("'nodes' must be distinct, they leave the state once (got some twice)")
         nodes = nodes.cpu()  # where the inputs of the layers are
