@@ -8,14 +8,15 @@ from torch import Tensor
 
 from benchmarks.common.names import unknown
 from benchmarks.common.training import fingerprint
-from benchmarks.recommendation.models import COSINE, INNER, scorings
-from benchmarks.recommendation.ranking import Scoring, evaluate
+from benchmarks.recommendation.models import embedding_scoring
+from benchmarks.recommendation.ranking import Rule, Scoring, evaluate
 from torch_geometric_lgt.datasets import InteractionDataset
 from torch_geometric_lgt.datasets._sources import SOURCES
 from torch_geometric_lgt.datasets._split import SPLITS
 
 PROTOCOLS = {'given': 'given-split', 'ratio': 'ratio-80-10-10'}
 GROUPS = ('unpopular', 'normal', 'popular')
+PARAMETERS = {'inner': -1.0, 'cosine': 0.0}  # how results record the rules
 
 
 def load(root: str, name: str) -> InteractionDataset:
@@ -68,35 +69,34 @@ class Task:
     def scoring(self, encoder: torch.nn.Module, rule: str) -> Scoring:
         r"""Scores items by the embeddings of an encoder."""
         degree = torch.bincount(self.train[1], minlength=self.num_items).clamp(min=1)
-        return scorings(encoder, self.num_users, rule, degree)
+        return embedding_scoring(encoder, self.num_users, rule, degree)
 
-    def choose(self, scoring: Scoring) -> tuple[float, dict[str, float]]:
-        r"""Chooses the item weighting with the best validation NDCG, and returns it with its
-        validation metrics."""
+    def choose(self, scoring: Scoring) -> tuple[Rule, dict[str, float]]:
+        r"""Chooses the rule with the best validation NDCG, and returns it with its validation
+        metrics."""
         metrics = evaluate(scoring, self.valid, self.train, self.num_users)
-        best = max(metrics, key=lambda weighting: metrics[weighting]['ndcg@20'])
+        best = max(metrics, key=lambda rule: metrics[rule]['ndcg@20'])
         return best, metrics[best]
 
     def measure(self, scoring: Scoring) -> dict[str, float]:
-        r"""Measures the chosen item weighting on the test part, beside the inner product and the
-        cosine where the scoring has them. The ranking leaves out items of the validation part,
-        which no model is trained on."""
+        r"""Measures the chosen rule on the test part, beside the inner product and the cosine where
+        the scoring has them. The ranking leaves out items of the validation part, which no model is
+        trained on."""
         chosen, valid = self.choose(scoring)
         seen = torch.cat([self.train, self.valid], 1)
-        metrics = evaluate(
-            scoring.only(chosen, INNER, COSINE), self.test, seen, self.num_users, groups=self.groups
-        )
+        measured = scoring.only(chosen, 'inner', 'cosine')
+        metrics = evaluate(measured, self.test, seen, self.num_users, groups=self.groups)
         test = dict(metrics[chosen])
-        for name, weighting in (('inner', INNER), ('cosine', COSINE)):
-            if weighting in metrics:
+        for rule in ('inner', 'cosine'):
+            if rule in metrics:
                 test |= {
-                    f'{metric}@20_{name}': metrics[weighting][f'{metric}@20']
+                    f'{metric}@20_{rule}': metrics[rule][f'{metric}@20']
                     for metric in ('recall', 'ndcg')
                 }
         return (
             test
             | {f'valid_{name}': value for name, value in valid.items()}
-            | {'scoring_parameter': chosen}
+            | {'scoring_parameter': PARAMETERS.get(chosen, chosen)}
         )
 
     def batches(self, size: int) -> list[Tensor]:

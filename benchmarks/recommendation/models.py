@@ -11,14 +11,12 @@ from torch.nn.functional import cross_entropy, logsigmoid, normalize
 from torch_geometric.nn import LightGCN
 from torch_geometric.utils import scatter, sort_edge_index
 
+from benchmarks.recommendation.ranking import Rule, Scoring
 from torch_geometric_lgt.functional import alignment_uniformity
-from torch_geometric_lgt.functional.ranking import Scores, Scoring, cosine_scores, item_factor
+from torch_geometric_lgt.functional.ranking import Scores, cosine_scores, item_factor
 from torch_geometric_lgt.nn import MGFormer
 
-INNER, COSINE, POWERS = -1.0, 0.0, (0.1, 0.2, 0.3)
-RULES: dict[float, str | float] = {INNER: 'inner', COSINE: 'cosine'} | {
-    power: power for power in POWERS
-}  # names in MGFormer
+RULES: tuple[Rule, ...] = ('inner', 'cosine', 0.1, 0.2, 0.3)  # values of MGFormer.scoring
 
 
 class SymmetricProduct(torch.autograd.Function):
@@ -200,22 +198,19 @@ def contrastive(
     return bpr(encoder, pairs, num_users, regularization) + weight * views
 
 
-def scorings(encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor) -> Scoring:
-    r"""Scores items by the cosine times the factor of each item weighting. Validation data choose
-    one of the weightings.
+def embedding_scoring(
+    encoder: torch.nn.Module, num_users: int, rule: str, degree: Tensor
+) -> Scoring:
+    r"""Scores items by the cosine times the factor of each rule: 1 for ``'cosine'``, the length of
+    the item's row for ``'inner'``, which ranks as the inner product does, and the power of the
+    item's degree in training for a number.
 
-    The weighting ``COSINE`` has the factor 1; ``INNER`` the length of the item's row, which ranks
-    as the inner product does; any other number is the power of the item's degree in training. The
-    rule ``popularity`` has all weightings, the rules ``inner`` and ``cosine`` one each.
+    The configured rule ``'popularity'`` stands for all rules, of which validation data choose one.
     """
     users, items = encoder.encode().tensor_split([num_users])
-    scoring = Scoring(
-        cosine_scores(users, items),
-        {weighting: item_factor(name, items, degree) for weighting, name in RULES.items()},
-    )
-    return (
-        scoring if rule == 'popularity' else scoring.only({'inner': INNER, 'cosine': COSINE}[rule])
-    )
+    rules = RULES if rule == 'popularity' else (rule,)
+    factors = {name: item_factor(name, items, degree) for name in rules}
+    return Scoring(cosine_scores(users, items), factors)
 
 
 def interaction_matrix(pairs: Tensor, num_users: int, num_items: int) -> csr_array:

@@ -15,8 +15,6 @@ from benchmarks.common.seeds import Schedule, train_seeds
 from benchmarks.common.training import CHECKPOINTS, Training, checkpoint
 from benchmarks.recommendation.datasets import Task
 from benchmarks.recommendation.models import (
-    INNER,
-    RULES,
     AttentionEncoder,
     GraphEncoder,
     bpr,
@@ -84,9 +82,9 @@ def prepare(task: Task, model: str, config: dict[str, Any], seed: int, path: Pat
     batches = partial(task.batches, config['batch_size'])
 
     def score(encoder: torch.nn.Module) -> float:
-        weighting, metrics = task.choose(scoring(encoder))
+        chosen, metrics = task.choose(scoring(encoder))
         if isinstance(encoder, AttentionEncoder):
-            encoder.scoring = RULES[weighting]  # saved with the best weights
+            encoder.scoring = chosen  # saved with the best weights
         return metrics['ndcg@20']
 
     return Training(encoder, optimizer, loss, batches, score, path, precision=config['precision'])
@@ -109,7 +107,7 @@ def measure_closed_form(task: Task, model: str, config: dict[str, Any]) -> dict[
         if model == 'ease'
         else item_knn(matrix, config['power'])
     )
-    return task.measure(Scoring(scores, {INNER: torch.ones(task.num_items)}))
+    return task.measure(Scoring(scores, {'inner': torch.ones(task.num_items)}))
 
 
 def run(args: argparse.Namespace, variant: str, config: dict[str, Any]) -> Path:

@@ -67,9 +67,9 @@ def methods(root: str, name: str, channels: int) -> dict[str, Callable[[], Found
     def score(part: Tensor) -> Tensor:
         return users[part] @ items.t()
 
-    scoring = Scoring(score, {0.0: torch.ones(items.size(0))})
+    scoring = Scoring(score, {'inner': torch.ones(items.size(0))})
     return {
-        'ours': lambda: evaluate(scoring, test, train, users.size(0), K)[0.0],
+        'ours': lambda: evaluate(scoring, test, train, users.size(0), K)['inner'],
         'recbole': lambda: recbole(score, wanted, seen, max(CELLS // items.size(0), 1)),
         'recbole_many': lambda: recbole(score, wanted, seen, USERS),
     }

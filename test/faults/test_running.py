@@ -51,7 +51,7 @@ def test_users_without_pairs_and_few_items():
     scores = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [1.0, 3.0, 2.0], [1.0, 1.0, 1.0]])
     seen = torch.tensor([[0, 0, 3, 3, 3], [0, 1, 0, 1, 2]])  # user 1 and 2 chose none, user 3 all
     wanted = torch.tensor([[0, 2], [2, 0]])  # users 1 and 3 want nothing
-    scoring = Scoring(lambda users: scores[users].clone(), {0.0: torch.ones(3)})
+    scoring = Scoring(lambda users: scores[users].clone(), {'inner': torch.ones(3)})
     (actual,) = evaluate(scoring, wanted, seen, 4, k=2).values()
     # user 0 has one item left, the wanted one; user 2's is third
     assert actual['recall@2'] == pytest.approx(1 / 2)

@@ -1,6 +1,6 @@
 # U users, I items, E pairs, B users of a chunk, D embedding size.
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from numbers import Real
 from typing import NamedTuple, cast
 
@@ -46,20 +46,6 @@ class History(NamedTuple):
         position of each user in :obj:`users`, and the item."""
         row, position = ranges(self.ptr[users], self.ptr[users + 1] - self.ptr[users])
         return torch.stack([row, self.item[position]])
-
-
-class Scoring(NamedTuple):
-    r"""Stores :obj:`scores`, a function from user ids ``[B]`` to scores ``[B, I]``, and
-    :obj:`factors` ``[I]`` of the items by name. For each name, an item is ranked by its score times
-    its factor."""
-
-    scores: Scores
-    factors: Mapping[float, Tensor]
-
-    def only(self, *names: float) -> 'Scoring':
-        r"""Returns a scoring with the same function, but only the factors with the given names."""
-        factors = {name: factor for name, factor in self.factors.items() if name in names}
-        return Scoring(self.scores, factors)
 
 
 def checked_rule(rule: str | float) -> str | float:
@@ -126,19 +112,22 @@ def item_factor(rule: str | float, items: Tensor, degree: Tensor | None = None) 
 
 
 def rank(
-    scoring: Scoring,
+    scores: Scores,
+    factor: Tensor,
     users: Tensor,
     seen: History,
     k: int,
     *,
     ordered: bool = True,
     batch_size: int | None = None,
-) -> dict[float, Tensor]:
-    r"""Ranks all items for each user and returns the :obj:`k` best items ``[B, k]`` for each
-    factor, by its name.
+) -> Tensor:
+    r"""Ranks all items for each user by their scores times their factors, and returns the :obj:`k`
+    best items ``[B, k]``.
 
     Args:
-        scoring (Scoring): The scores of users and items, and the factors of the items.
+        scores (callable): Computes scores ``[B, I]`` from user ids ``[B]``. The scores are
+            overwritten.
+        factor (torch.Tensor): The factors ``[I]`` of the items.
         users (torch.Tensor): User ids ``[B]``.
         seen (History): The items that each user has seen, which are ranked last.
         k (int): The number of items.
@@ -149,19 +138,32 @@ def rank(
     Raises:
         ValueError: If :obj:`k` exceeds the number of items.
     """
-    num_items = min(factor.numel() for factor in scoring.factors.values())
-    if k > num_items:
-        raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
-    tops: dict[float, list[Tensor]] = {name: [users.new_empty((0, k))] for name in scoring.factors}
+    best = [users.new_empty((0, k))]
+    for chunk in user_chunks(users, factor.numel(), batch_size):
+        product = scores(chunk).mul_(factor)
+        best.append(best_items(product, seen[chunk], k, ordered))
+    return torch.cat(best)
+
+
+def user_chunks(users: Tensor, num_items: int, batch_size: int | None = None) -> tuple[Tensor, ...]:
+    r"""Splits user ids ``[B]`` into chunks of :obj:`batch_size`, by default as many as have scores
+    that fit into the cache."""
     if batch_size is None:
         batch_size = chunk_elements(CHUNK_ELEMENTS, users.device) // max(1, num_items)
-    buffer = None
-    for chunk in users.split(max(1, batch_size)):
-        score = scoring.scores(chunk)
-        row, item = seen[chunk]
-        buffer = torch.empty_like(score) if buffer is None else buffer
-        for name, factor in scoring.factors.items():
-            product = torch.mul(score, factor, out=buffer[: chunk.numel()])
-            product[row, item] = -torch.inf
-            tops[name].append(product.topk(k, sorted=ordered).indices)
-    return {name: torch.cat(chunks) for name, chunks in tops.items()}
+    return users.split(max(1, batch_size))
+
+
+def best_items(scores: Tensor, seen: Tensor, k: int, ordered: bool = True) -> Tensor:
+    r"""Returns the :obj:`k` items ``[B, k]`` with the largest scores in each row of :obj:`scores`
+    ``[B, I]``, which is overwritten: the scores of the pairs :obj:`seen` ``[2, E]`` of a row and an
+    item become minus infinity.
+
+    Raises:
+        ValueError: If :obj:`k` exceeds the number of items.
+    """
+    num_items = scores.size(1)
+    if k > num_items:
+        raise ValueError(f"'k' must be at most {num_items}, the number of items (got {k})")
+    row, item = seen
+    scores[row, item] = -torch.inf
+    return scores.topk(k, sorted=ordered).indices

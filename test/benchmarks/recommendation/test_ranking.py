@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from benchmarks.recommendation.ranking import History, Scoring, evaluate, rank
+from benchmarks.recommendation.ranking import History, Scoring, evaluate, rank_by_rules
 from torch_geometric_lgt.functional import ranking
 
 
@@ -35,9 +35,8 @@ def test_equals_brute_force(k):
     pairs = pairs[:, pairs[0] % 5 != 0]  # some users without a test item
     scores = torch.randn(30, 40, generator=generator)
     even = torch.arange(40) % 2 == 0
-    scoring = Scoring(
-        lambda users: scores[users], {0.0: torch.ones(40), 0.5: torch.rand(40, generator=generator)}
-    )
+    factors = {'inner': torch.ones(40), 0.5: torch.rand(40, generator=generator)}
+    scoring = Scoring(lambda users: scores[users], factors)
     metrics = evaluate(scoring, pairs, seen, 30, k, {'even': even})
     for way, factor in scoring.factors.items():
         for name, part in (('', pairs), ('_even', pairs[:, even[pairs[1]]])):
@@ -51,9 +50,26 @@ def test_chunks_and_seen_items(monkeypatch):
     monkeypatch.setattr(ranking, 'CHUNK_ELEMENTS', 6)
     scores = torch.arange(12.0).view(4, 3)
     seen = History.of(torch.tensor([[3, 0, 3], [2, 2, 1]]), 4)
-    scoring = Scoring(lambda users: scores[users], {0.0: torch.ones(3)})
-    assert rank(scoring, torch.tensor([0, 1, 3]), seen, 1)[0.0].tolist() == [[1], [2], [0]]
-    assert rank(scoring, torch.tensor([], dtype=torch.long), seen, 1)[0.0].shape == (0, 1)
+    scored = []
+
+    def score(users):
+        scored.append(users.tolist())
+        return scores[users]
+
+    users, nobody = torch.tensor([0, 1, 3]), torch.tensor([], dtype=torch.long)
+    best = ranking.rank(score, torch.ones(3), users, seen, 1)
+    assert best.tolist() == [[1], [2], [0]]
+    assert ranking.rank(score, torch.ones(3), nobody, seen, 1).shape == (0, 1)
+    assert ranking.rank(score, -torch.ones(3), users, seen, 1).tolist() == [[0], [0], [0]]
     with pytest.raises(ValueError, match="'k' must be at most 3, the number of items"):
-        rank(scoring, torch.tensor([0]), seen, 4)
+        ranking.rank(score, torch.ones(3), torch.tensor([0]), seen, 4)
+    scored.clear()
+    scoring = Scoring(score, {'inner': torch.ones(3), 0.5: -torch.ones(3)})
+    best_by_rule = rank_by_rules(scoring, users, seen, 1)
+    assert scored == [[0, 1], [3]]  # once for both rules
+    assert torch.equal(best_by_rule['inner'], best)
+    assert best_by_rule[0.5].tolist() == [[0], [0], [0]]
+    assert rank_by_rules(scoring, nobody, seen, 1)['inner'].shape == (0, 1)
+    with pytest.raises(ValueError, match="'k' must be at most 3, the number of items"):
+        rank_by_rules(scoring, torch.tensor([0]), seen, 4)
     assert scores.isfinite().all()

@@ -7,8 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from benchmarks.recommendation import __main__ as recommendation
 from benchmarks.recommendation import run as recommendation_run
 from benchmarks.recommendation.datasets import Task
-from benchmarks.recommendation.models import RULES
-from benchmarks.recommendation.ranking import History, rank
+from benchmarks.recommendation.ranking import History, rank_by_rules
 from benchmarks.runtime import epochs
 
 
@@ -94,6 +93,12 @@ def test_masks_and_scoring_rules(world, mask):
         assert all(high >= low for high, low in zip(valid['popularity'], valid[rule], strict=True))
     assert len({tuple(values) for values in valid.values()}) > 1
     assert results['inner']['seeds'] == [0, 1]
+    parameters = {
+        rule: record['metrics']['scoring_parameter']['values'] for rule, record in results.items()
+    }
+    assert parameters['inner'] == [-1, -1]
+    assert parameters['cosine'] == [0, 0]
+    assert {*parameters['popularity']} <= {-1, 0, 0.1, 0.2, 0.3}
 
 
 @pytest.mark.parametrize('rule', ['cosine', 'popularity'])
@@ -111,13 +116,13 @@ def test_the_chosen_rule_stays_with_the_weights_and_ranks_as_the_benchmark_does(
     with torch.no_grad():
         scoring = task.scoring(training.model.eval(), rule)
     way, _ = task.choose(scoring)
-    assert training.model.scoring == RULES[way]
+    assert training.model.scoring == way
     top = (
         training.model.recommend(training.model.edge_index, k=8, exclude=task.nodes)
         - task.num_users
     )
     users, seen = torch.arange(task.num_users), History.of(task.train, task.num_users)
-    assert torch.equal(top, rank(scoring.only(way), users, seen, 8)[way])
+    assert torch.equal(top, rank_by_rules(scoring.only(way), users, seen, 8)[way])
     resumed = recommendation_run.prepare(task, 'mgformer', config, 0, world / 'run.safetensors')
     assert torch.equal(resumed.best['scoring_rule'], training.model.scoring_rule)
 

@@ -12,7 +12,6 @@ from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_e
 from torch_geometric_lgt.functional.neighbors.hops import degrees
 from torch_geometric_lgt.functional.ranking import (
     History,
-    Scoring,
     checked_rule,
     cosine_scores,
     item_factor,
@@ -201,12 +200,11 @@ class Recommender(Module):
                     f'node {int(wrong[0])} is not)'
                 )
             degree = None if isinstance(rule, str) else self._degree(edge_index)[items]
-            scores = Scoring(
-                cosine_scores(out, out[items]), {0.0: item_factor(rule, out[items], degree)}
-            )
-            return items[
-                rank(scores, users, history, k, ordered=sorted, batch_size=batch_size)[0.0]
-            ]
+            item_rows = out[items]
+            scores = cosine_scores(out, item_rows)
+            factor = item_factor(rule, item_rows, degree)
+            best = rank(scores, factor, users, history, k, ordered=sorted, batch_size=batch_size)
+            return items[best]
 
     def link_pred_loss(self, pred: Tensor, edge_label: Tensor, **kwargs) -> Tensor:
         r"""Computes the binary cross entropy of scores :obj:`pred` ``[P]`` (logits, before the

@@ -16,9 +16,7 @@ from torch_geometric_lgt._arguments import nearest_name
 from torch_geometric_lgt.functional import AttentionState
 from torch_geometric_lgt.functional.neighbors.edges import edge_list, weighted_edges
 from torch_geometric_lgt.functional.neighbors.hops import degrees, edges_into
-from torch_geometric_lgt.functional.ranking import (
-    rule_bits,
-)
+from torch_geometric_lgt.functional.ranking import rule_bits
 from torch_geometric_lgt.nn._layers.input_checks import check_devices, check_unused
 from torch_geometric_lgt.nn._layers.linear_parts import embedding_rows, reference
 from torch_geometric_lgt.nn.attention import AdjacencyMaskedAttention, DegreeMaskedAttention
